@@ -25,7 +25,6 @@ import time
 from pathlib import Path
 
 LIMIT = {"2": 1.6, "ray": 0.9}
-IN_A_SHARD = 2
 
 
 def draw_scenes(folder: Path, number: int):
@@ -36,18 +35,23 @@ def draw_scenes(folder: Path, number: int):
         draw_scene(make_scene(0, 2, index), size=480).save(folder / f"{index:06d}.jpg")
 
 
+def in_a_shard(options: argparse.Namespace) -> int:
+    """Images of a shard and of a batch: a worker of Ray gets a shard at a time, and the command's own is of 16."""
+    return 16 if options.ray else 2
+
+
 def run(kind: str, options: argparse.Namespace, folder: str) -> dict:
     """Images per second and processor seconds of an extraction by 1 or 2 processes, or by ray's workers."""
     processes = 1 if kind == "ray" else int(kind)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     arguments = [__file__, "--images", options.images, "--limit", str(options.limit), "--worker", folder]
-    arguments += ["--ray"] * (kind == "ray")
+    arguments += ["--ray"] * options.ray + ["--kind", kind]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     output = subprocess.run([*launcher, *arguments], env=environment, check=True, capture_output=True, text=True).stdout
     found = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
     if options.ray:
         written = sorted(file.stat().st_mtime for file in Path(folder).glob("*.arrow"))
-        found["pace"] = IN_A_SHARD * (len(written) - 1) / (written[-1] - written[0])
+        found["pace"] = in_a_shard(options) * (len(written) - 1) / (written[-1] - written[0])
     return found
 
 
@@ -76,11 +80,11 @@ def work(options: argparse.Namespace):
         CaptioningImageProcessor(),
         images,
         options.worker,
-        batch_size=2,
-        images_per_shard=IN_A_SHARD,
+        batch_size=in_a_shard(options),
+        images_per_shard=in_a_shard(options),
         num_workers=0,
         accelerator=accelerator,
-        ray=RayWorkers(number=2) if options.ray else None,
+        ray=RayWorkers(number=2) if options.kind == "ray" else None,
     )
     processor_seconds = gather_object([time.process_time() - before])
     if accelerator.is_main_process:
@@ -95,6 +99,7 @@ def main():
     parser.add_argument("--pairs", type=int, default=3, help="runs of each number of processes (%(default)s)")
     parser.add_argument("--ray", action="store_true", help="two workers of Ray against two processes")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--kind", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         return work(options)
