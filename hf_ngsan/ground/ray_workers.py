@@ -76,7 +76,7 @@ class RayWorkers:
             RayWorker,
             fn_constructor_args=(work, attempts, os.getcwd()),
             batch_size=1,
-            concurrency=(1, number),
+            concurrency=number,
             num_cpus=processors,
             num_gpus=self.gpus_per_worker,
         )
