@@ -247,6 +247,8 @@ class MilvusSearch:
 
     def send(self, collection: str, number: int, missing: np.ndarray) -> None:
         """Sends the missing rows of a shard."""
+        if not missing.any():
+            return
         rows = [row for row, is_missing in zip(self.rows(number), missing, strict=True) if is_missing]
         for start in range(0, len(rows), ROWS_AT_ONCE):
             self.client.upsert(collection, rows[start : start + ROWS_AT_ONCE], timeout=SECONDS_TO_ANSWER)
