@@ -18,10 +18,11 @@ resumed. Keys of the training configs can be changed behind the options: `traini
 import argparse
 import json
 import os
+import re
 import statistics
 import sys
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -79,26 +80,6 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_intermixed_args()
 
 
-def folder_of(options: argparse.Namespace, name: str) -> Path:
-    return options.output / name.lower().replace(",", "").replace(" ", "-")
-
-
-def perplexity(options: argparse.Namespace, name: str) -> float:
-    """Returns the perplexity of a language model: read if it is there, else trained for and measured."""
-    run, data = folder_of(options, f"language model {name}"), f"features:{options.features}"
-    scores = run / "scores.json"
-    if not scores.exists():
-        changes = LANGUAGE_MODELS[name] + (PRETRAINED if LANGUAGE_MODELS[name] else [])
-        settings = [f"data.spec={data}", f"training.output_dir={run}", *ALIKE, *changes, *options.overrides]
-        call(run, "train", "--config", "rstnet/flickr8k_language_model", *settings, "--resume")
-        write_text_atomically(
-            scores, call(run, "evaluate", "--model", run, "--data", data, "--split", "validation", "--batch-size", 100)
-        )
-    found = json.loads(scores.read_text(encoding="utf-8"))["perplexity"]
-    print(f"language model, {name}: perplexity {found:.2f}", file=sys.stderr, flush=True)
-    return found
-
-
 def language_model_of(options: argparse.Namespace, variant: str) -> str | None:
     """Returns the name of the language model that the captioners of a variant take; None for none."""
     if NO_LANGUAGE[0] in VARIANTS[variant]:
@@ -106,21 +87,42 @@ def language_model_of(options: argparse.Namespace, variant: str) -> str | None:
     return "MiniLM" if variant == "both, MiniLM" else options.language_model
 
 
-def captions(options: argparse.Namespace, variant: str, seed: int) -> list[dict]:
+def folder_of(output: Path, name: str) -> Path:
+    return output / re.sub("[^a-z0-9.+-]+", "-", name.lower())
+
+
+def train_language_model(output: Path, name: str, data: str, settings: Iterable[str]) -> Path:
+    """Returns the folder of a language model: trained for if it is not there."""
+    run = folder_of(output, f"language model {name}")
+    if not (run / "trained").exists():
+        settings = [f"data.spec={data}", f"training.output_dir={run}", *ALIKE, *settings]
+        call(run, "train", "--config", "rstnet/flickr8k_language_model", *settings, "--resume")
+        write_text_atomically(run / "trained", "")
+    return run
+
+
+def perplexity(run: Path, data: str, split: str = "validation") -> float:
+    """Returns the perplexity of a language model: read if it is there, else measured."""
+    scores = run / f"{split}_scores.json"
+    if not scores.exists():
+        where = ["--model", run, "--data", data, "--split", split, "--batch-size", 100]
+        write_text_atomically(scores, call(run, "evaluate", *where))
+    found = json.loads(scores.read_text(encoding="utf-8"))["perplexity"]
+    print(f"{run.name}, {split}: perplexity {found:.2f}", file=sys.stderr, flush=True)
+    return found
+
+
+def captions(output: Path, name: str, data: str, settings: Iterable[str], seed: int) -> list[dict]:
     """Returns the captions of one run: read if they are there, else trained for and generated."""
-    run, data = folder_of(options, f"{variant} {seed}"), f"features:{options.features}"
+    run = folder_of(output, f"{name} {seed}")
     file = run / "validation_captions.json"
     if not file.exists():
-        changes, language_model = list(VARIANTS[variant]), language_model_of(options, variant)
-        if language_model is not None:
-            changes.append(f"model.pretrained_language_model={folder_of(options, f'language model {language_model}')}")
-        settings = [f"data.spec={data}", f"training.output_dir={run}", f"training.seed={seed}"]
-        settings += [*ALIKE, *BRIEF, *changes, *options.overrides]
+        settings = [f"data.spec={data}", f"training.output_dir={run}", f"training.seed={seed}", *ALIKE, *settings]
         call(run, "train", "--config", "rstnet/flickr8k", *settings, "--resume")
         where = ["--data", data, "--split", "validation", "--num-beams", 3, "--output", file]
         write_text_atomically(run / "scores.json", call(run, "evaluate", "--model", run / "last", *where))
     score = json.loads((run / "scores.json").read_text(encoding="utf-8"))["cider_d"]
-    print(f"{variant} seed {seed}: CIDEr-D {score:.4f}", file=sys.stderr, flush=True)
+    print(f"{name} seed {seed}: CIDEr-D {score:.4f}", file=sys.stderr, flush=True)
     return json.loads(file.read_text(encoding="utf-8"))
 
 
@@ -130,6 +132,17 @@ def scores_of_images(found: list[dict], references: dict[int, list[str]]) -> np.
     predictions = [texts[image_id] for image_id in references]
     result = CiderD().compute(predictions=predictions, references=list(references.values()), per_image=True)
     return np.array(result["per_image"]["cider_d"])
+
+
+def scores_of_seeds(of_seeds: list[list[dict]], references: dict[int, list[str]]) -> np.ndarray:
+    """Returns the CIDEr-D of each seed's captions, `(seeds, images)`."""
+    return np.stack([scores_of_images(entries, references) for entries in of_seeds])
+
+
+def validation_captions(data: str) -> dict[int, list[str]]:
+    """Returns the captions of each image of the validation split, by `image_id`."""
+    rows = load_data(data, "validation").select_columns(["image_id", "captions"])
+    return dict(zip(rows["image_id"], rows["captions"], strict=True))
 
 
 def row(variant: str, scores: np.ndarray, base: np.ndarray | None) -> str:
@@ -142,13 +155,13 @@ def row(variant: str, scores: np.ndarray, base: np.ndarray | None) -> str:
     return f"| {' | '.join([*cells, f'{difference.mean():+.4f}', f'{low:+.4f} to {high:+.4f}'])} |"
 
 
-def visualness(options: argparse.Namespace, seed: int) -> dict[str, tuple[float, int]]:
-    """Returns visualness and number of the words that a captioner with all parts says of the validation split."""
-    run = folder_of(options, f"{WHOLE} {seed}")
+def visualness(output: Path, name: str, data: str, seed: int) -> dict[str, tuple[float, int]]:
+    """Returns visualness and number of the words that a captioner with AA says of the validation split."""
+    run = folder_of(output, f"{name} {seed}")
     file = run / "visualness.tsv"
     if not file.exists():
-        data = ["--data", f"features:{options.features}", "--split", "validation"]
-        write_text_atomically(file, call(run, "visualness", "--model", run / "last", *data, "--num-beams", 3))
+        where = ["--data", data, "--split", "validation"]
+        write_text_atomically(file, call(run, "visualness", "--model", run / "last", *where, "--num-beams", 3))
     lines = map(str.split, file.read_text(encoding="utf-8").splitlines()[1:])
     return {word: (float(mean), int(count)) for word, mean, count, _ in lines}
 
@@ -191,26 +204,35 @@ def print_order(scores: dict[str, np.ndarray]) -> None:
 
 def main() -> None:
     options = parse_arguments()
-    needed = filter(None, (language_model_of(options, variant) for variant in options.variants))
-    names = list(dict.fromkeys([*options.language_models, *needed]))
+    output, data = options.output, f"features:{options.features}"
+    of_variant = {name: language_model_of(options, name) for name in options.variants}
+    names = list(dict.fromkeys([*options.language_models, *filter(None, of_variant.values())]))
+
+    def language_model(name: str) -> Path:
+        changes = LANGUAGE_MODELS[name] + (PRETRAINED if LANGUAGE_MODELS[name] else [])
+        return train_language_model(output, name, data, [*changes, *options.overrides])
+
+    def run(variant: str, seed: int) -> list[dict]:
+        settings, name = [*BRIEF, *VARIANTS[variant]], of_variant[variant]
+        if name is not None:
+            settings.append(f"model.pretrained_language_model={folders[name]}")
+        return captions(output, variant, data, [*settings, *options.overrides], seed)
+
     with ThreadPoolExecutor(options.jobs) as pool:
-        perplexities = list(pool.map(lambda name: perplexity(options, name), names))
-    found = by_variant(partial(captions, options), options.variants, options.seeds, options.jobs)
+        folders = dict(zip(names, pool.map(language_model, names), strict=True))
+        perplexities = list(pool.map(lambda name: perplexity(folders[name], data), names))
+    found = by_variant(run, options.variants, options.seeds, options.jobs)
     with ThreadPoolExecutor(options.jobs) as pool:
         seeds = options.seeds if WHOLE in options.variants else []
-        tables = list(pool.map(lambda seed: visualness(options, seed), seeds))
+        tables = list(pool.map(lambda seed: visualness(output, WHOLE, data, seed), seeds))
     print("| language model | perplexity |\n| --- | --- |")
     for name, value in zip(names, perplexities, strict=True):
         print(f"| {name} | {value:.2f} |")
-    rows = load_data(f"features:{options.features}", "validation").select_columns(["image_id", "captions"])
-    references = dict(zip(rows["image_id"], rows["captions"], strict=True))
-    scores = {
-        variant: np.stack([scores_of_images(entries, references) for entries in of_seeds])
-        for variant, of_seeds in found.items()
-    }
+    references = validation_captions(data)
+    scores = {variant: scores_of_seeds(of_seeds, references) for variant, of_seeds in found.items()}
     print(f"\n| model | seeds | CIDEr-D | against {BASE} | 95% interval |\n| --- | --- | --- | --- | --- |")
-    for variant, of_variant in scores.items():
-        print(row(variant, of_variant, None if variant == BASE else scores.get(BASE)))
+    for variant, per_image in scores.items():
+        print(row(variant, per_image, None if variant == BASE else scores.get(BASE)))
     print()
     print_order(scores)
     if tables:

@@ -1,0 +1,146 @@
+"""Why RSTNet's adaptive attention (AA) scores below its base on Flickr8k: captioners with one suspect removed each.
+
+    hf-ngsan extract --images images:DIR --split train --backbone efficientnet-lite0 --output FEATURES
+    hf-ngsan extract --images images:DIR --split validation --backbone efficientnet-lite0 --output FEATURES
+    python benchmarks/rstnet_adaptive_attention.py --features FEATURES
+
+Each row is a captioner with AA against the captioner without it that has the same layers, images and epochs, trained as
+in rstnet_flickr8k.py: CIDEr-D on the validation split, no epoch chosen by it, three beams, the 95% interval of the
+difference (paired bootstrap over images, seeds averaged). The rows of halves train the captioner on the first half of
+the photographs, and its language model on the captions of the same or of the other half, so that the second one has
+never seen the captions that the captioner learns. Also prints the weight of the language signal in the captions, how
+many captions differ, and the perplexity of the language models. A run that is finished is skipped, one that was stopped
+is resumed. Keys of the training configs can be changed behind the options: `training.epochs=1 data.limit=50`.
+"""
+
+import argparse
+import os
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from datasets import DatasetDict
+from rstnet_flickr8k import (
+    BRIEF,
+    NO_GEOMETRY,
+    NO_LANGUAGE,
+    captions,
+    perplexity,
+    row,
+    scores_of_seeds,
+    train_language_model,
+    validation_captions,
+    visualness,
+)
+from training_runs import by_variant
+
+from hf_ngsan.data import load_data
+
+FIRST, SECOND = ["data.train_split=first"], ["data.train_split=second"]
+RELEASED = ["model.language_attention=bidirectional", "model.language_tokenization=caption_ids"]
+LONG = ["training.epochs=10"]
+THREE = ["model.plain_decoder_layers=3"]
+LANGUAGE_MODELS = {"all captions": [], "leaking": RELEASED, "first half": FIRST, "second half": SECOND}
+"""Settings of their trainings."""
+
+
+@dataclass(frozen=True)
+class Suspect:
+    """A captioner with AA and what it is compared with.
+
+    Attributes:
+        base: name of the captioner without AA.
+        language_model: name of its language model; `None` for one that is not trained.
+        changes: settings of its training.
+    """
+
+    base: str
+    language_model: str | None
+    changes: tuple[str, ...] = ()
+
+
+BASES = {
+    "base": NO_LANGUAGE,
+    "base, three layers": [NO_LANGUAGE[0], *THREE],
+    "base, half the photographs": [*NO_LANGUAGE, *FIRST],
+    "base, 10 epochs": [*NO_LANGUAGE, *LONG],
+}
+SUSPECTS = {
+    "+AA": Suspect("base", "all captions"),
+    "the adaptive layer is a third one": Suspect(
+        "base, three layers", "all captions", ("model.plain_decoder_layers=2",)
+    ),
+    "the language model is not trained": Suspect("base", None),
+    "the language model of the release, which sees later words": Suspect("base", "leaking", tuple(RELEASED)),
+    "half the photographs, language model of these": Suspect("base, half the photographs", "first half", tuple(FIRST)),
+    "half the photographs, language model of the others": Suspect(
+        "base, half the photographs", "second half", tuple(FIRST)
+    ),
+    "10 epochs": Suspect("base, 10 epochs", "all captions", tuple(LONG)),
+}
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--output", type=Path, default=Path("runs/adaptive_attention"), metavar="DIR")
+    parser.add_argument("--rows", nargs="+", default=list(SUSPECTS), choices=SUSPECTS, metavar="ROW", help="(all)")
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
+    return parser.parse_intermixed_args()
+
+
+def with_halves(features: str, output: Path) -> str:
+    """Returns the spec of features with the splits train, validation, first and second (halves of train)."""
+    folder = output / "features"
+    if not (folder / "dataset_dict.json").exists():
+        train, validation = (load_data(f"features:{features}", split) for split in ("train", "validation"))
+        half = len(train) // 2
+        halves = {"first": train.select(range(half)), "second": train.select(range(half, len(train)))}
+        DatasetDict({"train": train, "validation": validation, **halves}).save_to_disk(folder)
+    return f"features:{folder}"
+
+
+def main() -> None:
+    options = parse_arguments()
+    output, data = options.output, with_halves(options.features, options.output)
+    rows = {name: SUSPECTS[name] for name in options.rows}
+    bases = dict.fromkeys(suspect.base for suspect in rows.values())
+    names = list(dict.fromkeys(suspect.language_model for suspect in rows.values() if suspect.language_model))
+
+    def run(name: str, seed: int) -> list[dict]:
+        suspect = rows.get(name)
+        changes = list(BASES[name]) if suspect is None else list(suspect.changes)
+        if suspect is not None and suspect.language_model is not None:
+            changes.append(f"model.pretrained_language_model={folders[suspect.language_model]}")
+        return captions(output, name, data, [*BRIEF, *NO_GEOMETRY, *changes, *options.overrides], seed)
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        trained = pool.map(
+            lambda name: train_language_model(output, name, data, [*LANGUAGE_MODELS[name], *options.overrides]), names
+        )
+        folders = dict(zip(names, trained, strict=True))
+    found = by_variant(run, [*bases, *rows], options.seeds, options.jobs)
+    references = validation_captions(data)
+    scores = {name: scores_of_seeds(of_seeds, references) for name, of_seeds in found.items()}
+    print("| captioner | seeds | CIDEr-D | against its base | 95% interval | different captions | language signal |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, of_seeds in found.items():
+        base = rows[name].base if name in rows else None
+        different = statistics.mean(len({entry["caption"] for entry in entries}) for entries in of_seeds)
+        weight = ""
+        if base is not None:
+            words = [value for seed in options.seeds for value in visualness(output, name, data, seed).values()]
+            weight = f"{1 - sum(mean * count for mean, count in words) / sum(count for _, count in words):.2f}"
+        line = row(name, scores[name], None if base is None else scores[base]).removesuffix("|")
+        print(f"{line}| {different:.0f} | {weight} |")
+    print("\n| language model | perplexity, first half | second half | validation |\n| --- | --- | --- | --- |")
+    for name, folder in folders.items():
+        values = [f"{perplexity(folder, data, split):.1f}" for split in ("first", "second", "validation")]
+        print(f"| {name} | {' | '.join(values)} |")
+
+
+if __name__ == "__main__":
+    main()
