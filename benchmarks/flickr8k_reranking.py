@@ -1,61 +1,87 @@
-"""Whether captions of Flickr8k photographs get better if a dual encoder chooses among the beams.
+"""Whether captions of Flickr8k photographs get better if a dual encoder takes part in the choice among the beams.
 
-    python benchmarks/flickr8k_reranking.py --features FEATURES --captioner ngsan-flickr8k --dual-encoder RUN
+    python benchmarks/flickr8k_reranking.py --features FEATURES
 
-Prints CIDEr-D on the validation split of the first beam and of the beam that the dual encoder finds most similar to the
-image, and their difference with its 95% interval: images are resampled (paired bootstrap).
+Prints CIDEr-D on the validation split of the first beam, and of the beam with the best sum of mean log-probability and
+weighted similarity (`hf-ngsan caption --rerank-with`), for some weights; then the difference of the last weight from
+the first beam with its 95% interval: images are resampled (paired bootstrap). Both models take the features.
 """
 
 import argparse
-from pathlib import Path
+from typing import Any
 
 import numpy as np
-from training_runs import call
 
 from hf_ngsan.data import load_data
+from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare
+from hf_ngsan.tasks.captioning.images import CaptionedImage, caption_images
+from hf_ngsan.tasks.retrieval.encoders import embed_images, embed_texts
+from hf_ngsan.tasks.retrieval.search import SIMILARITY_WEIGHT
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
     parser.add_argument("--captioner", default="ngsan-flickr8k", metavar="DIR", help="(%(default)s)")
-    parser.add_argument("--dual-encoder", required=True, metavar="DIR", help="a run of flickr8k_retrieval.py")
-    parser.add_argument("--beams", nargs="+", type=int, default=[3, 5, 10], metavar="N", help="(3 5 10)")
-    parser.add_argument("--output", type=Path, default=Path("runs/flickr8k_reranking"), metavar="DIR")
+    parser.add_argument("--dual-encoder", default="mhsan-flickr8k", metavar="DIR", help="(%(default)s)")
+    parser.add_argument("--beams", nargs="+", type=int, default=[3, 5, 8, 16], metavar="N", help="(3 5 8 16)")
+    weights = [0.5, 1.0, 4.0, 8.0, 1e6, SIMILARITY_WEIGHT]
+    parser.add_argument("--weights", nargs="+", type=float, default=weights, metavar="W", help="(%(default)s)")
     parser.add_argument("--limit", type=int, metavar="N", help="take the first N images only")
     return parser.parse_args()
 
 
-def captions(options: argparse.Namespace, beams: int, more: list) -> dict[int, str]:
-    """Returns the caption of each image id."""
-    where = ["--model", options.captioner, "--data", f"features:{options.features}", "--split", "validation"]
-    limit = [] if options.limit is None else ["--limit", options.limit]
-    printed = call(options.output / "captions", "caption", *where, "--num-beams", beams, *limit, *more)
-    lines = [line.split("\t") for line in printed.splitlines()]
-    return {int(image_id): caption for image_id, caption in lines}
+def candidates(captioner: Any, processor: Any, rows: Any, beams: int) -> list[list[CaptionedImage]]:
+    """Returns the beams of each image, with their scores."""
+    asked = {"num_beams": beams, "num_return_sequences": beams, "return_scores": True}
+    found: list[list] = [[] for _ in range(len(rows))]
+    for one in caption_images(captioner, processor, rows, map(str, range(len(rows))), batch_size=50, **asked):
+        found[int(one.name)].append(one)
+    return found
 
 
-def cider_d(found: dict[int, str], references: dict[int, list[str]]) -> np.ndarray:
-    """Returns the CIDEr-D of each image's caption."""
-    wanted = [references[image_id] for image_id in found]
-    scores = CiderD().compute(predictions=list(found.values()), references=wanted, per_image=True)
+def cider_d(found: list[list[CaptionedImage]], similarities: list, weight: float, references: list) -> np.ndarray:
+    """Returns the CIDEr-D of each image's best caption."""
+    chosen = []
+    for of_image, similarity in zip(found, similarities, strict=True):
+        totals = np.array([one.score for one in of_image]) + weight * similarity
+        chosen.append(of_image[int(totals.argmax())].caption)
+    scores = CiderD().compute(predictions=chosen, references=references, per_image=True)
     return np.array(scores["per_image"]["cider_d"])
 
 
 def main() -> None:
     options = parse_arguments()
-    rows = load_data(f"features:{options.features}", "validation").select_columns(["image_id", "captions"])
-    references = dict(zip(rows["image_id"], rows["captions"], strict=True))
-    print("| beams | first beam | chosen by the dual encoder | difference | 95% interval |")
-    print("| --- | --- | --- | --- | --- |")
+    rows = load_data(f"features:{options.features}", "validation")
+    rows = rows if options.limit is None else rows.select(range(options.limit))
+    references = rows["captions"]
+    rows = rows.select_columns(["visual_features", "visual_boxes"])
+    captioner, processor = load_captioner(options.captioner)
+    dual_encoder, texts = load_model(options.dual_encoder, "retrieval")
+    images = np.concatenate([embed_images(dual_encoder, texts, [row]) for row in rows])
+    header = [
+        "beams",
+        "first beam",
+        *(f"weight {weight:g}" for weight in options.weights),
+        "difference",
+        "95% interval",
+    ]
+    print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for beams in options.beams:
-        first = cider_d(captions(options, beams, []), references)
-        chosen = cider_d(captions(options, beams, ["--rerank-with", options.dual_encoder]), references)
-        low, high = compare(chosen - first).interval
-        cells = [str(beams), f"{first.mean():.4f}", f"{chosen.mean():.4f}", f"{(chosen - first).mean():+.4f}"]
-        print(f"| {' | '.join([*cells, f'{low:+.4f} to {high:+.4f}'])} |", flush=True)
+        found = candidates(captioner, processor, rows, beams)
+        similarities = [
+            embed_texts(dual_encoder, texts, [one.caption for one in of_image]) @ image
+            for of_image, image in zip(found, images, strict=True)
+        ]
+        first, *others = (cider_d(found, similarities, weight, references) for weight in [0.0, *options.weights])
+        low, high = compare(others[-1] - first).interval
+        cells = [str(beams), *(f"{one.mean():.4f}" for one in [first, *others])]
+        print(
+            f"| {' | '.join([*cells, f'{(others[-1] - first).mean():+.4f}', f'{low:+.4f} to {high:+.4f}'])} |",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

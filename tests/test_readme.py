@@ -175,6 +175,7 @@ PROMISES = {
         files=("heads.png",)
     ),
     "caption photo.jpg --num-beams 5 --rerank-with runs/flickr8k_sru": Promise(1, CAPTION),
+    "caption photo.jpg --num-beams 8 --rerank-with mhsan-flickr8k": Promise(1, CAPTION),
     "train --config nsa_transformer/multi30k data.spec=parallel:multi30k,source=en,target=de": run_in("runs/multi30k"),
     "evaluate --model runs/multi30k --data parallel:multi30k,source=en,target=de --split test_2016_flickr": Promise(
         check=scores("bleu", "signatures")

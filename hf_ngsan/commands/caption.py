@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 MAX_DIVERSITY_PENALTY = 100
+MAX_SIMILARITY_WEIGHT = 1e6
 SUMMARY = """Print a caption for each image.
 
 The images are files, URLs, folders or those of a dataset. Each line of the output has the name or id of an image, a tab
@@ -86,7 +87,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rerank-with",
         type=user_path,
         metavar="DUAL_ENCODER",
-        help="print the beam that is most similar to the image according to this dual encoder",
+        help="print the beam with the best sum of mean log-probability and weighted similarity to the image, the "
+        "cosine of this dual encoder",
+    )
+    parser.add_argument(
+        "--similarity-weight",
+        type=between(0, MAX_SIMILARITY_WEIGHT),
+        metavar="W",
+        help="with --rerank-with: weight of the similarity (2, which was chosen for mhsan-flickr8k)",
     )
     parser.add_argument(
         "--scores",
@@ -179,6 +187,8 @@ def run(options: argparse.Namespace) -> None:
     model, processor = load_captioners(models)
     text = text_of(options, model, processor)
     generation = search_options(options, model.generation_config)
+    if options.similarity_weight is not None and options.rerank_with is None:
+        raise ValueError("--similarity-weight needs a dual encoder; name it with --rerank-with.")
     if options.rerank_with is not None:
         generation |= reranked(options, generation.get("num_beams", model.generation_config.num_beams or 1))
     if options.save_attention and is_guest(model.config):
@@ -335,12 +345,13 @@ def reranked(options: argparse.Namespace, beams: int) -> dict:
     """Returns the arguments of `generate()` that rank the beams of each image by a dual encoder."""
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.retrieval.search import Reranker
+    from ..tasks.retrieval.search import SIMILARITY_WEIGHT, Reranker
 
     if beams < 2:
         raise ValueError("--rerank-with needs several beams; ask for them with --num-beams.")
     dual_encoder, processor = load_model(options.rerank_with, "retrieval")
-    reranker = Reranker(dual_encoder.to(make_accelerator().device), processor)
+    weight = SIMILARITY_WEIGHT if options.similarity_weight is None else options.similarity_weight
+    reranker = Reranker(dual_encoder.to(make_accelerator().device), processor, weight)
     return {"reranker": reranker, "num_beams": beams, "num_return_sequences": beams}
 
 

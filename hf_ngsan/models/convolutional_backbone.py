@@ -169,10 +169,19 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
         """Returns the maps of `out_features`, or of all stages, by their names."""
         found, current = {}, pixel_values
         for name, stage in self.stages.items():
-            current = stage(current)
+            current = without_needless_gradient(stage, current)
             if all_stages or name in self.out_features:
                 found[name] = current
         return found
+
+
+def without_needless_gradient(stage: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
+    """Runs a stage; one that is frozen, behind frozen ones, at the speed of inference."""
+    is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
+    if is_traced or hidden_states.requires_grad or any(weight.requires_grad for weight in stage.parameters()):
+        return stage(hidden_states)
+    with torch.no_grad():
+        return stage(hidden_states)
 
 
 def in_parts(pixel_values: torch.Tensor) -> tuple[torch.Tensor, ...]:

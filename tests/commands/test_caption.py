@@ -80,19 +80,23 @@ def test_files_are_captioned_in_their_order(capsys, model, photos):
     assert few == captions(capsys, "--model", model, *photos[:2])
 
 
-def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, photo_data, tmp_path):
+@pytest.mark.parametrize("weight", [2, 0.25])
+def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, photo_data, tmp_path, weight):
     dual_encoder, texts = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
     save_model(dual_encoder, texts, tmp_path / "mhsan")
     pixels, processor = pixel_captioner(), pixel_processor()
     expected, first = [], []
     for photo in PHOTOS:
-        ids = pixels.generate(**processor(images=photo), num_beams=3, num_return_sequences=3)
-        beams = [beam.strip() for beam in processor.batch_decode(ids, skip_special_tokens=True)]
+        searched = {"num_beams": 3, "num_return_sequences": 3, "return_dict_in_generate": True, "output_scores": True}
+        found = pixels.generate(**processor(images=photo), **searched)
+        beams = [beam.strip() for beam in processor.batch_decode(found.sequences, skip_special_tokens=True)]
         with torch.no_grad():
-            found = dual_encoder(**texts(images=photo, text=with_words(texts.tokenizer, beams))).logits_per_image
-        expected.append(beams[int(found.argmax())])
+            output = dual_encoder(**texts(images=photo, text=with_words(texts.tokenizer, beams)))
+        similarities = torch.cosine_similarity(output.text_embeds, output.image_embeds)
+        expected.append(beams[int((found.sequences_scores + weight * similarities).argmax())])
         first.append(beams[0])
     options = ["--model", model, "--num-beams", 3, "--rerank-with", tmp_path / "mhsan"]
+    options += [] if weight == 2 else ["--similarity-weight", weight]
     (tmp_path / "broken.png").write_bytes(b"no image")
     files = [tmp_path / "broken.png", *photos]
     assert [caption for _, caption in captions(capsys, *options, *files, "--skip-errors")] == ["", *expected]
@@ -100,6 +104,7 @@ def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, ph
     assert expected != first
     assert "--num-beams" in fails(capsys, "caption", *options, photos[0], "--num-beams", 1)
     assert "mhsan" in fails(capsys, "caption", *options[:4], "--rerank-with", blind, photos[0])
+    assert "--rerank-with" in fails(capsys, "caption", *options[:4], "--similarity-weight", 1, photos[0])
 
 
 def test_a_folder_stands_for_all_images_in_it(capsys, model, tmp_path):

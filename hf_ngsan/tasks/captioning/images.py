@@ -20,8 +20,8 @@ from ..attention_figures import prepare_figures, save_attention
 class CaptionReranker(Protocol):
     """Orders the captions of an image, as [`~hf_ngsan.tasks.retrieval.search.Reranker`] does."""
 
-    def order(self, image: Any, captions: Sequence[str]) -> list[int]:
-        """Returns the places of captions, the best first."""
+    def order(self, image: Any, captions: Sequence[str], scores: Sequence[float]) -> list[int]:
+        """Returns the places of captions with their mean log-probabilities, the best first."""
 
 
 class CaptionedImage(NamedTuple):
@@ -88,6 +88,8 @@ def caption_images(
     """
     if attention_folder is not None:
         generate_arguments |= prepare_figures(attention_folder)
+    if reranker is not None:
+        generate_arguments["return_scores"] = True
     pipeline = CaptioningPipeline(model=model, processor=processor, batch_size=batch_size)
     seen: Any = images
     images = images if isinstance(images, Dataset) else iter(images)
@@ -95,7 +97,8 @@ def caption_images(
     for number, ((name, file_name), of_image) in enumerate(zip(with_file_names(names), answers, strict=True)):
         is_captioned = of_image[0].get("error") is None
         if reranker is not None and is_captioned:
-            of_image = [of_image[reranker.order(seen[number], [one["generated_text"] for one in of_image])[0]]]
+            texts, scores = zip(*((one["generated_text"], one["score"]) for one in of_image), strict=True)
+            of_image = [of_image[reranker.order(seen[number], texts, scores)[0]]]
         drawn = None
         if attention_folder is not None and is_captioned:
             file = Path(attention_folder) / f"{file_name}.png"

@@ -18,6 +18,9 @@ from ...retrieval import Hit, IndexFolder, IndexFolderError, search
 from ...visualization import plot_contact_sheet, save_figure
 from .encoders import embed_images, embed_pixels, embed_texts
 
+SIMILARITY_WEIGHT = 2.0
+"""Chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)."""
+
 
 def search_images(
     model: Any,
@@ -114,29 +117,33 @@ def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], t
 
 
 class Reranker:
-    """Orders the captions of an image, such as the beams of a captioner, by a dual encoder's similarity.
+    """Orders the captions of an image, such as the beams of a captioner, with a dual encoder.
+
+    A caption counts by its mean log-probability plus `weight` times its similarity (cosine) to the image.
 
     Args:
         model: a dual encoder in evaluation mode.
         processor: the model's.
+        weight: of the similarity; 0 keeps the captioner's order.
     """
 
-    def __init__(self, model: Any, processor: Any) -> None:
-        self.model, self.processor = model, processor
+    def __init__(self, model: Any, processor: Any, weight: float = SIMILARITY_WEIGHT) -> None:
+        self.model, self.processor, self.weight = model, processor, weight
         self.encoder = dual_encoder_of(model, processor)
 
-    def order(self, image: Any, captions: Sequence[str]) -> list[int]:
-        """Returns the places of captions, the most similar first; of equal ones the first.
+    def order(self, image: Any, captions: Sequence[str], scores: Sequence[float]) -> list[int]:
+        """Returns the places of captions, the best first; of equal ones the first.
 
         Args:
             image: a row with `image` or `visual_features`, or what [`~hf_ngsan.models.images.load_image`] reads.
             captions: at least one; one without a word that the model knows counts as an unknown word.
+            scores: mean log-probability of each caption's tokens.
 
         Raises:
             ValueError: an image that cannot be read, or features that the dual encoder does not take.
         """
-        embeds = embed_texts(self.model, self.processor, captions) @ self.embed(image)
-        return np.argsort(-embeds, kind="stable").tolist()
+        similarities = embed_texts(self.model, self.processor, captions) @ self.embed(image)
+        return np.argsort(-(np.asarray(scores) + self.weight * similarities), kind="stable").tolist()
 
     def embed(self, image: Any) -> np.ndarray:
         """Returns the embedding of an image, float32 `(dimension,)`."""
