@@ -17,8 +17,7 @@ from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare
 from hf_ngsan.tasks.captioning.images import CaptionedImage, caption_images
-from hf_ngsan.tasks.retrieval.encoders import embed_images, embed_texts
-from hf_ngsan.tasks.retrieval.search import SIMILARITY_WEIGHT
+from hf_ngsan.tasks.retrieval.search import SIMILARITY_WEIGHT, Reranker
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -59,29 +58,20 @@ def main() -> None:
     references = rows["captions"]
     rows = rows.select_columns(["visual_features", "visual_boxes"])
     captioner, processor = load_captioner(options.captioner)
-    dual_encoder, texts = load_model(options.dual_encoder, "retrieval")
-    images = np.concatenate([embed_images(dual_encoder, texts, [row]) for row in rows])
-    header = [
-        "beams",
-        "first beam",
-        *(f"weight {weight:g}" for weight in options.weights),
-        "difference",
-        "95% interval",
-    ]
+    reranker = Reranker(*load_model(options.dual_encoder, "retrieval"))
+    header = ["beams", "first beam", *(f"{weight:g}" for weight in options.weights), "difference", "95% interval"]
     print(f"| {' | '.join(header)} |\n|{' --- |' * len(header)}")
     for beams in options.beams:
         found = candidates(captioner, processor, rows, beams)
         similarities = [
-            embed_texts(dual_encoder, texts, [one.caption for one in of_image]) @ image
-            for of_image, image in zip(found, images, strict=True)
+            reranker.similarities(row, [one.caption for one in of_image])
+            for of_image, row in zip(found, rows, strict=True)
         ]
         first, *others = (cider_d(found, similarities, weight, references) for weight in [0.0, *options.weights])
         low, high = compare(others[-1] - first).interval
         cells = [str(beams), *(f"{one.mean():.4f}" for one in [first, *others])]
-        print(
-            f"| {' | '.join([*cells, f'{(others[-1] - first).mean():+.4f}', f'{low:+.4f} to {high:+.4f}'])} |",
-            flush=True,
-        )
+        cells += [f"{(others[-1] - first).mean():+.4f}", f"{low:+.4f} to {high:+.4f}"]
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -142,8 +142,12 @@ class Reranker:
         Raises:
             ValueError: an image that cannot be read, or features that the dual encoder does not take.
         """
-        similarities = embed_texts(self.model, self.processor, captions) @ self.embed(image)
-        return np.argsort(-(np.asarray(scores) + self.weight * similarities), kind="stable").tolist()
+        totals = np.asarray(scores) + self.weight * self.similarities(image, captions)
+        return np.argsort(-totals, kind="stable").tolist()
+
+    def similarities(self, image: Any, captions: Sequence[str]) -> np.ndarray:
+        """Returns the cosine of each caption with the image, as [`order`] takes them."""
+        return embed_texts(self.model, self.processor, captions) @ self.embed(image)
 
     def embed(self, image: Any) -> np.ndarray:
         """Returns the embedding of an image, float32 `(dimension,)`."""
