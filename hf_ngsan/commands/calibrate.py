@@ -34,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=DUAL_ENCODER,
         type=user_path,
         metavar="DIR",
-        help="dual encoder with the captioner's vision encoder (%(default)s)",
+        help="dual encoder that reads images as the captioner does (%(default)s)",
     )
     add_data_arguments(parser, default_split="validation")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")

@@ -21,6 +21,7 @@ import numpy as np
 import torch
 
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
+from ..models.pipeline_image_to_text import PIXELS
 from ..store.fields import FieldError, read_fields, read_json
 from .models import ModelFolderError, find_model_folder, load_model
 from .provenance import model_fingerprint
@@ -62,6 +63,7 @@ class Calibration:
             cross-validation.
         clusters: unit vectors `(clusters, dimension)` of training images, float16, in base64.
         shares: of the training images, in each cluster.
+        shares_vision: whether the dual encoder's vision encoder is the captioner's, so that images are encoded once.
     """
 
     dual_encoder: str
@@ -79,11 +81,12 @@ class Calibration:
     calibration_error: float
     clusters: str
     shares: list[float]
+    shares_vision: bool = True
 
     @classmethod
     def load(cls, file: Path) -> "Calibration":
         """Reads a calibration; raises a FieldError that names the field at fault."""
-        found = read_fields(cls, read_json(file))
+        found = read_fields(cls, read_json(file), complete=False)
         for name, value in asdict(found).items():
             if isinstance(value, int | float) and not -MAX_NUMBER < value < MAX_NUMBER:
                 raise FieldError(name)
@@ -145,7 +148,7 @@ class Confidence:
                 )
             if getattr(getattr(model, "base_model", None), "vision", None) is None:
                 raise ModelFolderError(
-                    f"The dual encoder {calibration.dual_encoder} of {file} has no vision encoder to share; {again}."
+                    f"The dual encoder {calibration.dual_encoder} of {file} has no vision encoder of its own; {again}."
                 )
             placed: Any = model
             return cls(calibration, placed.to(device), processor)
@@ -158,12 +161,15 @@ class Confidence:
         """Returns a judgement for each caption.
 
         Args:
-            visual: `visual_features` `(images, regions, size)` of the captioner's vision encoder, and their
-                `attention_mask` `(images, regions)`.
+            visual: of the captioner, as `shares_vision` of the calibration asks for: `visual_features` `(images,
+                regions, size)` and their `attention_mask` `(images, regions)`, or `pixel_values`.
             captions: C an image, those of one image next to each other.
             scores: mean log-probability of the tokens of each.
+
+        Raises:
+            ValueError: features in place of the images that are needed.
         """
-        images = embed_visual(self.encoder, visual)
+        images = embed_visual(self.encoder, visual, self.calibration.shares_vision)
         texts = embed_captions(self.encoder, captions)
         of_captions = np.repeat(np.arange(len(images)), len(captions) // len(images))
         similarities = (images[of_captions] * texts).sum(-1)
@@ -181,9 +187,21 @@ def is_calibrated(model: Any) -> bool:
     return bool(folder) and Path(folder, CONFIDENCE).is_file()
 
 
-def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor]) -> np.ndarray:
-    """Returns embeddings of visual features, float32 `(images, dimension)`."""
-    inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
+def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], shares_vision: bool) -> np.ndarray:
+    """Returns embeddings of images, float32 `(images, dimension)`: of their features or, if not shared, their pixels.
+
+    Raises:
+        ValueError: there are features only, and those of another vision encoder.
+    """
+    if shares_vision:
+        inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
+    elif "pixel_values" in visual:
+        inputs = {name: visual[name] for name in PIXELS if name in visual}
+    else:
+        raise ValueError(
+            "Confidence needs images here, not features: the dual encoder that the captioner is calibrated with has a "
+            "vision encoder of its own."
+        )
     with torch.inference_mode():
         found = encoder.embed_images({name: value for name, value in inputs.items() if value is not None})
     return found.cpu().numpy()

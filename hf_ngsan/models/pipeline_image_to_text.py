@@ -36,7 +36,8 @@ from .text_scores import text_scores
 from .visual_inputs import real_size
 
 FAULTS_OF_DEVICES = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
-VISUAL_INPUTS = ("pixel_values", "pixel_mask", "visual_boxes", "attention_mask")
+PIXELS = ("pixel_values", "pixel_mask")
+VISUAL_INPUTS = (*PIXELS, "visual_boxes", "attention_mask")
 
 
 @dataclass
@@ -246,7 +247,7 @@ class ImageToTextPipeline(Pipeline):
         return [captioned[position] for position in range(len(batch.items))]
 
     def see(self, items: list[Item], positions: list[int], inputs: BatchFeature) -> tuple[list[int], BatchFeature]:
-        """Replaces pixels by visual tokens, once for captions and attention.
+        """Adds visual tokens to pixels, once for captions and attention.
 
         An item whose image the vision encoder cannot take, such as one with a side smaller than a kernel, gets an error
         and is left out. Backbones do not tell beforehand which images these are.
@@ -273,7 +274,8 @@ class ImageToTextPipeline(Pipeline):
             if len(rows) == len(positions):
                 raise
             return self.see(items, [positions[row] for row in rows], rows_of(inputs, rows)) if rows else ([], inputs)
-        return positions, BatchFeature({name: inputs[name] for name in inputs if name not in visual} | tokens)
+        kept = {name: inputs[name] for name in inputs if name not in visual or name in PIXELS}
+        return positions, BatchFeature(kept | tokens)
 
     def caption(
         self,
@@ -283,6 +285,9 @@ class ImageToTextPipeline(Pipeline):
         generate_kwargs: dict,
     ) -> list[Captioned]:
         """Captions items that have the same kinds of inputs; `returned` is what beside the captions is wanted."""
+        pixels = {}
+        if "visual_features" in inputs:
+            pixels = {name: inputs.pop(name) for name in PIXELS if name in inputs}
         sequences = self.model.generate(**inputs, **generate_kwargs)
         sequences = getattr(sequences, "sequences", sequences)
         texts = self.processor.batch_decode(sequences, skip_special_tokens=True)
@@ -294,7 +299,7 @@ class ImageToTextPipeline(Pipeline):
             for answer, of_text in zip(answers, scores, strict=True):
                 answer.update(score=of_text.score, word_scores=of_text.words)
         if returned["confidence"]:
-            visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs}
+            visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
             given = [answer["generated_text"] for answer in answers], [answer["score"] for answer in answers]
             for answer, judgement in zip(answers, self.confidence.judge(visual, *given), strict=True):
                 answer.update(confidence=judgement.confidence, unlike_training=judgement.unlike_training)

@@ -36,8 +36,12 @@ RIDGE = 1e-3
 """Weight of the squared coefficients, which keeps them finite where a threshold separates the captions."""
 
 
-def check_same_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> None:
-    """Raises a ValueError unless captioner and dual encoder see images in the same way, with a vision encoder each."""
+def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> bool:
+    """Returns whether captioner and dual encoder have the same vision encoder.
+
+    Raises:
+        ValueError: one of them has none, or they read other pixels.
+    """
     seen = []
     for model, its in ((captioner, processor), (dual_encoder, its_processor)):
         vision = getattr(model.base_model, "vision", None)
@@ -46,12 +50,13 @@ def check_same_vision(captioner: Any, processor: Any, dual_encoder: Any, its_pro
                 "Confidence needs a captioner and a dual encoder that read images; attach-vision adds that."
             )
         seen.append(vision_provenance(vision, its.image_processor))
-    difference = provenance_difference(*seen)
-    if difference is not None:
+    preprocessing = [one["checksums"]["preprocessing"] for one in seen]
+    if preprocessing[0] != preprocessing[1]:
         raise ValueError(
-            f"The dual encoder has {difference} than the captioner, which confidence shares its features with; give "
-            "one with the captioner's vision encoder and image size."
+            f"The dual encoder has {provenance_difference(*seen)} than the captioner, whose pixels it has to read; "
+            "give one with the captioner's image size and preprocessing."
         )
+    return provenance_difference(*seen) is None
 
 
 def fit_logistic(inputs: np.ndarray, is_good: np.ndarray) -> np.ndarray:
@@ -156,7 +161,8 @@ def calibrate(
 
     Args:
         captioner, processor: a captioner that reads images, in evaluation mode, and its processor.
-        dual_encoder: folder, packaged or Hub name of a dual encoder with the same vision encoder.
+        dual_encoder: folder, packaged or Hub name of a dual encoder that reads the same pixels. If it has the same
+            vision encoder too, images are encoded once.
         rows: images or visual features with captions that the captioner was not trained with.
         training_rows: images or visual features of its training.
         data, split: names of `rows`, to record.
@@ -164,27 +170,30 @@ def calibrate(
         batch_size: images at once.
 
     Raises:
-        ValueError: the two models see images in other ways, or there are too few captions or no training images.
+        ValueError: the two models read other pixels, or there are too few captions or no training images.
     """
     if not len(training_rows):
         raise ValueError(f"{data} has no training images to compare others with; name their split with --train-split.")
     model, its_processor = load_model(dual_encoder, "retrieval")
-    check_same_vision(captioner, processor, model, its_processor)
+    shares_vision = share_vision(captioner, processor, model, its_processor)
     encoder = dual_encoder_of(model.to(captioner.device), its_processor)
     beams = num_beams or captioner.generation_config.num_beams or 1
 
     def caption(indices: range) -> list[tuple[str, float, np.ndarray, float]]:
-        inputs = seen_inputs(captioner, processor, take(rows, indices))
+        inputs, pixels = seen_inputs(captioner, processor, take(rows, indices))
         with torch.inference_mode():
             sequences = captioner.generate(**inputs, num_beams=beams)
         texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
         scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
-        images = embed_visual(encoder, inputs)
+        images = embed_visual(encoder, inputs | pixels, shares_vision)
         similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
         return list(zip(texts, scores, images, similarities, strict=True))
 
     def embed(indices: range) -> list[np.ndarray]:
-        return list(embed_visual(encoder, seen_inputs(captioner, processor, take(training_rows, indices))))
+        batch = take(training_rows, indices)
+        if not shares_vision:
+            return list(embed_visual(encoder, dict(processor(**visual_arguments(batch)).to(captioner.device)), False))
+        return list(embed_visual(encoder, seen_inputs(captioner, processor, batch)[0], True))
 
     captions, scores, images, similarities = zip(
         *map_sharded(caption, len(rows), batch_size, description="captioning"), strict=True
@@ -205,18 +214,19 @@ def calibrate(
         num_beams=beams,
         clusters=in_base64(clusters),
         shares=shares,
+        shares_vision=shares_vision,
         **facts,
     )
 
 
-def seen_inputs(captioner: Any, processor: Any, batch: Sequence[dict]) -> dict[str, torch.Tensor]:
-    """Returns the inputs of `generate()` for some rows, with visual features in place of pixels."""
+def seen_inputs(captioner: Any, processor: Any, batch: Sequence[dict]) -> tuple[dict, dict]:
+    """Returns the inputs of `generate()` for some rows, with visual features in place of pixels, and the pixels."""
     inputs = dict(processor(**visual_arguments(batch)).to(captioner.device))
     if "pixel_values" not in inputs:
-        return inputs
+        return inputs, {}
     visual = {name: inputs.pop(name) for name in VISUAL_INPUTS if name in inputs}
     with torch.inference_mode():
-        return inputs | dict(captioner.model.get_visual_tokens(**visual))
+        return inputs | dict(captioner.model.get_visual_tokens(**visual)), visual
 
 
 def write_calibration(folder: str | Path, calibration: Calibration) -> None:

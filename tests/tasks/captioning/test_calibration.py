@@ -98,13 +98,17 @@ def test_captions_that_cannot_be_told_apart_calibrate_nothing():
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A captioner, a dual encoder with its vision encoder, and photographs; half have its captions."""
+    """A captioner, twice, and photographs, half with its captions; the first shares its dual encoder's vision."""
     folder = tmp_path_factory.mktemp("confidence")
     captioner = pixel_captioner()
     save_model(captioner, pixel_processor(), folder / "captioner")
     dual_encoder = mhsan.tiny_model(vision_config=mhsan.VISION)
     dual_encoder.vision.load_state_dict(captioner.model.vision.state_dict())
     save_model(dual_encoder, mhsan.tiny_processor(pixels=True), folder / "mhsan")
+    save_model(captioner, pixel_processor(), folder / "apart")
+    save_model(
+        mhsan.tiny_model(seed=2, vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), folder / "other"
+    )
     images = [photo((32, 24), seed) for seed in range(NUM_PHOTOS)]
     written = pipeline("image-to-text", model=str(folder / "captioner"))(images, num_beams=2)
     captions = [[one["generated_text"] if number % 2 else "no such words"] for number, [one] in enumerate(written)]
@@ -112,17 +116,20 @@ def made(tmp_path_factory):
     features = Features({"image_id": Value("int64"), "image": ImageFeature(), "captions": Sequence(Value("string"))})
     data = Dataset.from_dict(rows, features=features)
     DatasetDict(train=data.select(range(20)), validation=data).save_to_disk(folder / "data")
-    options = ["--dual-encoder", folder / "mhsan", "--data", f"images:{folder / 'data'}", "--num-beams", 2]
-    assert main(["calibrate", "--model", str(folder / "captioner"), *map(str, options)]) == 0
+    for name, dual_encoder in (("captioner", "mhsan"), ("apart", "other")):
+        options = ["--dual-encoder", folder / dual_encoder, "--data", f"images:{folder / 'data'}", "--num-beams", 2]
+        assert main(["calibrate", "--model", str(folder / name), *map(str, options)]) == 0
     return folder
 
 
-def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made, tmp_path):
-    fitted_to = Calibration.load(made / "captioner" / CONFIDENCE)
-    captioner = pipeline("image-to-text", model=str(made / "captioner"))
+@pytest.mark.parametrize("name", ["captioner", "apart"])
+def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made, tmp_path, name):
+    fitted_to = Calibration.load(made / name / CONFIDENCE)
+    assert fitted_to.shares_vision == (name == "captioner")
+    captioner = pipeline("image-to-text", model=str(made / name))
     images = [photo((32, 24), seed) for seed in (3, 100)]
     answers = captioner(images, return_confidence=True, num_beams=2, num_return_sequences=2)
-    judge = Confidence.load(made / "captioner")
+    judge = Confidence.load(made / name)
     for image, of_image in zip(images, answers, strict=True):
         [embedding] = embed_images(judge.encoder.model, judge.encoder.processor, [{"image": image}])
         density = sum(
@@ -164,6 +171,11 @@ def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
     assert float(score) == pytest.approx(record["score"], abs=1e-3)
     assert float(confidence) == pytest.approx(record["confidence"], abs=1e-2)
     assert bool(unlike) == record["unlike_training"]
+    features = {"visual_features": np.ones((4, pixel_captioner().config.visual_feature_size), np.float32)}
+    features["visual_boxes"] = np.tile(np.float32([0, 0, 1, 1]), (4, 1))
+    assert "confidence" in pipeline("image-to-text", model=str(made / "captioner"))(features, return_confidence=True)[0]
+    with pytest.raises(ValueError, match="images"):
+        pipeline("image-to-text", model=str(made / "apart"))(features, return_confidence=True)
     assert "confidence" not in json.loads(prints(capsys, *command, "--json"))
 
 
@@ -215,7 +227,7 @@ def test_every_option_of_a_calibration(made, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(
         calibration,
         "embed_visual",
-        lambda encoder, seen: batches.append(len(seen["visual_features"])) or embed(encoder, seen),
+        lambda encoder, seen, shared: batches.append(len(seen["visual_features"])) or embed(encoder, seen, shared),
     )
     save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
     command = ["calibrate", "--model", tmp_path / "captioner", "--dual-encoder", made / "mhsan"]
@@ -230,11 +242,12 @@ def test_every_option_of_a_calibration(made, tmp_path, monkeypatch, capsys):
 
 
 def test_what_cannot_be_calibrated(made, capsys, tmp_path):
-    other = mhsan.tiny_model(seed=2, vision_config=mhsan.VISION)
-    save_model(other, mhsan.tiny_processor(pixels=True), tmp_path / "mhsan")
+    other, processor = load_model(made / "other", "retrieval")
+    processor.image_processor.image_mean = [0.1, 0.2, 0.3]
+    save_model(other, processor, tmp_path / "mhsan")
     data = ["--data", f"images:{made / 'data'}"]
     calibrated = ["calibrate", "--model", made / "captioner", *data]
-    assert "other weights" in fails(capsys, *calibrated, "--dual-encoder", tmp_path / "mhsan")
+    assert "preprocessing" in fails(capsys, *calibrated, "--dual-encoder", tmp_path / "mhsan")
     few = [*calibrated, "--dual-encoder", made / "mhsan", "--limit", 20]
     assert "20" in fails(capsys, *few)
     none = Dataset.from_dict({"image_id": []})
@@ -258,5 +271,5 @@ def test_a_calibration_that_names_a_dual_encoder_of_other_features(made, tmp_pat
     clusters = in_base64(np.eye(len(found["shares"]), model.config.projection_dim, dtype=np.float16))
     changes = {"dual_encoder": str(tmp_path / "clip"), "fingerprint": model_fingerprint(model, processor)}
     (tmp_path / "captioner" / CONFIDENCE).write_text(json.dumps({**found, **changes, "clusters": clusters}))
-    with pytest.raises(ModelFolderError, match="no vision encoder to share"):
+    with pytest.raises(ModelFolderError, match="no vision encoder"):
         Confidence.load(tmp_path / "captioner")
