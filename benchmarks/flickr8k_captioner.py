@@ -1,13 +1,13 @@
-"""The captioner of photographs that the package brings: its training with several seeds, its scores, its checkpoint.
+"""Captioners of photographs with the backbone as it is: their training with several seeds, and their scores.
 
     VISION="--backbone efficientnet-lite2 --image-size 352"
     hf-ngsan extract --images images:DIR --split train $VISION --copies 4 --output FEATURES
     hf-ngsan extract --images images:DIR --split validation $VISION --output FEATURES
-    python benchmarks/flickr8k_captioner.py --features FEATURES --checkpoint checkpoints/ngsan-flickr8k
+    python benchmarks/flickr8k_captioner.py --features FEATURES
 
 Prints CIDEr-D on the validation split after cross-entropy and after self-critical training, with three beams. A run
-that is finished is skipped, one that was stopped is resumed. The checkpoint is the best seed's, in float16 and without
-its backbone. With --xe the first stage is that of earlier runs, so that settings of the second one can be compared.
+that is finished is skipped, one that was stopped is resumed. With --xe the first stage is that of earlier runs, so that
+settings of the second one can be compared. flickr8k_backbone.py goes on to the captioner that the package brings.
 """
 
 import argparse
@@ -17,7 +17,6 @@ import statistics
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from flickr8k_checkpoint import write_checkpoint
 from training_runs import call, cpu_minutes, spread
 
 from hf_ngsan.ground.files import write_text_atomically
@@ -40,7 +39,6 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--xe", type=Path, metavar="DIR", help="runs whose first stage is taken")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
-    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="write the best seed's checkpoint there")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
     return parser.parse_intermixed_args()
 
@@ -68,10 +66,10 @@ def measured(run: Path, stage: str, data: str) -> dict[str, float]:
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def table(results: dict[int, dict]) -> str:
+def table(results: dict[int, dict], stages: dict[str, str] = STAGES) -> str:
     """Returns mean and sample standard deviation over seeds, as Markdown."""
     lines = [f"| stage | seeds | {' | '.join(METRICS.values())} |", f"| --- | --- |{' --- |' * len(METRICS)}"]
-    for stage, name in STAGES.items():
+    for stage, name in stages.items():
         cells = [spread([result[stage][metric] for result in results.values()]) for metric in METRICS]
         lines.append(f"| {name} | {len(results)} | {' | '.join(cells)} |")
     return "\n".join(lines)
@@ -90,10 +88,6 @@ def main() -> None:
     print(f"\nbad endings: at most {bad:.2%}, required: at most {MOST_BAD_ENDINGS:.0%}")
     trained = "a training" if options.xe is None else "a second stage"
     print(f"CPU minutes of {trained}: at most {minutes:.0f}, required of both stages: at most {MOST_MINUTES}")
-    if options.checkpoint is not None:
-        best = max(results, key=lambda seed: results[seed]["best"]["cider_d"])
-        run = options.output / f"ngsan-{best}"
-        write_checkpoint(run, options.checkpoint, VISION, best, results, table(results))
 
 
 if __name__ == "__main__":

