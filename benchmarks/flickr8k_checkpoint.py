@@ -32,7 +32,8 @@ This checkpoint is that of seed {seed}, the best of the seeds that were trained;
 
 {table}
 
-`python benchmarks/flickr8k_captioner.py`, then `flickr8k_backbone.py` repeat the training."""
+`python benchmarks/flickr8k_captioner.py`, then `flickr8k_backbone.py` repeat the training; the students here were
+stopped after two of the four epochs of their distillation (docs/results.md of hf-ngsan)."""
 LIMITS = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It calls what it does not know by
 something that it knows, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
 DUAL_ENCODER = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on the 6,000
@@ -68,6 +69,8 @@ def write_checkpoint(
         table: mean scores, as Markdown.
     """
     model, processor = load_model(run / "best", "captioning")
+    seen: Any = model.config.vision_config
+    seen.frozen, seen.frozen_batch_norm = True, False  # as of a backbone, for further training
     finals = {seed: evaluation_of(model, scores[stage], seed) for seed, scores in results.items()}
     facts = CardFacts(
         summary=CAPTIONER.format(**vision),

@@ -1,6 +1,6 @@
 """Consensus (minimum Bayes risk) decoding: does the caption that agrees best with others score better than the beam's?
 
-    python benchmarks/flickr8k_consensus.py --features FEATURES
+    python benchmarks/flickr8k_consensus.py --data images:DIR
 
 Each image gets the captions of eight beams and 20 samples at temperature 0.7. A candidate's expected CIDEr-D is its
 mean CIDEr-D against the others as references, weighted by their probabilities as beams or by how often they were drawn
@@ -61,15 +61,14 @@ def expectations(metric: CiderD, chosen: list[list[str]], evidence: list[dict[st
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--features", required=True, metavar="DIR", help="of --image-size 352, with both splits")
+    parser.add_argument("--data", required=True, metavar="SPEC", help="photographs or features, with both splits")
     parser.add_argument("--model", default=CAPTIONER, help="(%(default)s)")
     parser.add_argument("--limit", type=int, metavar="N", help="the first N images only, to try the script")
     parser.add_argument("--seed", type=int, default=0, help="of the samples (%(default)s)")
     options = parser.parse_args()
-    data = f"features:{options.features}"
     model, processor = load_captioners([options.model])
-    rows = rows_for(model, processor, load_rows(data, "validation", limit=options.limit), data)
-    metric = CiderD(DocumentFrequency.from_captions(load_rows(data, "train")["captions"]))
+    rows = rows_for(model, processor, load_rows(options.data, "validation", limit=options.limit), options.data)
+    metric = CiderD(DocumentFrequency.from_captions(load_rows(options.data, "train")["captions"]))
     torch.manual_seed(options.seed)
     found = [
         one

@@ -1,10 +1,10 @@
 """Whether captions of Flickr8k photographs get better if a dual encoder takes part in the choice among the beams.
 
-    python benchmarks/flickr8k_reranking.py --features FEATURES
+    python benchmarks/flickr8k_reranking.py --images DIR
 
 Prints CIDEr-D on the validation split of the first beam, and of the beam with the best sum of mean log-probability and
 weighted similarity (`hf-ngsan caption --rerank-with`), for some weights; then the difference of the last weight from
-the first beam with its 95% interval: images are resampled (paired bootstrap). Both models take the features.
+the first beam with its 95% interval: images are resampled (paired bootstrap).
 """
 
 import argparse
@@ -12,17 +12,17 @@ from typing import Any
 
 import numpy as np
 
-from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare
+from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning.images import CaptionedImage, caption_images
 from hf_ngsan.tasks.retrieval.search import SIMILARITY_WEIGHT, Reranker
 
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--features", required=True, metavar="DIR", help="that hf-ngsan extract wrote")
+    parser.add_argument("--images", required=True, metavar="DIR", help="Flickr8k, as hf-ngsan train reads it")
     parser.add_argument("--captioner", default="ngsan-flickr8k", metavar="DIR", help="(%(default)s)")
     parser.add_argument("--dual-encoder", default="mhsan-flickr8k", metavar="DIR", help="(%(default)s)")
     parser.add_argument("--beams", nargs="+", type=int, default=[3, 5, 8, 16], metavar="N", help="(3 5 8 16)")
@@ -53,10 +53,9 @@ def cider_d(found: list[list[CaptionedImage]], similarities: list, weight: float
 
 def main() -> None:
     options = parse_arguments()
-    rows = load_data(f"features:{options.features}", "validation")
-    rows = rows if options.limit is None else rows.select(range(options.limit))
-    references = rows["captions"]
-    rows = rows.select_columns(["visual_features", "visual_boxes"])
+    rows = load_rows(f"images:{options.images}", "validation", limit=options.limit)
+    references = list(rows["captions"])
+    rows = rows.select_columns("image")
     captioner, processor = load_captioner(options.captioner)
     reranker = Reranker(*load_model(options.dual_encoder, "retrieval"))
     header = ["beams", "first beam", *(f"{weight:g}" for weight in options.weights), "difference", "95% interval"]

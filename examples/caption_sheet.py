@@ -2,7 +2,7 @@
 
     python examples/caption_sheet.py sheet.jpg photo.jpg another.jpg
 
-Without --model the packaged captioner writes the captions; it needs the extra photos, and the figure the extra plots.
+Without --model the packaged captioner writes the captions. The figure needs the extra plots.
 """
 
 import argparse

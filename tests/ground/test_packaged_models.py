@@ -112,12 +112,15 @@ def test_it_may_be_one_of_several_models(tmp_path):
 
 
 @pytest.mark.parametrize("folder", [FOLDER, SEARCH], ids=[CAPTIONER, DUAL_ENCODER])
-def test_its_weights_are_few_halved_and_without_frozen_ones(folder):
+def test_its_weights_are_few_halved_and_without_those_of_packages(folder):
     file = folder / "model.safetensors"
-    assert file.stat().st_size < 12 * MEGABYTE
+    assert file.stat().st_size < 16 * MEGABYTE
     with safe_open(file, "pt") as weights:
-        assert {weights.get_tensor(name).dtype for name in weights.keys()} == {torch.float16}  # noqa: SIM118
-        assert not [name for name in weights.keys() if ".backbone." in name or name.startswith("text.")]  # noqa: SIM118
+        names = list(weights.keys())
+        assert {weights.get_tensor(name).dtype for name in names} == {torch.float16}
+    assert not [name for name in names if name.startswith("text.")]
+    is_own = folder == FOLDER  # trained further, so no package has it
+    assert any(".backbone." in name for name in names) == is_own
 
 
 @pytest.mark.parametrize("folder", [FOLDER, SEARCH], ids=[CAPTIONER, DUAL_ENCODER])
@@ -171,7 +174,7 @@ def test_its_captions_of_many_photographs_differ(groups, beams, capsys):
 def test_it_reaches_its_recorded_score(tmp_path, capsys):
     """From the photographs themselves; its weights were rounded to half precision after they were measured."""
     recorded = json.loads((FOLDER / "scores.json").read_text())
-    expected = recorded["seeds"][str(recorded["seed"])]["best"]["cider_d"]
+    expected = recorded["seeds"][str(recorded["seed"])]["student"]["cider_d"]
     data = ["--data", f"images:{DATA}", "--split", "validation", "--num-beams", "3"]
     assert main(["evaluate", "--model", CAPTIONER, *data]) == 0
     assert json.loads(capsys.readouterr().out)["cider_d"] == pytest.approx(expected, abs=0.003)
