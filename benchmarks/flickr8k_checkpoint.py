@@ -135,8 +135,8 @@ def config_anywhere(run: Path) -> dict:
     config = yaml.safe_load(training_config_of(run).read_text())
     config["data"]["spec"] = "images:flickr8k" if config["data"]["spec"].startswith("images:") else "features:features"
     del config["training"]["output_dir"]
-    of_others = config["training"].get("teachers") or []
-    config["training"] |= {"teachers": [end_of(folder) for folder in of_others]} if of_others else {}
+    if config["training"].get("teachers"):
+        config["training"]["teachers"] = [end_of(folder) for folder in config["training"]["teachers"]]
     if config["model"].get("init_from"):  # an earlier stage, of another run
         config["model"]["init_from"] = end_of(config["model"]["init_from"])
     return config

@@ -179,21 +179,23 @@ def calibrate(
     encoder = dual_encoder_of(model.to(captioner.device), its_processor)
     beams = num_beams or captioner.generation_config.num_beams or 1
 
+    def read(batch: Sequence[dict]) -> dict[str, torch.Tensor]:
+        return dict(processor(**visual_arguments(batch)).to(captioner.device))
+
     def caption(indices: range) -> list[tuple[str, float, np.ndarray, float]]:
-        inputs, pixels = seen_inputs(captioner, processor, take(rows, indices))
+        given = read(take(rows, indices))
+        inputs = with_features(captioner, given)
         with torch.inference_mode():
             sequences = captioner.generate(**inputs, num_beams=beams)
         texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
         scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
-        images = embed_visual(encoder, inputs | pixels, shares_vision)
+        images = embed_visual(encoder, inputs if shares_vision else given, shares_vision)
         similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
         return list(zip(texts, scores, images, similarities, strict=True))
 
     def embed(indices: range) -> list[np.ndarray]:
-        batch = take(training_rows, indices)
-        if not shares_vision:
-            return list(embed_visual(encoder, dict(processor(**visual_arguments(batch)).to(captioner.device)), False))
-        return list(embed_visual(encoder, seen_inputs(captioner, processor, batch)[0], True))
+        given = read(take(training_rows, indices))
+        return list(embed_visual(encoder, with_features(captioner, given) if shares_vision else given, shares_vision))
 
     captions, scores, images, similarities = zip(
         *map_sharded(caption, len(rows), batch_size, description="captioning"), strict=True
@@ -219,14 +221,14 @@ def calibrate(
     )
 
 
-def seen_inputs(captioner: Any, processor: Any, batch: Sequence[dict]) -> tuple[dict, dict]:
-    """Returns the inputs of `generate()` for some rows, with visual features in place of pixels, and the pixels."""
-    inputs = dict(processor(**visual_arguments(batch)).to(captioner.device))
+def with_features(captioner: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns inputs of `generate()` with visual features in place of pixels."""
     if "pixel_values" not in inputs:
-        return inputs, {}
-    visual = {name: inputs.pop(name) for name in VISUAL_INPUTS if name in inputs}
+        return inputs
+    visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
     with torch.inference_mode():
-        return inputs | dict(captioner.model.get_visual_tokens(**visual)), visual
+        tokens = dict(captioner.model.get_visual_tokens(**visual))
+    return {name: value for name, value in inputs.items() if name not in visual} | tokens
 
 
 def write_calibration(folder: str | Path, calibration: Calibration) -> None:
