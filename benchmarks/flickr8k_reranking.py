@@ -26,7 +26,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--captioner", default="ngsan-flickr8k", metavar="DIR", help="(%(default)s)")
     parser.add_argument("--dual-encoder", default="mhsan-flickr8k", metavar="DIR", help="(%(default)s)")
     parser.add_argument("--beams", nargs="+", type=int, default=[3, 5, 8, 16], metavar="N", help="(3 5 8 16)")
-    weights = [0.5, 1.0, 2.0, 8.0, 1e6, SIMILARITY_WEIGHT]
+    weights = [0.5, 1.0, 4.0, 8.0, 1e6, SIMILARITY_WEIGHT]
     parser.add_argument("--weights", nargs="+", type=float, default=weights, metavar="W", help="(%(default)s)")
     parser.add_argument("--limit", type=int, metavar="N", help="take the first N images only")
     return parser.parse_args()

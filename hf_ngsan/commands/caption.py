@@ -94,7 +94,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--similarity-weight",
         type=between(0, MAX_SIMILARITY_WEIGHT),
         metavar="W",
-        help="with --rerank-with: weight of the similarity (4, which was chosen for mhsan-flickr8k)",
+        help="with --rerank-with: weight of the similarity (2, which was chosen for mhsan-flickr8k)",
     )
     parser.add_argument(
         "--scores",

@@ -18,7 +18,7 @@ from ...retrieval import Hit, IndexFolder, IndexFolderError, search
 from ...visualization import plot_contact_sheet, save_figure
 from .encoders import embed_images, embed_pixels, embed_texts
 
-SIMILARITY_WEIGHT = 4.0
+SIMILARITY_WEIGHT = 2.0
 """Chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)."""
 
 
