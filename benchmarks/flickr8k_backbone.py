@@ -40,7 +40,7 @@ def parse_arguments() -> argparse.Namespace:
         "--output", type=Path, default=runs, metavar="DIR", help="also of the first stage (%(default)s)"
     )
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="of the teachers (0 1 2)")
-    parser.add_argument("--students", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="of the students (0 1 2)")
+    parser.add_argument("--students", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="of students (0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
     parser.add_argument("--checkpoint", type=Path, metavar="DIR", help="write the best captioner's checkpoint there")
     parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
