@@ -84,15 +84,16 @@ def main() -> None:
         results = dict(zip(options.students, pool.map(scores, options.students), strict=True))
     means = table(results, STAGES)
     print(means)
-    mean = statistics.mean(result["refined"]["cider_d"] for result in results.values())
-    bad = max(result["refined"]["bad_endings"] for result in results.values())
+    finals = {seed: result["refined"] for seed, result in results.items()}
+    mean = statistics.mean(final["cider_d"] for final in finals.values())
+    bad = max(final["bad_endings"] for final in finals.values())
     print(f"\nCIDEr-D of the last stage: {mean:.4f}, required: at least {REQUIRED}")
     print(f"bad endings: at most {bad:.2%}, required: at most {MOST_BAD_ENDINGS:.0%}")
     for kind in STAGES:
         minutes = [cpu_minutes(options.output / f"{kind}-{seed}") for seed in options.students]
         print(f"CPU minutes of {kind}-*: {min(minutes):.0f} to {max(minutes):.0f}")
     if options.checkpoint is not None:
-        best = max(results, key=lambda seed: results[seed]["refined"]["cider_d"])
+        best = max(finals, key=lambda seed: finals[seed]["cider_d"])
         run = options.output / f"refined-{best}"
         write_checkpoint(run, options.checkpoint, VISION, best, results, "refined", means)
 

@@ -33,8 +33,8 @@ This checkpoint is that of seed {seed}, the best of the seeds that were trained;
 {table}
 
 `python benchmarks/flickr8k_captioner.py`, then `flickr8k_backbone.py` repeat the training. Here the first stage lacks
-its last self-critical epoch and the second the last two of four, which do not help (docs/results.md of hf-ngsan); the
-last one had the seeds 20, 21 and 22."""
+its last self-critical epoch and the second its last two, which added nothing where they were tried (docs/results.md of
+hf-ngsan); the last stage had the seeds 20, 21 and 22."""
 LIMITS = """It knows the scenes of Flickr8k: people and dogs, mostly outdoors. It calls what it does not know by
 something that it knows, and states genders, ages and relations that it cannot see. Do not use it where that matters."""
 DUAL_ENCODER = """An MHSAN dual encoder (Park et al. 2020) for photographs and English sentences, trained on the 6,000
