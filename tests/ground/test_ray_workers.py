@@ -7,8 +7,10 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from datasets import Dataset
@@ -32,11 +34,25 @@ Cluster = pytest.importorskip("ray.cluster_utils").Cluster
 TWO = RayWorkers(number=2)
 """On the cluster of this process."""
 PAGE = Path(__file__).parents[2] / "docs" / "scale.md"
+PATIENCE = "RAY_gcs_server_port_wait_time_s", "90"
+"""Ray waits for its server for 30 s otherwise, which is not always enough where other tests keep the machine busy."""
+
+
+def attempt(start: Callable[[], Any]) -> Any:
+    """Starts Ray, up to three times."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(*PATIENCE)
+        for _ in range(2):
+            try:
+                return start()
+            except RuntimeError:
+                ray.shutdown()
+        return start()
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    ray.init(num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False)
+    attempt(partial(ray.init, num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False))
     yield
     ray.shutdown()
 
@@ -198,7 +214,8 @@ def test_the_pipeline_of_the_page_captions_a_folder(tmp_path):
     (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
     [code] = blocks(PAGE, "python")
     path = os.pathsep.join([str(PAGE.parents[1]), os.environ.get("PYTHONPATH", "")])
-    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, check=True)
+    environment = {**os.environ, "PYTHONPATH": path, **dict([PATIENCE])}
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, env=environment, check=True)
     rows = Dataset.from_parquet([str(file) for file in (tmp_path / "captions").glob("*.parquet")])
     assert {Path(path).name for path in rows["path"]} == {file.name for file in (tmp_path / "photos").iterdir()}
     assert [Path(row["path"]).name for row in rows if row["error"]] == ["broken.png"]
@@ -208,7 +225,7 @@ def test_the_pipeline_of_the_page_captions_a_folder(tmp_path):
 @pytest.mark.slow
 def test_the_work_of_a_machine_that_is_lost_is_done_by_another(tmp_path):
     ray.shutdown()
-    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 1})
+    machines = attempt(partial(Cluster, initialize_head=True, head_node_args={"num_cpus": 1}))
     other = machines.add_node(num_cpus=1)
     try:
         ray.init(address=machines.address, logging_level="ERROR", log_to_driver=False)
@@ -225,8 +242,9 @@ def test_the_work_of_a_machine_that_is_lost_is_done_by_another(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_same_command_on_a_new_cluster_resumes_after_the_head_is_lost(tmp_path):
-    write_photos(tmp_path / "photos", 150)
+def test_the_same_command_on_a_new_cluster_resumes_after_the_head_is_lost(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_gcs_rpc_server_reconnect_timeout_s", "5")  # how long a driver waits for a lost head
+    write_photos(tmp_path / "photos", 80)
     tiny_vision().save_pretrained(tmp_path / "vision")
     tiny_processor().save_pretrained(tmp_path / "vision")
     command = ["-m", "hf_ngsan.cli", "extract", "--images", "photos", "--split", "test", "--backbone", "vision"]
@@ -234,7 +252,7 @@ def test_the_same_command_on_a_new_cluster_resumes_after_the_head_is_lost(tmp_pa
     on_ray = [*command, "--output", "ray", "--engine", "ray", "--workers", 2, "--address"]
     records = tmp_path / "ray" / "records"
 
-    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    machines = attempt(partial(Cluster, initialize_head=True, head_node_args={"num_cpus": 2}))
     process = start(*on_ray, machines.address, cwd=tmp_path)
     try:
         while len(list(records.glob("shard-*.json"))) < 10:
@@ -246,9 +264,9 @@ def test_the_same_command_on_a_new_cluster_resumes_after_the_head_is_lost(tmp_pa
         process.kill()
         machines.shutdown()
     done = {file.name: file.stat().st_mtime_ns for file in records.glob("shard-*.json")}
-    assert 10 <= len(done) < 150
+    assert 10 <= len(done) < 80
 
-    machines = Cluster(initialize_head=True, head_node_args={"num_cpus": 2})
+    machines = attempt(partial(Cluster, initialize_head=True, head_node_args={"num_cpus": 2}))
     try:
         succeed(*on_ray, machines.address, cwd=tmp_path)
     finally:

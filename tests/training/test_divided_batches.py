@@ -5,12 +5,14 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
 
+from hf_ngsan.ground.launching import leave_process_group
 from hf_ngsan.tasks import load_recipe, train
 from tests.guests.tiny import save
 from tests.guests.tiny import tiny as tiny_guest
@@ -150,17 +152,27 @@ def gradient(folder: Path, base: Path) -> dict[str, torch.Tensor]:
     return {name: before[name].double() - value.double() for name, value in after.items()}
 
 
-@pytest.fixture
-def runs(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Path, Path, dict[str, torch.Tensor]]:
-    """The training config, the folder of a run that learns nothing, and the gradient of the whole batch."""
-    folder = tmp_path / "whole"
-    folder.mkdir()
-    write_and_train(folder, OBJECTIVES[request.param](folder))
-    config = folder / "config.yaml"
-    nothing = [f"output_dir={tmp_path / 'nothing'}", "training.learning_rate=0"]
-    nothing += ["self_critical.learning_rate=0"] * ("self-critical" in request.param)
+class Whole(NamedTuple):
+    """What a batch in one piece gives.
+
+    Attributes:
+        config: file of the training config.
+        base: folder of a run that learns nothing.
+        gradient: of the whole batch.
+    """
+
+    config: Path
+    base: Path
+    gradient: dict[str, torch.Tensor]
+
+
+def whole_batch(name: str, folder: Path) -> Whole:
+    write_and_train(folder, OBJECTIVES[name](folder))
+    config, base = folder / "config.yaml", folder / "nothing"
+    nothing = [f"output_dir={base}", "training.learning_rate=0"]
+    nothing += ["self_critical.learning_rate=0"] * ("self-critical" in name)
     train(load_recipe(config, nothing))
-    return config, tmp_path / "nothing", gradient(folder / "run", tmp_path / "nothing")
+    return Whole(config, base, gradient(folder / "run", base))
 
 
 def check_equal(found: dict[str, torch.Tensor], whole: dict[str, torch.Tensor]) -> None:
@@ -172,22 +184,45 @@ def check_equal(found: dict[str, torch.Tensor], whole: dict[str, torch.Tensor]) 
         )
 
 
-@pytest.mark.parametrize(
-    "runs", [pytest.param(one, marks=[pytest.mark.slow] * ("CLIP" in one)) for one in OBJECTIVES], indirect=True
-)
-def test_parts_of_a_batch_have_the_gradient_of_the_whole(runs, tmp_path):
-    config, base, whole = runs
-    train(load_recipe(config, [f"output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]))
-    check_equal(gradient(tmp_path / "parts", base), whole)
+@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * ("CLIP" in one)) for one in OBJECTIVES])
+def test_parts_of_a_batch_have_the_gradient_of_the_whole(name, tmp_path):
+    folder = tmp_path / "whole"
+    folder.mkdir()
+    whole = whole_batch(name, folder)
+    train(load_recipe(whole.config, [f"output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]))
+    check_equal(gradient(tmp_path / "parts", whole.base), whole.gradient)
+
+
+@pytest.fixture(scope="module")
+def divided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
+    """The whole batches, each of which two processes have also trained on, all in one start of them."""
+    place = tmp_path_factory.mktemp("divided")
+    wholes = {}
+    for number, name in enumerate(OBJECTIVES):
+        folder = place / str(number)
+        folder.mkdir()
+        wholes[name] = whole_batch(name, folder)
+    command = [sys.executable, "-m", "hf_ngsan.ground.launching", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", __name__, *(str(whole.config) for whole in wholes.values())]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
+    assert result.returncode == 0, result.stderr
+    return wholes
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("runs", OBJECTIVES, indirect=True)
-def test_two_processes_have_the_gradient_of_one(runs, tmp_path):
-    config, base, whole = runs
-    command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", config, f"output_dir={tmp_path / 'two'}"]
-    command += ["training.gradient_accumulation_steps=2", "--num-processes", "2"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(map(str, command), env=environment, capture_output=True, text=True, timeout=300)
-    assert result.returncode == 0, result.stderr
-    check_equal(gradient(tmp_path / "two", base), whole)
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_two_processes_have_the_gradient_of_one(divided, name):
+    whole = divided[name]
+    check_equal(gradient(whole.config.parent / "two", whole.base), whole.gradient)
+
+
+def train_on_this_process(configs: list[str]) -> None:
+    for config in configs:
+        two = [f"output_dir={Path(config).parent / 'two'}", "training.gradient_accumulation_steps=2"]
+        train(load_recipe(config, two))
+    leave_process_group()
+
+
+if __name__ == "__main__":
+    train_on_this_process(sys.argv[1:])
