@@ -41,7 +41,14 @@ FIRST, SECOND = ["data.train_split=first"], ["data.train_split=second"]
 RELEASED = ["model.language_attention=bidirectional", "model.language_tokenization=caption_ids"]
 LONG = ["training.epochs=10"]
 THREE = ["model.plain_decoder_layers=3"]
-LANGUAGE_MODELS = {"all captions": [], "leaking": RELEASED, "first half": FIRST, "second half": SECOND}
+UNTRAINED = ["training.epochs=1", "training.learning_rate=0"]
+LANGUAGE_MODELS = {
+    "all captions": [],
+    "untrained": UNTRAINED,
+    "leaking": RELEASED,
+    "first half": FIRST,
+    "second half": SECOND,
+}
 """Settings of their trainings."""
 
 
@@ -51,12 +58,12 @@ class Suspect:
 
     Attributes:
         base: name of the captioner without AA.
-        language_model: name of its language model; `None` for one that is not trained.
+        language_model: name of its language model.
         changes: settings of its training.
     """
 
     base: str
-    language_model: str | None
+    language_model: str
     changes: tuple[str, ...] = ()
 
 
@@ -71,11 +78,14 @@ SUSPECTS = {
     "the adaptive layer is a third one": Suspect(
         "base, three layers", "all captions", ("model.plain_decoder_layers=2",)
     ),
-    "the language model is not trained": Suspect("base", None),
+    "the language model is not trained": Suspect("base", "untrained"),
     "the language model of the release, which sees later words": Suspect("base", "leaking", tuple(RELEASED)),
     "half the photographs, language model of these": Suspect("base, half the photographs", "first half", tuple(FIRST)),
     "half the photographs, language model of the others": Suspect(
         "base, half the photographs", "second half", tuple(FIRST)
+    ),
+    "half of the words do not see the language signal": Suspect(
+        "base", "all captions", ("model.language_signal_dropout=0.5",)
     ),
     "10 epochs": Suspect("base, 10 epochs", "all captions", tuple(LONG)),
 }
@@ -108,12 +118,12 @@ def main() -> None:
     output, data = options.output, with_halves(options.features, options.output)
     rows = {name: SUSPECTS[name] for name in options.rows}
     bases = dict.fromkeys(suspect.base for suspect in rows.values())
-    names = list(dict.fromkeys(suspect.language_model for suspect in rows.values() if suspect.language_model))
+    names = list(dict.fromkeys(suspect.language_model for suspect in rows.values()))
 
     def run(name: str, seed: int) -> list[dict]:
         suspect = rows.get(name)
         changes = list(BASES[name]) if suspect is None else list(suspect.changes)
-        if suspect is not None and suspect.language_model is not None:
+        if suspect is not None:
             changes.append(f"model.pretrained_language_model={folders[suspect.language_model]}")
         return captions(output, name, data, [*BRIEF, *NO_GEOMETRY, *changes, *options.overrides], seed)
 

@@ -311,15 +311,18 @@ class AdaptiveAttention(MultiHeadAttention):
     One softmax runs over the visual tokens and the language signal, so that each word weighs the two. With
     `config.language_signal_projection = "shared"` (eq. 17) the projections of the visual tokens make key and value
     of the signal; with `"separate"`, as in the authors' release, one projection of its own makes a vector for both.
-    The weights have no dropout. They are computed the same way for any attention implementation.
+    The weights have no dropout. They are computed the same way for any attention implementation. In training,
+    `config.language_signal_dropout` of the words attend to the visual tokens alone.
 
     Args:
-        config (`PreTrainedConfig`): as for [`MultiHeadAttention`], with `language_signal_projection`.
+        config (`PreTrainedConfig`): as for [`MultiHeadAttention`], with `language_signal_projection` and
+            `language_signal_dropout`.
         layer_idx (`int`): position in the cache.
     """
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int):
         super().__init__(config, layer_idx)
+        self.signal_dropout = config.language_signal_dropout
         self.signal_proj = None
         if config.language_signal_projection == "separate":
             self.signal_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
@@ -366,7 +369,11 @@ class AdaptiveAttention(MultiHeadAttention):
         scores = query @ key.mT
         if token_mask is not None:
             scores = scores.masked_fill(token_mask[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
-        scores = torch.cat([scores, (query * signal_key).sum(-1, keepdim=True)], dim=-1)
+        signal_scores = (query * signal_key).sum(-1, keepdim=True)
+        if self.training and self.signal_dropout:
+            dropped = torch.rand_like(signal_scores[:, :1], dtype=torch.float32) < self.signal_dropout
+            signal_scores = signal_scores.masked_fill(dropped, torch.finfo(scores.dtype).min)
+        scores = torch.cat([scores, signal_scores], dim=-1)
         weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32)
         visualness = 1 - weights[..., -1].mean(1).reshape(batch_size, query_length)
         weights = weights.to(value.dtype)

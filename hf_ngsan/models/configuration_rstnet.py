@@ -104,6 +104,9 @@ class RSTNetConfig(CaptionerConfig):
         language_signal_projection (`str`, defaults to `"shared"`): projection of the language signal to key and value
             in adaptive attention: `"shared"`: those of the visual tokens, eq. 17; `"separate"`: one of its own for
             both, as released.
+        language_signal_dropout (`float`, defaults to 0.0): share of the words that do not see the language signal in
+            training, drawn anew in each batch. Neither paper nor release does this; it keeps the words from leaning on
+            the language model alone (docs/rstnet.md).
         language_model_config (`dict` or [`RSTNetLanguageModelConfig`], *optional*): of the language model. Sizes, rates
             and special tokens that it does not name are the captioner's.
         pretrained_language_model (`str`, *optional*): folder or Hub name of a trained language model, whose
@@ -139,6 +142,7 @@ class RSTNetConfig(CaptionerConfig):
         "AutoProcessor": "processing_rstnet.RSTNetProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
+    rate_fields = (*CaptionerConfig.rate_fields, "language_signal_dropout")
     positive_fields = (
         *CaptionerConfig.positive_fields,
         "encoder_layers",
@@ -172,6 +176,7 @@ class RSTNetConfig(CaptionerConfig):
     finished_beams: str = "aside"
     adaptive_attention: bool = True
     language_signal_projection: str = "shared"
+    language_signal_dropout: float = 0.0
     language_model_config: dict | PreTrainedConfig | None = None
     pretrained_language_model: str | None = None
     language_attention: str | None = None

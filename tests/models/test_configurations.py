@@ -235,6 +235,7 @@ WRONG = {
         ({"position_embedding": "learned"}, "position_embedding"),
         ({"finished_beams": "gone"}, "finished_beams"),
         ({"language_signal_projection": "none"}, "language_signal_projection"),
+        ({"language_signal_dropout": 1.5}, "language_signal_dropout"),
         ({"language_attention": "sideways"}, "language_attention"),
         ({"encoder_layers": 0}, "encoder_layers"),
         ({"plain_decoder_layers": 0}, "plain_decoder_layers"),

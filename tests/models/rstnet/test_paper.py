@@ -128,6 +128,21 @@ def test_adaptive_attention_is_eq_17_to_24(projection, captions):
             assert visualness[row, t].item() == pytest.approx(expected[2], abs=1e-5)
 
 
+@torch.no_grad()
+def test_words_without_the_language_signal_attend_to_the_cells_alone_in_training():
+    module = AdaptiveAttention(tiny_config(language_signal_dropout=0.25, attention_dropout=0.0), 0)
+    query, tokens, signal = torch.randn(4, 100, 32), torch.randn(2, 5, 32), torch.randn(4, 100, 32)
+    output, _, visualness = module.eval()(query, tokens, signal)
+    of_training, _, without = module.train()(query, tokens, signal)
+    dropped = without == 1
+    assert 0.2 < dropped.float().mean() < 0.3 and visualness.max() < 1
+    assert torch.equal(of_training[~dropped], output[~dropped]) and torch.equal(without[~dropped], visualness[~dropped])
+    row, word = (int(one) for one in dropped.nonzero()[0])
+    cells = tokens[row // 2]
+    expected = attend(module, query[row, word], cells, cells)
+    torch.testing.assert_close(of_training[row, word], expected, **CLOSE)
+
+
 def attend(module, query, keys, values, bias=None):
     """One query over its keys; `bias` is `(heads, keys)`."""
     size, outputs = module.head_dim, []
