@@ -89,6 +89,11 @@ SUSPECTS = {
     ),
     "10 epochs": Suspect("base, 10 epochs", "all captions", tuple(LONG)),
 }
+PAIRS = (
+    ("half of the words do not see the language signal", "+AA"),
+    ("half the photographs, language model of these", "half the photographs, language model of the others"),
+)
+"""Captioners with AA that are compared with each other too."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -146,6 +151,9 @@ def main() -> None:
             weight = f"{1 - sum(mean * count for mean, count in words) / sum(count for _, count in words):.2f}"
         line = row(name, scores[name], None if base is None else scores[base]).removesuffix("|")
         print(f"{line}| {different:.0f} | {weight} |")
+    for first, second in PAIRS:
+        if first in rows and second in rows:
+            print(f"{row(f'{first}, against {second}', scores[first], scores[second])} | |")
     print("\n| language model | perplexity, first half | second half | validation |\n| --- | --- | --- | --- |")
     for name, folder in folders.items():
         values = [f"{perplexity(folder, data, split):.1f}" for split in ("first", "second", "validation")]
