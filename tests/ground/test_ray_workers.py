@@ -52,7 +52,8 @@ def attempt(start: Callable[[], Any]) -> Any:
 
 @pytest.fixture(scope="module")
 def cluster():
-    attempt(partial(ray.init, num_cpus=2, include_dashboard=False, logging_level="ERROR", log_to_driver=False))
+    options = {"num_cpus": 2, "include_dashboard": False, "logging_level": "ERROR", "log_to_driver": False}
+    attempt(partial(ray.init, "local", **options))
     yield
     ray.shutdown()
 
