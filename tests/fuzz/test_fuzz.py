@@ -1,4 +1,4 @@
-"""1,000 seeded cases, or `HF_NGSAN_FUZZ_CASES`, end well.
+"""2,000 seeded cases, or `HF_NGSAN_FUZZ_CASES`, end well.
 
 `HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz` tries others.
 """
@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-CASES = int(os.environ.get("HF_NGSAN_FUZZ_CASES", 1_000))
+CASES = int(os.environ.get("HF_NGSAN_FUZZ_CASES", 2_000))
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ HOSTILE = (
     "<script>alert(1)</script>", "](javascript:alert(1))", "---\nlicense: mit\n---", "| a | b |", "`x` {{ 7*7 }}",
     "![](http://evil/x.png)", "\u202egnp.exe", "a" * 50_000, "!!python/object:os.system",
 )  # fmt: skip
-FEW, MANY = 6, 40
+FEW, MANY = 6, 80
 
 
 @pytest.fixture(scope="module")

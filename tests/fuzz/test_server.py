@@ -24,7 +24,7 @@ from .mutations import VALUES, WRITTEN
 
 VISION = {"kind": "grid", "backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 6], "depths": [1, 1]}}
 LIMITS = ServingLimits(request_bytes=300_000, images=8, pixels=1_000_000, cost=512, seconds=20, wait_ms=0)
-FEW, MANY = 120, 600
+FEW, MANY = 120, 1_500
 
 
 @pytest.fixture(scope="module")
