@@ -26,9 +26,10 @@ from tempfile import TemporaryDirectory
 ROOT = Path(__file__).parents[1]
 COMPARISONS = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq}
 COMPARISONS |= {ast.NotEq: ast.Eq, ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
-MAX_TESTS = 40
-"""Of one change: those that run its line, drawn at random where there are more."""
-MAX_SECONDS = 240
+MAX_TESTS = 200
+"""Of one change: those that run its line, first those of the file and the folder that mirror its module, then others,
+at random."""
+MAX_SECONDS = 400
 """Of the tests of one change; a change that makes them hang longer is noticed."""
 
 
@@ -88,6 +89,14 @@ def tests_of_lines(database: Path, file: Path) -> dict[int, list[str]]:
     return {line: sorted({name.partition("|")[0] for name in names if name}) for line, names in contexts.items()}
 
 
+def nearest(tests: list[str], module: Path, generator: random.Random) -> list[str]:
+    """Returns at most MAX_TESTS tests, those that mirror a module first."""
+    folder = f"tests/{module.parent}/" if module.parent.name else "tests/test_"
+    own_file = f"{folder}test_{module.stem}" if module.parent.name else f"{folder}{module.stem}"
+    shuffled = generator.sample(tests, len(tests))
+    return sorted(shuffled, key=lambda name: (not name.startswith(own_file), not name.startswith(folder)))[:MAX_TESTS]
+
+
 def is_noticed(tests: list[str], folder: Path) -> bool:
     """Returns whether one of some tests fails or hangs, in a child of this process, which has the libraries."""
     child = os.fork()
@@ -142,7 +151,7 @@ def main() -> None:
         for file, kind, node in drawn:
             of_lines = tests_of_lines(arguments.coverage, file)
             tests = of_lines.get(node.lineno) or sorted({name for names in of_lines.values() for name in names})
-            tests = sorted(random.Random(arguments.seed).sample(tests, min(MAX_TESTS, len(tests))))
+            tests = nearest(tests, file.relative_to(checkout / "hf_ngsan"), random.Random(arguments.seed))
             copy = folder / file.relative_to(checkout)
             text = file.read_text(encoding="utf-8")
             copy.write_text(change(text, kind, node), encoding="utf-8")

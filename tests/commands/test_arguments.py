@@ -94,3 +94,20 @@ def test_an_absurd_number_is_refused_by_its_option(command, option, number, caps
 def test_figures_of_unknown_kinds_are_refused_at_once(tmp_path, capsys, command):
     message = fails(capsys, *command, "--figure", tmp_path / "hits.doc")
     assert "hits.doc" in message and ".png" in message
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ("--output", ["answer", "--model", "absent", "--data", "nlvr"]),
+        ("--output", ["caption", "--model", "absent", "photo.jpg"]),
+        ("--output", ["evaluate", "--model", "absent", "--data", "scenes"]),
+        ("--output", ["translate", "--model", "absent", "A dog."]),
+        ("--figure", ["explain", "--model", "absent", "photo.jpg", "a dog"]),
+        ("--figure", ["search", "absent", "a dog"]),
+    ],
+)
+def test_a_place_that_cannot_be_written_is_named_before_anything_is_loaded(option, words, tmp_path, capsys):
+    (tmp_path / "file").touch()
+    message = fails(capsys, *words, option, tmp_path / "file" / "result.png")
+    assert str(tmp_path / "file") in message and "absent" not in message

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import bootstrap
 
-from hf_ngsan.metrics.comparison import NUMBERS_AT_ONCE, compare, holm
+from hf_ngsan.metrics.comparison import MIN_ITEMS, NUMBERS_AT_ONCE, compare, holm
 
 
 @pytest.mark.parametrize(("number", "resamples"), [(50, 2000), (5000, 2000)])
@@ -40,6 +40,9 @@ def test_equal_systems_do_not_differ():
 def test_few_images_are_refused():
     with pytest.raises(ValueError, match="5 images"):
         compare(np.ones(5))
+    with pytest.raises(ValueError, match=str(MIN_ITEMS - 1)):
+        compare(np.ones(MIN_ITEMS - 1))
+    assert compare(np.ones(MIN_ITEMS), resamples=20).difference == 1
 
 
 def test_holm_by_hand():

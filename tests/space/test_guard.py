@@ -35,6 +35,7 @@ def served(parts: Parts):
         port = listening.getsockname()[1]
     page = make_page(parts)
     url = launch(page, port=port)
+    assert not page.share and url == f"http://127.0.0.1:{port}/"  # on this machine alone
     with httpx.Client(base_url=url, timeout=60) as client:
         yield client
     page.close(verbose=False)
