@@ -1,4 +1,5 @@
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -213,6 +214,14 @@ def test_several_files_change_at_once_and_others_stay(tmp_path, exchanges):
     replace_folder_contents(tmp_path / "best", write)
     found = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
     assert found == {"best/a.txt": "second", "best/b.bin": "second", "best/a/a.txt": "mine"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems rename twice")
+def test_two_folders_change_names_in_one_step(tmp_path):
+    for name in ("first", "second"):
+        (tmp_path / name / name).mkdir(parents=True)
+    assert folders.exchange(tmp_path / "first", tmp_path / "second") is True
+    assert (tmp_path / "first" / "second").is_dir() and (tmp_path / "second" / "first").is_dir()
 
 
 @pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
