@@ -346,20 +346,3 @@ def check_heads(hidden_size: int, num_attention_heads: int, even: bool = False) 
         )
     if even and hidden_size % 2:
         raise ValueError(f"hidden_size ({hidden_size}) must be even: half of the sinusoids are cosines.")
-
-
-VISUAL_QUESTION_ANSWERING_PIPELINE = {
-    "visual-question-answering": {
-        "impl": "pipeline_visual_question_answering.VisualQuestionAnsweringPipeline",
-        "pt": ["AutoModelForVisualQuestionAnswering"],
-        "type": "multimodal",
-    }
-}
-IMAGE_TO_TEXT_PIPELINE = {
-    task: {
-        "impl": "pipeline_image_to_text.ImageToTextPipeline",
-        "pt": ["AutoModelForImageTextToText"],
-        "type": "multimodal",
-    }
-    for task in ("image-to-text", "image-text-to-text")
-}
