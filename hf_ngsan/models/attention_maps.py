@@ -7,22 +7,18 @@ maps = attention_maps(weights, boxes, width, height)  # (T, height, width)
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from transformers.modeling_utils import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from .configuration_hub import Model
+
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
 """Largest difference of the edges of neighbouring cells, as a share of the image: boxes may have half precision."""
-
-
-if TYPE_CHECKING:
-    Model = PreTrainedModel
-else:
-    Model = object
 
 
 class WordAttentionMixin(Model):

@@ -52,9 +52,9 @@ def is_inference() -> bool:
 def runs_in_onednn(hidden_states: torch.Tensor) -> bool:
     """Returns whether PyTorch's oneDNN convolves a map, on processors and in builds that have it."""
     backend = torch.backends.mkldnn
-    is_float = hidden_states.device.type == "cpu" and hidden_states.dtype == torch.float32
-    is_float = is_float and not torch.is_autocast_enabled("cpu")
-    return is_float and backend.is_available() and bool(backend.enabled) and hidden_states.numel() > 0
+    is_available = backend.is_available() and bool(backend.enabled)
+    is_single = hidden_states.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return is_available and is_single and hidden_states.device.type == "cpu" and hidden_states.numel() > 0
 
 
 class Normalized(nn.Module):

@@ -13,7 +13,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import MultiHeadAttention
 from .configuration_mcan import MCANConfig
-from .geometry import GeometricBias, RelativeGeometryEmbedding
+from .geometry import RelativeGeometryEmbedding, make_geometric_bias
 from .initialization import initialize_linear, initialize_lstm
 from .keywords import refuse_unknown_keywords
 from .pooling import AttentionReduction
@@ -119,12 +119,7 @@ class MCANDecoderLayer(MCANEncoderLayer):
     """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...)."""
 
     def __init__(self, config: MCANConfig):
-        bias = None
-        if config.geometric_bias:
-            bias = GeometricBias(
-                config.hidden_size, config.num_attention_heads, config.geometry_hidden_size, config.geometric_bias
-            )
-        super().__init__(config, bias)
+        super().__init__(config, make_geometric_bias(config))
         self.encoder_attn = MultiHeadAttention(config)
         self.encoder_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
 

@@ -171,9 +171,9 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         self.projection = nn.Linear(encoder.hidden_size, config.hidden_size)
         self.positions = WordPositions(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.layer = RSTNetLanguageLayer(config, first_layer + config.cached_text_layers)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.last_layer = first_layer + config.cached_text_layers
+        self.layer = RSTNetLanguageLayer(config, self.last_layer)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.gradient_checkpointing = False
         self.post_init()
         if config.pretrained_text_encoder and self.device.type != "meta":
@@ -351,11 +351,11 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         embeddings: Any = getattr(self.text_encoder, "embeddings", None)
         padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
         first = 0 if padding is None else padding + 1  # RoBERTa counts from there
-        length = next(iter(words.values())).shape[1]
+        batch_size, length = next(iter(words.values())).shape[:2]
         return self.text_encoder(
             **words,
             attention_mask=attention_mask,
-            position_ids=(position_ids + first).expand(next(iter(words.values())).shape[0], length),
+            position_ids=(position_ids + first).expand(batch_size, length),
             cache=cache,
             use_cache=cache is not None,
         ).last_hidden_state

@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from .attention_maps import Model, evaluation_mode
+from .attention_maps import evaluation_mode
+from .configuration_hub import Model
 
 
 class QuestionAttentionMixin(Model):
@@ -31,8 +32,8 @@ class QuestionAttentionMixin(Model):
 
         Returns:
             For each question its T words (unknown ones as the tokenizer's unknown token), float32 weights `(T, N)` over
-            the N real regions, each row with the sum 1, and float32 weights `(N,)` of the regions in what the answer is
-            made of, with the sum 1: the mean over the glimpses of the reduction of the image.
+            the N real regions, each row with the sum 1, and float32 weights `(N,)` of the regions in the answer, with
+            the sum 1: the mean over the glimpses of the reduction of the image.
 
         Raises:
             ValueError: no such layer.
