@@ -85,7 +85,7 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             never a URL.
         name: name of the image in errors; its path is added.
         least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
-            long as both sides keep twice so many pixels. [`full_size`] then tells its own size.
+            long as both sides keep twice so many pixels. [`full_size`] then returns the size of the file.
 
     Returns:
         A `PIL.Image.Image` of mode RGB, independent of the source.
@@ -96,13 +96,14 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             [`~downloads.DownloadLimits`]; an array of another shape, type or range.
     """
     if isinstance(source, Mapping):
-        if source.get("bytes") is None and source.get("path") is None:
-            raise ImageError(f"{titled(name)} is a mapping with {sorted(source)}; it needs bytes or a path.")
-        if source.get("bytes") is None:
-            source = source["path"]
-            refuse_file_url(source, name)
+        content, path = source.get("bytes"), source.get("path")
+        if content is not None:
+            source, name = content, with_place(name, path)
+        elif path is not None:
+            refuse_file_url(path, name)
+            source = path
         else:
-            source, name = source["bytes"], with_place(name, source.get("path"))
+            raise ImageError(f"{titled(name)} is a mapping with {sorted(source)}; it needs bytes or a path.")
     if isinstance(source, (np.ndarray, torch.Tensor)):
         return image_from_array(source, name)
     if isinstance(source, Image.Image):
