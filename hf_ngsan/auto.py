@@ -421,7 +421,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def call_back(self) -> None:
         ready = [entry for entry in self.callbacks if entry[0] in sys.modules]
         for entry in ready:
-            if entry in self.callbacks:  # which a callback's own imports may have called meanwhile
+            if entry in self.callbacks:  # unless an import of another callback has called it meanwhile
                 self.callbacks.remove(entry)
                 entry[1]()
         if not self.callbacks and self in sys.meta_path:

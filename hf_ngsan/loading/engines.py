@@ -79,15 +79,13 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
     """
     if engine not in ENGINES:
         raise EngineError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
-    if engine == "torch":
-        return
-    if engine != "auto":
+    if engine == "auto":
+        try:
+            run_parts(model, processor, "onnx")
+        except (ValueError, OSError) as error:
+            logger.info("PyTorch runs this model: %s", one_sentence(error))
+    elif engine != "torch":
         run_parts(model, processor, engine)
-        return
-    try:
-        run_parts(model, processor, "onnx")
-    except (ValueError, OSError) as error:
-        logger.info("PyTorch runs this model: %s", one_sentence(error))
 
 
 def run_parts(model: nn.Module, processor: Any, engine: str) -> None:

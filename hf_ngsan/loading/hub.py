@@ -13,11 +13,11 @@ from typing import Any
 
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..auto import is_in_transformers, own_model_types
+from ..auto import is_in_transformers
 from ..ground.files import write_text_atomically
 from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
 from ..models.configuration_parts import PARTS, code_of_parts
-from .models import task_of
+from .models import is_guest, task_of
 from .self_test import write_self_test
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -90,8 +90,8 @@ def save_for_hub(
 
 def is_of_transformers(model: PreTrainedModel) -> bool:
     """Returns whether a model is a captioner or dual encoder of transformers itself, which needs no code."""
-    is_guest = model.config.model_type not in own_model_types() and task_of(model.config) is not None
-    return is_guest and is_in_transformers(type(model).__module__)
+    has_task = is_guest(model.config) and task_of(model.config) is not None
+    return has_task and is_in_transformers(type(model).__module__)
 
 
 def needs_the_package(folder: Path) -> bool:

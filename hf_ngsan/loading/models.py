@@ -109,8 +109,8 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     """Returns the configuration of a model in a folder or on the Hub.
 
     Args:
-        name: what [`find_model_folder`] takes.
-        task: which the model must belong to; any, if `None`.
+        name: see [`find_model_folder`].
+        task: the task of the model; any task if `None`.
 
     Raises:
         FileNotFoundError, ModelFolderError: see [`find_model_folder`]; an unreadable configuration, or one of
@@ -203,10 +203,10 @@ def load_model(
     """Loads a model and its processor, from a model folder, a training run's folder or the Hub.
 
     Args:
-        name: what [`find_model_folder`] takes.
-        task: which the model must belong to; any of this package's model types if `None`.
-        new_vision: the vision encoder that the changed configuration describes begins with new weights, whatever the
-            folder has.
+        name: see [`find_model_folder`].
+        task: the task of the model; any task if `None`.
+        new_vision: gives the vision encoder, as the changed configuration describes it, new weights in place of the
+            folder's.
         config_changes: fields of the configuration that get other values.
 
     Returns:
@@ -230,39 +230,29 @@ def load_model(
         raise incomplete(folder, "tokenizer.json is missing")
     if Path(folder, "adapter").is_dir() and not any(Path(folder).glob("*.safetensors")):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
-    try:
-        with quiet_loading():
-            refuse_too_large(
-                lambda: model_loader.from_config(config, trust_remote_code=False),
-                folder,
-                elsewhere=names_elsewhere(config, new_vision),
-            )
-            model, report = model_loader.from_pretrained(
-                folder,
-                config=config,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                trust_remote_code=False,
-            )
-            check_weights_are_finite(model)
-            processor: Any = None
-            if guest:
-                processor = whole_processor(folder)
-                check_longest(folder, processor.tokenizer)
-            elif processor_loader is not None:
-                processor = load_processor(processor_loader, folder)
-            image_processor = getattr(processor, "image_processor", processor)
-            if isinstance(image_processor, BaseImageProcessor):
-                check_image_processor(image_processor)
-    except (MissingBackboneError, ModelFolderError):
-        raise
-    except ImportError as error:
-        raise ModelFolderError(f"{folder} needs a package that is not installed: {one_sentence(error)}.") from error
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        if "trust_remote_code" in str(error):
-            what = getattr(processor_loader, "__name__", "AutoModel").removeprefix("Auto").lower()
-            raise ModelFolderError(f"{folder} holds a {what}{needed_code(code_of_processor(folder))}.") from error
-        raise incomplete(folder, one_sentence(error)) from error
+    with loading_faults(folder, processor_loader), quiet_loading():
+        refuse_too_large(
+            lambda: model_loader.from_config(config, trust_remote_code=False),
+            folder,
+            elsewhere=names_elsewhere(config, new_vision),
+        )
+        model, report = model_loader.from_pretrained(
+            folder,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+        )
+        check_weights_are_finite(model)
+        processor: Any = None
+        if guest:
+            processor = whole_processor(folder)
+            check_longest(folder, processor.tokenizer)
+        elif processor_loader is not None:
+            processor = load_processor(processor_loader, folder)
+        image_processor = getattr(processor, "image_processor", processor)
+        if isinstance(image_processor, BaseImageProcessor):
+            check_image_processor(image_processor)
     if new_vision:
         model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
     before, after = saved.to_dict(), config.to_dict()
@@ -275,10 +265,25 @@ def load_model(
         and not (Path(folder) / "generation_config.json").is_file()
     ):
         raise incomplete(folder, "generation_config.json is missing")
-    tokenizer: Any = getattr(processor, "tokenizer", processor)
     if has_tokenizer:
-        check_tokenizer(folder, tokenizer, config)
+        check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
     return model.eval(), processor
+
+
+@contextmanager
+def loading_faults(folder: str, processor_loader: Any) -> Iterator[None]:
+    """Raises the errors of libraries inside the `with` block as ModelFolderErrors of a folder."""
+    try:
+        yield
+    except (MissingBackboneError, ModelFolderError):
+        raise
+    except ImportError as error:
+        raise ModelFolderError(f"{folder} needs a package that is not installed: {one_sentence(error)}.") from error
+    except Exception as error:  # transformers says in many ways that a file is not what it should be
+        if "trust_remote_code" in str(error):
+            what = getattr(processor_loader, "__name__", "AutoModel").removeprefix("Auto").lower()
+            raise ModelFolderError(f"{folder} holds a {what}{needed_code(code_of_processor(folder))}.") from error
+        raise incomplete(folder, one_sentence(error)) from error
 
 
 def load_exported(folder: str, config: PreTrainedConfig) -> tuple[Any, Any]:
@@ -347,9 +352,9 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
     Raises:
         ConfigurationError: a value that its field cannot have.
     """
+    if not changes:
+        return config
     try:
-        if not changes:
-            return config
         code = {"auto_map": config.auto_map} if hasattr(config, "auto_map") else {}
         return type(config).from_dict({**config.to_dict(), **code, **changes})
     except (ValueError, TypeError, StrictDataclassError) as error:
@@ -358,10 +363,12 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
 
 def names_elsewhere(config: PreTrainedConfig, new_vision: bool) -> re.Pattern | None:
     """Returns the names of weights that may not be in a model's folder; `None` if all should be there."""
-    vision_is_there = getattr(getattr(config, "vision_config", None), "save_frozen_weights", True) and not new_vision
-    text_is_there = getattr(config, "save_frozen_weights", True)
-    parts = [*([] if vision_is_there else [NAME_IN_VISION.pattern]), *([] if text_is_there else [r"^text\."])]
-    return re.compile("|".join(parts)) if parts else None
+    patterns = []
+    if new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True):
+        patterns.append(NAME_IN_VISION.pattern)
+    if not getattr(config, "save_frozen_weights", True):
+        patterns.append(r"^text\.")
+    return re.compile("|".join(patterns)) if patterns else None
 
 
 def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None) -> None:

@@ -112,11 +112,11 @@ def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) ->
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise SelfTestError(f"{file} is damaged, or is the record of another model; write it anew.") from error
     installed = versions()
-    other = {name for name in known if known[name] != installed.get(name, "none")}
+    others = sorted(name for name in known if known[name] != installed.get(name, "none"))
     return Comparison(
         difference,
-        {name: known[name] for name in sorted(other)},
-        {name: installed.get(name, "none") for name in sorted(other)},
+        {name: known[name] for name in others},
+        {name: installed.get(name, "none") for name in others},
     )
 
 
