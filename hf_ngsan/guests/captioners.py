@@ -1,6 +1,6 @@
 """Captioners of transformers: how images and texts become inputs, and how generated ids become captions.
 
-The default serves what a processor and `generate` need no more for than images and texts. A family that differs has a
+The default serves models of which the processor and `generate` need images and texts alone. A family that differs has a
 class of a few lines, and [`register_guest`] adds one:
 
     class Shouting(Guest):
@@ -83,14 +83,14 @@ class Guest:
         return self.text_of(sequences)
 
     def text_of(self, sequences: torch.Tensor) -> list[str]:
-        """Returns captions of generated ids `(rows, length)` without what was before them."""
+        """Returns captions of generated ids `(rows, length)`, which begin behind the prompt."""
         return self.cleaned(self.tokenizer.batch_decode(sequences, skip_special_tokens=True))
 
     def cleaned(self, texts: list[str]) -> list[str]:
         """Returns decoded texts as captions, without spaces that are doubled or at the ends."""
         return [" ".join(text.split()) for text in texts]
 
-    # What training needs to know.
+    # For training alone.
 
     label_smoothing: float = 0.0
     """Of the model's own loss, the mean cross-entropy of the tokens of captions."""
