@@ -345,7 +345,7 @@ def with_out_features(backbone: PreTrainedConfig, out_features: list[str]) -> Pr
         ValueError: it has no such stages, or they are not in their order.
     """
     changed: Any = copy.deepcopy(backbone)
-    stages = changed
+    stages: Any = changed
     if is_patch_encoder(backbone):
         stages = BackboneConfigMixin()
         stages.stage_names = stage_names(backbone)
