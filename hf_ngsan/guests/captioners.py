@@ -229,7 +229,7 @@ class Git(Guest):
 
 
 class VisionEncoderDecoder(Guest):
-    """Any vision encoder with any text decoder (ViT-GPT2, TrOCR): the text begins what is decoded."""
+    """Any vision encoder with any text decoder (ViT-GPT2, TrOCR): the decoder begins with the text."""
 
     @property
     def image_encoder(self) -> torch.nn.Module | None:

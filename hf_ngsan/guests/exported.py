@@ -3,8 +3,8 @@
     model, processor = load_model("exported", "retrieval")  # a folder of hf-ngsan export
     dual_encoder_of(model, processor).embed_texts(...)
 
-The folder has `image.onnx`, `text.onnx`, the processor, the model's config.json, and `dual_encoder.json` with what the
-graphs need.
+The folder has `image.onnx`, `text.onnx`, the processor, the model's config.json, and `dual_encoder.json` with the sizes
+of the graphs.
 """
 
 import hashlib

@@ -69,8 +69,8 @@ def save_for_hub(
     directory = Path(directory)
     if directory.is_file():
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
-    for name in ("", *getattr(processor, "get_attributes", list)()):
-        part = getattr(processor, name) if name else processor
+    parts = [getattr(processor, name) for name in getattr(processor, "get_attributes", list)()]
+    for part in (processor, *parts):
         for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
             settings.pop("auto_map", None)
     with registered_for_auto_classes(auto_classes):

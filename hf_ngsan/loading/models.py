@@ -371,7 +371,7 @@ def names_elsewhere(config: PreTrainedConfig, new_vision: bool) -> re.Pattern | 
     return re.compile("|".join(patterns)) if patterns else None
 
 
-def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None) -> None:
+def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None) -> None:
     """Raises a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape.
 
     Args:

@@ -82,7 +82,7 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
     """Returns the share of each head of the last layers of a dual encoder of transformers in a similarity.
 
     The share of a head is what the similarity would lose, to first order, if the head attended to nothing: the sum over
-    its map A of A * dS/dA. What is left of the similarity counts as the bias. The attention of a head is the positive
+    its map A of A * dS/dA. The rest of the similarity counts as the bias. The attention of a head is the positive
     part of A * dS/dA, summed over queries (as Chefer et al. 2021 take it), over patches and words.
 
     Args:
