@@ -12,7 +12,7 @@ import contextlib
 import io
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -179,7 +179,8 @@ def content_of_place(place: str, name: str) -> bytes:
         raise ImageError(f"{titled(name)} is an empty string; give a path or a URL.")
     scheme = place.partition(":")[0].lower()
     if scheme in ("http", "https"):
-        return content_of_url(place, name)
+        with errors_named(name, "could not be downloaded", (DownloadError,)):
+            return download(place)
     if scheme == "data":
         return content_of_data_url(place, name)
     if scheme == "file" and place[5:].startswith("//"):
@@ -188,19 +189,17 @@ def content_of_place(place: str, name: str) -> bytes:
 
 
 def content_of_open_file(file: Any, name: str) -> bytes:
-    try:
+    with errors_named(name, "cannot be read"):  # a closed file, a broken connection
         if file.seekable():
             file.seek(0)
         content = file.read()
-    except Exception as error:  # a closed file, a broken connection
-        raise ImageError(f"{titled(name)} cannot be read: {reason(error)}") from None
     if not isinstance(content, bytes):
         raise ImageError(f'{titled(name)} is a file open for text; open it with mode "rb".')
     return content
 
 
 def content_of_file(path: str, name: str) -> bytes:
-    try:
+    with errors_named(name, "cannot be read", (OSError, ValueError)):
         file = Path(path)
         if file.is_dir():
             raise ImageError(f"{titled(name)} is a folder, not an image file.")
@@ -209,17 +208,6 @@ def content_of_file(path: str, name: str) -> bytes:
         if not file.is_file():
             raise ImageError(f"{titled(name)} is not a regular file.")
         return file.read_bytes()
-    except ImageError:
-        raise
-    except (OSError, ValueError) as error:
-        raise ImageError(f"{titled(name)} cannot be read: {reason(error)}") from None
-
-
-def content_of_url(url: str, name: str) -> bytes:
-    try:
-        return download(url)
-    except DownloadError as error:
-        raise ImageError(f"{titled(name)} could not be downloaded: {reason(error)}") from None
 
 
 def content_of_data_url(url: str, name: str) -> bytes:
@@ -230,6 +218,17 @@ def content_of_data_url(url: str, name: str) -> bytes:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise ImageError(f"{titled(name)} is a data URL that does not hold an image in base64.") from None
+
+
+@contextlib.contextmanager
+def errors_named(name: str, fault: str, kinds: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
+    """Raises errors of some kinds inside the `with` block as ImageErrors, which name the image and the fault."""
+    try:
+        yield
+    except ImageError:
+        raise
+    except kinds as error:
+        raise ImageError(f"{titled(name)} {fault}: {reason(error)}") from None
 
 
 def reason(error: Exception) -> str:
@@ -253,7 +252,7 @@ class FileBytes(io.BytesIO):
         return part
 
 
-def image_from_bytes(data: bytes, name: str, least_side: int | None = None) -> Image.Image:
+def image_from_bytes(data: bytes, name: str, least_side: int | None) -> Image.Image:
     with open_image(data, name) as image:
         return decoded_at_scale(image, name, least_side)
 
@@ -323,13 +322,9 @@ def open_image(data: bytes, name: str) -> Image.Image:
 
 def decoded(image: Image.Image, name: str) -> Image.Image:
     check_size(image.width, image.height, name)
-    try:
+    with errors_named(name, "is damaged or cut off"):  # Pillow's plugins raise anything on damaged data
         image.load()
         return to_rgb(upright(image), name)
-    except ImageError:
-        raise
-    except Exception as error:  # Pillow's plugins raise anything on damaged data
-        raise ImageError(f"{titled(name)} is damaged or cut off: {reason(error)}") from None
 
 
 def upright(image: Image.Image) -> Image.Image:

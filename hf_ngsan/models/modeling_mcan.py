@@ -9,9 +9,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
 from .initialization import initialize_linear, initialize_lstm
@@ -178,7 +178,7 @@ class MCANEncoder(MCANPreTrainedModel):
     input_modalities = ["text"]
     _can_record_outputs = {
         "hidden_states": MCANEncoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "attentions": SELF_ATTENTIONS,
     }
 
     def __init__(self, config: MCANConfig):
@@ -217,8 +217,8 @@ class MCANDecoder(MCANPreTrainedModel):
     main_input_name = "visual_features"
     _can_record_outputs = {
         "hidden_states": MCANDecoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
-        "cross_attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn"),
+        "attentions": SELF_ATTENTIONS,
+        "cross_attentions": CROSS_ATTENTIONS,
     }
 
     def __init__(self, config: MCANConfig):

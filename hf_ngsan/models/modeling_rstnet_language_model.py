@@ -13,9 +13,9 @@ from transformers.masking_utils import create_causal_mask
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import MultiHeadAttention
+from .attention import SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_hub import HubModelMixin
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from .keywords import accepts_old_cache_name, refuse_unknown_keywords
@@ -156,7 +156,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
     _no_split_modules = ["RSTNetLanguageLayer"]
     _can_record_outputs = {
         "hidden_states": RSTNetLanguageLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "attentions": SELF_ATTENTIONS,
     }
 
     def __init__(self, config: RSTNetLanguageModelConfig, first_layer: int = 0):

@@ -326,7 +326,7 @@ def asked_for(output_hidden_states: bool) -> dict[str, bool]:
     return {"output_hidden_states": True} if output_hidden_states else {}
 
 
-def everything_real(features: torch.Tensor, boxes: torch.Tensor, hidden_states: Any = None) -> VisionOutput:
+def everything_real(features: torch.Tensor, boxes: torch.Tensor, hidden_states: Any) -> VisionOutput:
     mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
     return VisionOutput(features, boxes, mask, hidden_states)
 

@@ -20,9 +20,9 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import ChannelAffine, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, ChannelAffine, MultiHeadAttention
 from .geometry import sinusoids
 from .keywords import accepts_old_cache_name, refuse_unknown_keywords
 
@@ -276,8 +276,8 @@ class WordDecoder(TransformerPreTrainedModel):
     main_input_name = "input_ids"
     _can_record_outputs = {
         "hidden_states": DecoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
-        "cross_attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn"),
+        "attentions": SELF_ATTENTIONS,
+        "cross_attentions": CROSS_ATTENTIONS,
     }
 
     def __init__(self, config: PreTrainedConfig):
