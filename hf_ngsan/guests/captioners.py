@@ -99,7 +99,7 @@ class Guest:
         "mm_token_type_ids": 0,
         "image_embeds_position_mask": 0,
     }
-    """Inputs with a number for each token, and that of captions."""
+    """Inputs with a number for each token -> the number of tokens of captions."""
 
     @property
     def image_encoder(self) -> torch.nn.Module | None:

@@ -132,12 +132,12 @@ def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[d
             if name not in REFERENCES_TO_CODE:
                 yield from foreign_references(value, code)
             elif isinstance(value, dict):
-                yield from ((value, kind) for kind, entry in value.items() if not is_of(code, entry))
+                yield from ((value, kind) for kind, entry in value.items() if not refers_only_to(code, entry))
             else:
                 yield settings, name
 
 
-def is_of(code: Collection[str], entry: Any) -> bool:
+def refers_only_to(code: Collection[str], entry: Any) -> bool:
     """Returns whether an entry of `auto_map` or `custom_pipelines` refers only to classes of some files."""
     references = entry if isinstance(entry, list) else [entry.get("impl") if isinstance(entry, dict) else entry]
     files = {f"{str(one).rpartition('.')[0]}.py" for one in references if one is not None}
