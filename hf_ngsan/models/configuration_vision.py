@@ -128,7 +128,7 @@ class VisionConfig(ConfigWithParts):
             kind, self.backbone_config = read_source(self.pretrained)
             self.kind = self.kind or kind
         elif not self.backbone_config and not has_part("configuration_vgg"):
-            # transformers compares every configuration with the default one, which is then of no use for a model
+            # A placeholder for the absent default, with which transformers compares every configuration.
             self.backbone_config, self.feature_size = PreTrainedConfig(), 1
         self.kind = self.kind or "grid"
         check_choice("kind", self.kind, ("grid", "regions"))

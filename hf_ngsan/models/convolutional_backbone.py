@@ -176,7 +176,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
 
 
 def without_needless_gradient(stage: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
-    """Runs a stage; one that is frozen, behind frozen ones, at the speed of inference."""
+    """Runs a stage, and builds no graph if it and all stages before it are frozen, which is faster."""
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     if is_traced or hidden_states.requires_grad or any(weight.requires_grad for weight in stage.parameters()):
         return stage(hidden_states)

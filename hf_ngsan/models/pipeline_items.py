@@ -56,7 +56,7 @@ class Item:
         name: name of the data in errors.
         pixels: outputs of the image processor for its image, for models with a vision encoder.
         size: width and height of its attention maps, if requested for an image.
-        image: its image at this size, if the image has another one.
+        image: its image at this size, if the image is larger.
         features: `(num_regions, visual_feature_size)`, in place of an image.
         boxes: `(num_regions, 4)` within [0, 1].
         text: beginning of its caption.

@@ -41,7 +41,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(GradientCheckpointingLayer):
-    """A layer that may be checkpointed, whatever is frozen before it."""
+    """A layer whose weights get gradients with gradient checkpointing, also if all layers before it are frozen."""
 
     def __call__(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
