@@ -45,7 +45,7 @@ OF_TRANSFORMERS: dict[str | None, str] = {
     "retrieval": ", or a dual encoder of transformers",
 }
 """End of the list of models for a task."""
-HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 # While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
 # that load at once, the second would keep the replacements for good: later models would have untied weights.
@@ -81,7 +81,7 @@ def find_model_folder(name: str | os.PathLike) -> str:
     """
     folder = Path(os.path.expanduser(folder_of_packaged(name)))
     if not folder.exists():
-        if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
+        if HUB_NAME.fullmatch(str(name)) and not folder.parent.is_dir():
             return str(name)
         raise FileNotFoundError(f"There is no model folder {folder}.")
     if not folder.is_dir():
@@ -118,13 +118,13 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     """
     folder = find_model_folder(name)
     described = read_config_file(folder)
+    model_type, found = described.get("model_type"), task_of(described)
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
-    found = task_of(described)
-    if described.get("model_type") not in known and (found is None or task not in (None, found)):
+    if model_type not in known and (found is None or task not in (None, found)):
         wanted = "one of this package" if task is None else f"one for {task}"
-        code = "" if described.get("model_type") in tuple(MODEL_TYPES) else needed_code(described)
+        code = "" if model_type in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
-            f"{folder} holds a {described.get('model_type')} model{code}; this needs {wanted} ({', '.join(known)}"
+            f"{folder} holds a {model_type} model{code}; this needs {wanted} ({', '.join(known)}"
             f"{OF_TRANSFORMERS.get(task, '')})."
         )
     try:
@@ -226,7 +226,8 @@ def load_model(
     model_loader, processor_loader = auto_classes_of(config)
     guest = is_guest(config)
     has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer) and not guest
-    if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
+    is_folder = Path(folder).is_dir()
+    if has_tokenizer and is_folder and not Path(folder, "tokenizer.json").is_file():
         raise incomplete(folder, "tokenizer.json is missing")
     if Path(folder, "adapter").is_dir() and not any(Path(folder).glob("*.safetensors")):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
@@ -258,12 +259,7 @@ def load_model(
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
-    if (
-        model.can_generate()
-        and not guest
-        and Path(folder).is_dir()
-        and not (Path(folder) / "generation_config.json").is_file()
-    ):
+    if model.can_generate() and not guest and is_folder and not Path(folder, "generation_config.json").is_file():
         raise incomplete(folder, "generation_config.json is missing")
     if has_tokenizer:
         check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
