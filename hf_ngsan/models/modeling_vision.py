@@ -338,10 +338,11 @@ def seen_share(config: Any, feature_map: torch.Tensor, pixel_values: torch.Tenso
     """
     seen, patch = torch.ones(4, device=pixel_values.device), getattr(config, "patch_size", None)
     if patch is not None:
-        for axis, side in ((-1, patch), (-2, patch)) if isinstance(patch, int) else ((-1, patch[1]), (-2, patch[0])):
+        height, width = (patch, patch) if isinstance(patch, int) else patch
+        for first, (axis, side) in enumerate(((-1, width), (-2, height))):
             cells, pixels = feature_map.shape[axis], pixel_values.shape[axis]
             if cells == pixels // side:
-                seen[-1 - axis :: 2] = cells * side / pixels
+                seen[first::2] = cells * side / pixels
     return seen
 
 

@@ -271,6 +271,7 @@ class ImageToTextPipeline(Pipeline):
                     f"{reason(error)}"
                 )
                 return [], inputs
+            # One by one, to find the images at fault; if there is none, the batch itself is too much.
             alone = [
                 self.see(items, positions[row : row + 1], rows_of(inputs, [row]))[0] for row in range(len(positions))
             ]
