@@ -1,4 +1,4 @@
-"""How sure a captioner may be of a caption: its own likelihood and a dual encoder's similarity, calibrated.
+"""Confidence in a caption, calibrated from the captioner's own likelihood and a dual encoder's similarity.
 
     confidence = Confidence.load("ngsan-flickr8k")
     confidence.judge(visual_inputs, captions, scores)  # [Judgement(0.71, unlike_training=False), ...]
@@ -36,7 +36,7 @@ CONCENTRATION = 10.0
 
 
 class Judgement(NamedTuple):
-    """How far a caption and its image can be trusted.
+    """Confidence in a caption, and whether its image is a usual one.
 
     Attributes:
         confidence: probability that the caption is as good as the better half of those it was calibrated with.

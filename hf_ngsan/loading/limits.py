@@ -26,7 +26,7 @@ ALWAYS_ALLOWED = 2**20
 MAX_AREA = 2**22
 """Pixels of a preprocessed image: 2048 x 2048."""
 MAX_PIXELS = 2**24
-"""Where a setting is their number; Qwen2-VL's own is 12,845,056."""
+"""Pixels of an image for processors that are set to their number, such as Qwen2-VL's, to 12,845,056."""
 
 
 class UnusableModelError(ValueError):
