@@ -34,7 +34,7 @@ MAX_ASPECT_RATIO = 100
 """Largest ratio of the long side to the short side."""
 
 MAX_READS = 8
-"""How often all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
+"""Times that all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
 MAX_EXIF_BYTES = 2**16
 """Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
 MAX_SCANS = 100

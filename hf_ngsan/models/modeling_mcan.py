@@ -19,7 +19,7 @@ from .keywords import refuse_unknown_keywords
 from .pooling import AttentionReduction
 from .question_attention import QuestionAttentionMixin
 from .transformer import EncoderLayer, TransformerPreTrainedModel
-from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder
+from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -379,11 +379,8 @@ class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
         Raises:
             ValueError: the model has no vision encoder.
         """
-        if self.vision is None:
-            raise ValueError(
-                "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
-            )
-        return self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=visual_attention_mask)
+        vision = vision_of(self)
+        return vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=visual_attention_mask)
 
     def visual_inputs(
         self,

@@ -21,7 +21,7 @@ from .keywords import refuse_unknown_keywords
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
 from .text_encoders import frozen_modules, load_text_encoder, make_text_encoder
-from .vision_part import VisionCheckpointMixin, make_vision_encoder
+from .vision_part import VisionCheckpointMixin, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_features
 
 
@@ -262,12 +262,8 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
             raise ValueError("Give the model pixel_values or visual_features, and not both.")
         mask, hidden_states = visual_attention_mask, None
         if pixel_values is not None:
-            if self.vision is None:
-                raise ValueError(
-                    "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
-                )
             asked: Any = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-            seen = self.vision(
+            seen = vision_of(self)(
                 pixel_values,
                 pixel_mask,
                 visual_boxes=visual_boxes,

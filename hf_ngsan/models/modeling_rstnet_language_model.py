@@ -291,11 +291,10 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         refuse_missing_past(length, cache, attention_mask, position_ids)
         if use_cache and cache is None:
             cache = DynamicCache()
-        shared = cache
-        if shared is not None and not isinstance(shared, EncoderDecoderCache):
-            shared = EncoderDecoderCache(shared, DynamicCache())
-        own_cache: Any = None if shared is None else shared.self_attention_cache
-        if own_cache is not None:
+        shared, own_cache = None, None
+        if cache is not None:
+            shared = cache if isinstance(cache, EncoderDecoderCache) else EncoderDecoderCache(cache, DynamicCache())
+            own_cache = shared.self_attention_cache
             add_cache_layers(own_cache, self.last_layer + 1)
         if position_ids is None:
             position_ids = positions_of_words(input_ids, attention_mask, own_cache)

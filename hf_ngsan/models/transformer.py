@@ -173,7 +173,7 @@ def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | N
 
 
 def loss_of_words(
-    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any = None
+    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any
 ) -> torch.Tensor | None:
     """Returns the cross-entropy per word of labels `(batch_size, length)`, -100 at padding; `None` without labels.
 

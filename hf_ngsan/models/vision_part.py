@@ -75,6 +75,15 @@ def make_vision_encoder(config: Any) -> Any:
     return None if config is None else from_part("modeling_vision.VisionModel")(config)
 
 
+def vision_of(model: Any) -> Any:
+    """Returns the vision encoder of a model; raises a ValueError if it has none."""
+    if model.vision is None:
+        raise ValueError(
+            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
+        )
+    return model.vision
+
+
 class VisionCheckpointMixin(HubModelMixin):
     """Loads and saves a model with a vision encoder, whose backbone may be left out of its checkpoints.
 
