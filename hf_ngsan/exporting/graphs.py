@@ -99,10 +99,8 @@ class DecoderStatesGraph(CaptionerGraph):
         ).last_hidden_state
         if cache.get_seq_length() != past + 1:
             raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
-        written = {
-            name: states.unflatten(0, input_ids.shape) for name, states in named("", cache.self_attention_cache).items()
-        }
-        return {"hidden_states": hidden_states[:, -1].unflatten(0, input_ids.shape), **written}
+        found = {"hidden_states": hidden_states[:, -1], **named("", cache.self_attention_cache)}
+        return {name: tensor.unflatten(0, input_ids.shape) for name, tensor in found.items()}
 
 
 class DecoderGraph(DecoderStatesGraph):
