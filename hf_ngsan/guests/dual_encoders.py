@@ -220,9 +220,8 @@ class OwnDualEncoder(DualEncoder):
         return dict(self.processor(text=with_words(self.processor.tokenizer, texts), truncation=True))
 
     def embedded(self, features_of: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return features_of(
-            **{name: value.to(self.model.device) for name, value in inputs.items()}
-        ).pooler_output.float()
+        placed = {name: value.to(self.model.device) for name, value in inputs.items()}
+        return features_of(**placed).pooler_output.float()
 
 
 DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
