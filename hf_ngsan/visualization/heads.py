@@ -99,10 +99,9 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
     model = encoder.model
     model.set_attn_implementation("eager")
     seen, read = encoder.image_inputs([image]), encoder.text_inputs([text])
+    inputs = {name: encoder.placed(value) for name, value in {**seen, **read}.items()}
     with torch.enable_grad():
-        found = model(
-            **{name: encoder.placed(value) for name, value in {**seen, **read}.items()}, output_attentions=True
-        )
+        found = model(**inputs, output_attentions=True)
         sides = [getattr(found, name, None) for name in ("vision_model_output", "text_model_output")]
         maps = [(getattr(side, "attentions", None) or [None])[-1] for side in sides]
         if any(one is None for one in maps):
