@@ -61,11 +61,11 @@ def save_for_hub(
     auto_classes: dict[type, str] = {}
     if not is_of_transformers(model):  # transformers has its code
         auto_classes[type(model.config)] = "AutoConfig"
-        auto_classes[type(model)] = auto_class_of(model, ("Model", "Backbone"), classes)
+        auto_classes[type(model)] = find_auto_class(model, ("Model", "Backbone"), classes)
         if "AutoProcessor" in classes:
-            auto_classes[type(processor)] = auto_class_of(processor, ("Processor",), classes)
+            auto_classes[type(processor)] = find_auto_class(processor, ("Processor",), classes)
         elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
-            auto_classes[type(processor)] = auto_class_of(processor, ("ImageProcessor", "Tokenizer"), classes)
+            auto_classes[type(processor)] = find_auto_class(processor, ("ImageProcessor", "Tokenizer"), classes)
     directory = Path(directory)
     if directory.is_file():
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
@@ -144,7 +144,7 @@ def refers_only_to(code: Collection[str], entry: Any) -> bool:
     return bool(files) and files <= {*code}
 
 
-def auto_class_of(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
+def find_auto_class(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
     """Returns the name of the Auto class, among some kinds, for the class of an object."""
     name = "None" if saved is None else type(saved).__name__
     for auto, location in classes.items():
