@@ -203,10 +203,11 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
             cls._auto_class = auto
 
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the classes that the mixins below stand before
     from transformers.modeling_utils import PreTrainedModel as Model
+    from transformers.utils.hub import PushToHubMixin as Pushed
 else:
-    Model = object
+    Model = Pushed = object
 
 
 class HubModelMixin(Model):
@@ -246,12 +247,6 @@ class HubModelMixin(Model):
         """Returns the auto classes of the model and its configuration; none for a part of a model."""
         auto_class = self.config.auto_class_of(type(self))
         return {type(self.config): "AutoConfig", type(self): auto_class} if auto_class else {}
-
-
-if TYPE_CHECKING:
-    from transformers.utils.hub import PushToHubMixin as Pushed
-else:
-    Pushed = object
 
 
 class HubProcessorMixin(Pushed):

@@ -136,7 +136,10 @@ def image_list(images: Any) -> list:
         return list(images) if images.ndim == 4 else [images]
     if is_one_image(images):
         return [images]
-    return [image for entry in images for image in (image_list(entry) if isinstance(entry, (list, tuple)) else [entry])]
+    found = []
+    for entry in images:
+        found += image_list(entry) if isinstance(entry, (list, tuple)) else [entry]
+    return found
 
 
 def is_one_image(source: Any) -> bool:

@@ -14,7 +14,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
-from .initialization import initialize_linear, initialize_lstm
+from .initialization import initialize_as_pytorch
 from .keywords import refuse_unknown_keywords
 from .pooling import AttentionReduction
 from .question_attention import QuestionAttentionMixin
@@ -165,8 +165,7 @@ class MCANPreTrainedModel(TransformerPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initializes linear maps and the LSTM as PyTorch does, and thereby as the released code."""
         super()._init_weights(module)
-        initialize_linear(module)
-        initialize_lstm(module)
+        initialize_as_pytorch(module)
 
 
 class MCANEncoder(MCANPreTrainedModel):

@@ -16,7 +16,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_hub import HubModelMixin
 from .configuration_mhsan import MHSANConfig, MHSANTextConfig
 from .contrastive import diversity_penalty, pair_losses
-from .initialization import initialize_linear
+from .initialization import initialize_as_pytorch
 from .keywords import refuse_unknown_keywords
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
@@ -146,7 +146,7 @@ class MHSANPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initializes linear maps as PyTorch does, and thereby as the released code."""
         super()._init_weights(module)
-        initialize_linear(module)
+        initialize_as_pytorch(module)
 
 
 class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
