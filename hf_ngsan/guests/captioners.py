@@ -141,13 +141,14 @@ class Guest:
             captions: C of each image; `None` for a caption that an image lacks.
 
         Raises:
-            ValueError: the processor makes inputs of several shapes of the images.
+            ValueError: the processor makes inputs of different shapes for the images.
         """
         found = list(batches(self.inputs(load_image(image)) for image in images))
         if len(found) > 1:
             raise ValueError(
-                f"The processor of this {self.model.config.model_type} model makes inputs of several shapes of images, "
-                "which are not trained together; set training.gradient_accumulation_steps to training.batch_size."
+                f"The processor of this {self.model.config.model_type} model makes inputs of different shapes for the "
+                "images, which are not trained together; set training.gradient_accumulation_steps to "
+                "training.batch_size."
             )
         inputs = dict(found[0][1])
         if captions:
