@@ -56,57 +56,56 @@ class ModelType:
     paper: Paper | None = None
 
 
-def cited(key: str, title: str, authors: str, venue: str, year: int, all_authors: str, book: str) -> Paper:
-    fields = {"title": f"{{{title}}}", "author": all_authors, "booktitle": book, "year": str(year)}
+PROCEEDINGS = {
+    "CVPR": "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
+    "ESANN": "European Symposium on Artificial Neural Networks (ESANN)",
+    "WACV": "IEEE/CVF Winter Conference on Applications of Computer Vision (WACV)",
+}
+
+
+def cited(key: str, title: str, authors: str, venue: str, year: int) -> Paper:
+    """Returns a publication with its BibTeX entry; the authors are all of them, as BibTeX has them."""
+    fields = {"title": f"{{{title}}}", "author": authors, "booktitle": PROCEEDINGS[venue], "year": str(year)}
     lines = ",\n".join(f"  {name} = {{{value}}}" for name, value in fields.items())
-    return Paper(title, authors, f"{venue} {year}", f"@inproceedings{{{key},\n{lines}\n}}")
+    first_author = authors.partition(",")[0]
+    return Paper(title, f"{first_author} et al.", f"{venue} {year}", f"@inproceedings{{{key},\n{lines}\n}}")
 
 
 NGSAN_PAPER = cited(
     "guo2020normalized",
     "Normalized and Geometry-Aware Self-Attention Network for Image Captioning",
-    "Guo et al.",
+    "Guo, Longteng and Liu, Jing and Zhu, Xinxin and Yao, Peng and Lu, Shichen and Lu, Hanqing",
     "CVPR",
     2020,
-    "Guo, Longteng and Liu, Jing and Zhu, Xinxin and Yao, Peng and Lu, Shichen and Lu, Hanqing",
-    "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
 )
 RSTNET_PAPER = cited(
     "zhang2021rstnet",
     "RSTNet: Captioning with Adaptive Attention on Visual and Non-Visual Words",
-    "Zhang et al.",
+    "Zhang, Xuying and Sun, Xiaoshuai and Luo, Yunpeng and Ji, Jiayi and Zhou, Yiyi and Wu, Yongjian and Huang, "
+    "Feiyue and Ji, Rongrong",
     "CVPR",
     2021,
-    "Zhang, Xuying and Sun, Xiaoshuai and Luo, Yunpeng and Ji, Jiayi and Zhou, Yiyi and Wu, Yongjian and Huang, Feiyue "
-    "and Ji, Rongrong",
-    "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
 )
 SPATIAL_PAPER = cited(
     "springenberg2018image",
     "Image-to-Text Transduction with Spatial Self-Attention",
-    "Springenberg et al.",
+    "Springenberg, Sebastian and Lakomkin, Egor and Weber, Cornelius and Wermter, Stefan",
     "ESANN",
     2018,
-    "Springenberg, Sebastian and Lakomkin, Egor and Weber, Cornelius and Wermter, Stefan",
-    "European Symposium on Artificial Neural Networks (ESANN)",
 )
 MHSAN_PAPER = cited(
     "park2020mhsan",
     "MHSAN: Multi-Head Self-Attention Network for Visual Semantic Embedding",
-    "Park et al.",
+    "Park, Geondo and Han, Chihye and Yoon, Wonjun and Kim, Daeshik",
     "WACV",
     2020,
-    "Park, Geondo and Han, Chihye and Yoon, Wonjun and Kim, Daeshik",
-    "IEEE/CVF Winter Conference on Applications of Computer Vision (WACV)",
 )
 MCAN_PAPER = cited(
     "yu2019deep",
     "Deep Modular Co-Attention Networks for Visual Question Answering",
-    "Yu et al.",
+    "Yu, Zhou and Yu, Jun and Cui, Yuhao and Tao, Dacheng and Tian, Qi",
     "CVPR",
     2019,
-    "Yu, Zhou and Yu, Jun and Cui, Yuhao and Tao, Dacheng and Tian, Qi",
-    "IEEE/CVF Conference on Computer Vision and Pattern Recognition (CVPR)",
 )
 HERE = "hf_ngsan.models.configuration_"
 MODEL_TYPES = {
@@ -421,7 +420,7 @@ class AfterImport(importlib.abc.MetaPathFinder):
     def call_back(self) -> None:
         ready = [entry for entry in self.callbacks if entry[0] in sys.modules]
         for entry in ready:
-            if entry in self.callbacks:  # which a callback's own imports may have called meanwhile
+            if entry in self.callbacks:  # unless an import of another callback has called it meanwhile
                 self.callbacks.remove(entry)
                 entry[1]()
         if not self.callbacks and self in sys.meta_path:

@@ -114,11 +114,11 @@ class Captioner:
     def no_words(self, visual: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Returns the cache of captions without words."""
         num_images = len(visual["visual_keys_0"])
-        empty = {}
-        for layer, (heads, channels) in enumerate(self.settings["cache"]):
-            for kind in ("keys", "values"):
-                empty[f"past_{kind}_{layer}"] = np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
-        return empty
+        return {
+            f"past_{kind}_{layer}": np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
+            for layer, (heads, channels) in enumerate(self.settings["cache"])
+            for kind in ("keys", "values")
+        }
 
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
@@ -274,9 +274,8 @@ def onnx_graph(path: Path, num_threads: int | None) -> Graph:
 def openvino_graph(path: Path, num_threads: int | None) -> Graph:
     import openvino
 
-    options: dict[str, Any] = {
-        "INFERENCE_PRECISION_HINT": "f32"
-    }  # by default it rounds to 16 bits if the processor can
+    # By default it rounds to 16 bits if the processor can.
+    options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
     if num_threads is not None:
         options["INFERENCE_NUM_THREADS"] = num_threads
     model = openvino.Core().compile_model(str(path), "CPU", options)
@@ -289,9 +288,8 @@ def torch_graph(path: Path, num_threads: int | None) -> Graph:
 
     if num_threads is not None:
         torch.set_num_threads(num_threads)
-    module = torch.export.load(path).module(
-        check_guards=False
-    )  # guards are of the traced sizes, but other sizes work too
+    # Guards are of the traced sizes, but other sizes work too.
+    module = torch.export.load(path).module(check_guards=False)
 
     def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         with torch.no_grad():
@@ -331,8 +329,9 @@ def take(array: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 def largest(scores: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the largest scores of each row, the best first, and their places."""
-    places = np.argpartition(-scores, count - 1, axis=-1)[:, :count] if count < scores.shape[-1] else None
-    if places is None:
+    if count < scores.shape[-1]:
+        places = np.argpartition(-scores, count - 1, axis=-1)[:, :count]
+    else:
         places = np.broadcast_to(np.arange(scores.shape[-1]), scores.shape)
     chosen = np.take_along_axis(scores, places, axis=-1)
     order = np.argsort(-chosen, axis=-1, kind="stable")

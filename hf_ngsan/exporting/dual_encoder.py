@@ -59,16 +59,11 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
     """
     encoder = dual_encoder_of(model, processor)
     if encoder.image_processor is None:
-        raise UnexportableError("This dual encoder has no vision encoder; its text alone is of no use for an index.")
-    images, images_vary = taken(model.get_image_features, encoder.image_inputs(pictures(2))), {0: Dim("images")}
+        raise UnexportableError("This dual encoder has no vision encoder, so it cannot embed the images of an index.")
+    images = taken(model.get_image_features, encoder.image_inputs(pictures(2)))
+    shapes = {name: {0: Dim("images")} for name in images}
     with eager_attention(model), torch.no_grad():
-        write_graph(
-            Tower(model, "get_image_features").eval(),
-            images,
-            dict.fromkeys(images, images_vary),
-            folder / "image",
-            "onnx",
-        )
+        write_graph(Tower(model, "get_image_features").eval(), images, shapes, folder / "image", "onnx")
         fixed_length = write_text_graph(encoder, folder)
     longest = min(encoder.longest_text, MAX_FIXED_LENGTH if fixed_length else MAX_LENGTH)
     settings = {"dimension": encoder.dimension, "longest_text": longest, "fixed_length": fixed_length}

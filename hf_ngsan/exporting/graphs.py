@@ -1,4 +1,4 @@
-"""The two graphs of an exported captioner: from images to keys and values, and one step of the decoder."""
+"""Graphs of a captioner: from images to keys and values, in one piece or two, and one step of the decoder."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -13,16 +13,20 @@ SAMPLES = {"images": 2, "captions": 3, "regions": 5, "words": 4}
 """Sizes of traced inputs; all differ, so that the tracer cannot confuse two dimensions."""
 
 
-class EncoderGraph(nn.Module):
+class CaptionerGraph(nn.Module):
+    """A part of what a captioner computes, from tensors by name to a dictionary of tensors."""
+
+    def __init__(self, captioner: Any):
+        super().__init__()
+        self.captioner = captioner
+
+
+class EncoderGraph(CaptionerGraph):
     """Turns features, boxes and mask, or pixels, into keys and values of the images.
 
     Returns:
         `visual_keys_i` and `visual_values_i` `(B, heads, N, head_dim)` of the cross-attention of each layer i.
     """
-
-    def __init__(self, captioner: Any):
-        super().__init__()
-        self.captioner = captioner
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         model = self.captioner.model
@@ -34,12 +38,8 @@ class EncoderGraph(nn.Module):
         return VisualKeysGraph(self.captioner)(states, visual.get("attention_mask"))
 
 
-class VisualKeysGraph(nn.Module):
+class VisualKeysGraph(CaptionerGraph):
     """Turns `hidden_states` `(B, N, H)` of the encoder into keys and values, named as those of [`EncoderGraph`]."""
-
-    def __init__(self, captioner: Any):
-        super().__init__()
-        self.captioner = captioner
 
     def forward(
         self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
@@ -57,18 +57,14 @@ class VisualKeysGraph(nn.Module):
         return named("visual_", cache.cross_attention_cache)
 
 
-class EncoderStatesGraph(nn.Module):
+class EncoderStatesGraph(CaptionerGraph):
     """Turns features `(B, N, D)`, and boxes `(B, N, 4)` if the encoder reads them, into `hidden_states` `(B, N, H)`."""
-
-    def __init__(self, captioner: Any):
-        super().__init__()
-        self.captioner = captioner
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         return {"hidden_states": self.captioner.model.encoder(**inputs).last_hidden_state}
 
 
-class DecoderStatesGraph(nn.Module):
+class DecoderStatesGraph(CaptionerGraph):
     """One step of the decoder, for C captions of each of B images.
 
     Takes `input_ids` `(B, C)`, the last token of each caption; `attention_mask` `(B, N)` over visual tokens, if the
@@ -78,10 +74,6 @@ class DecoderStatesGraph(nn.Module):
     Returns:
         `hidden_states` `(B, C, H)` and `keys_i`, `values_i` of T + 1 tokens.
     """
-
-    def __init__(self, captioner: Any):
-        super().__init__()
-        self.captioner = captioner
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **states: torch.Tensor
@@ -107,10 +99,8 @@ class DecoderStatesGraph(nn.Module):
         ).last_hidden_state
         if cache.get_seq_length() != past + 1:
             raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
-        written = {
-            name: states.unflatten(0, input_ids.shape) for name, states in named("", cache.self_attention_cache).items()
-        }
-        return {"hidden_states": hidden_states[:, -1].unflatten(0, input_ids.shape), **written}
+        found = {"hidden_states": hidden_states[:, -1], **named("", cache.self_attention_cache)}
+        return {name: tensor.unflatten(0, input_ids.shape) for name, tensor in found.items()}
 
 
 class DecoderGraph(DecoderStatesGraph):

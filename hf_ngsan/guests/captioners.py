@@ -1,6 +1,6 @@
 """Captioners of transformers: how images and texts become inputs, and how generated ids become captions.
 
-The default serves what a processor and `generate` need no more for than images and texts. A family that differs has a
+The default serves models of which the processor and `generate` need images and texts alone. A family that differs has a
 class of a few lines, and [`register_guest`] adds one:
 
     class Shouting(Guest):
@@ -83,14 +83,14 @@ class Guest:
         return self.text_of(sequences)
 
     def text_of(self, sequences: torch.Tensor) -> list[str]:
-        """Returns captions of generated ids `(rows, length)` without what was before them."""
+        """Returns captions of generated ids `(rows, length)`, which begin behind the prompt."""
         return self.cleaned(self.tokenizer.batch_decode(sequences, skip_special_tokens=True))
 
     def cleaned(self, texts: list[str]) -> list[str]:
         """Returns decoded texts as captions, without spaces that are doubled or at the ends."""
         return [" ".join(text.split()) for text in texts]
 
-    # What training needs to know.
+    # For training alone.
 
     label_smoothing: float = 0.0
     """Of the model's own loss, the mean cross-entropy of the tokens of captions."""
@@ -99,7 +99,7 @@ class Guest:
         "mm_token_type_ids": 0,
         "image_embeds_position_mask": 0,
     }
-    """Inputs with a number for each token, and that of captions."""
+    """Inputs with a number for each token -> the number of tokens of captions."""
 
     @property
     def image_encoder(self) -> torch.nn.Module | None:
@@ -141,13 +141,14 @@ class Guest:
             captions: C of each image; `None` for a caption that an image lacks.
 
         Raises:
-            ValueError: the processor makes inputs of several shapes of the images.
+            ValueError: the processor makes inputs of different shapes for the images.
         """
         found = list(batches(self.inputs(load_image(image)) for image in images))
         if len(found) > 1:
             raise ValueError(
-                f"The processor of this {self.model.config.model_type} model makes inputs of several shapes of images, "
-                "which are not trained together; set training.gradient_accumulation_steps to training.batch_size."
+                f"The processor of this {self.model.config.model_type} model makes inputs of different shapes for the "
+                "images, which are not trained together; set training.gradient_accumulation_steps to "
+                "training.batch_size."
             )
         inputs = dict(found[0][1])
         if captions:
@@ -229,7 +230,7 @@ class Git(Guest):
 
 
 class VisionEncoderDecoder(Guest):
-    """Any vision encoder with any text decoder (ViT-GPT2, TrOCR): the text begins what is decoded."""
+    """Any vision encoder with any text decoder (ViT-GPT2, TrOCR): the decoder begins with the text."""
 
     @property
     def image_encoder(self) -> torch.nn.Module | None:

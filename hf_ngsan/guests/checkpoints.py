@@ -22,8 +22,8 @@ from .dual_encoders import DUAL_ENCODERS
 def task_of_guest(described: Mapping) -> str | None:
     """Returns the task of a model that is not of this package: "captioning", "retrieval", or `None` for neither.
 
-    A captioner is what `AutoModelForImageTextToText` loads; a dual encoder is what has `get_image_features` and
-    `get_text_features`; of other packages, what [`register_guest`] describes.
+    Captioners are the models that `AutoModelForImageTextToText` loads, and dual encoders those with
+    `get_image_features` and `get_text_features`; of other packages, those that [`register_guest`] describes.
 
     Args:
         described: the contents of its config.json.
@@ -45,14 +45,14 @@ def task_of_guest(described: Mapping) -> str | None:
 
 
 def whole_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMixin:
-    """Returns a processor of images and text, which a checkpoint without one is given.
+    """Returns the processor of images and text of a checkpoint, or one of its tokenizer and its image processor.
 
     Args:
         folder: of the checkpoint, or its name on the Hub.
         parts: those that are loaded already: a processor, or a tokenizer, an image processor, both or none.
 
     Raises:
-        OSError, ValueError: the checkpoint lacks what is missing.
+        OSError, ValueError: the checkpoint lacks a part that is not loaded yet.
     """
     parts = parts or [AutoProcessor.from_pretrained(folder, trust_remote_code=False)]  # nosec B615
 

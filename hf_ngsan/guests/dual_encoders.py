@@ -27,7 +27,7 @@ from ..models.images import load_image
 
 
 def at_work(model: PreTrainedModel) -> AbstractContextManager:
-    """Returns a context in which errors of Python itself are told as faults of a model's files."""
+    """Returns a context in which errors of Python itself are reported as faults of a model's files."""
     return blamed_on(f"This {model.config.model_type} model does not work; its files may be damaged")
 
 
@@ -166,7 +166,7 @@ class Align(PaddedTexts):
 
 
 def cross_entropy(logits: torch.Tensor, targets: torch.Tensor, left_out: torch.Tensor) -> torch.Tensor:
-    """Returns cross-entropy with label smoothing of 0.1 over what is not left out; `(rows,)`."""
+    """Returns cross-entropy `(rows,)` with label smoothing of 0.1, over the logits that are not left out."""
     log_probabilities = logits.masked_fill(left_out, -torch.inf).log_softmax(-1)
     target = log_probabilities.gather(-1, targets[:, None]).squeeze(-1)
     mean = log_probabilities.masked_fill(left_out, 0.0).sum(-1) / (~left_out).sum(-1)
@@ -220,9 +220,8 @@ class OwnDualEncoder(DualEncoder):
         return dict(self.processor(text=with_words(self.processor.tokenizer, texts), truncation=True))
 
     def embedded(self, features_of: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return features_of(
-            **{name: value.to(self.model.device) for name, value in inputs.items()}
-        ).pooler_output.float()
+        placed = {name: value.to(self.model.device) for name, value in inputs.items()}
+        return features_of(**placed).pooler_output.float()
 
 
 DUAL_ENCODERS: dict[str, type[DualEncoder]] = {

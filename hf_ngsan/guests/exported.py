@@ -3,8 +3,8 @@
     model, processor = load_model("exported", "retrieval")  # a folder of hf-ngsan export
     dual_encoder_of(model, processor).embed_texts(...)
 
-The folder has `image.onnx`, `text.onnx`, the processor, the model's config.json, and `dual_encoder.json` with what the
-graphs need.
+The folder has `image.onnx`, `text.onnx`, the processor, the model's config.json, and `dual_encoder.json` with the sizes
+of the graphs.
 """
 
 import hashlib
@@ -96,7 +96,7 @@ class ExportedModel(nn.Module):
                 self.sessions[tower] = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime says in many ways that a file is damaged
             raise ValueError(f"{folder} is damaged ({one_sentence(error):.200}); export it again.") from error
-        # which makes the fingerprint of an index that of these very graphs
+        # Among the weights, so that the fingerprint of an index is that of these very graphs.
         self.register_buffer("checksum", torch.tensor(list(digest.digest()), dtype=torch.uint8))
 
     device = torch.device("cpu")

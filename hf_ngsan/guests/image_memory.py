@@ -6,7 +6,7 @@
     with memory.active(captions_per_image=5):
         model(**inputs, input_ids=captions)  # four images, twenty captions, and the graph of the first encoding
 
-Inside the `with` block the image encoder of the model returns what it returned at first, with the rows of an image next
+Inside the `with` block the image encoder of the model returns its first output again, with the rows of an image next
 to each other. Keys and values that cross-attention makes of images are computed once for each image as well.
 """
 

@@ -1,4 +1,4 @@
-"""Models from folders and the Hub, with their preprocessing and what they were made with.
+"""Models from folders and the Hub, with their preprocessing and the provenance of their features.
 
     model, processor = load_model("ngsan-flickr8k")
 

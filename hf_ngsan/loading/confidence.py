@@ -1,4 +1,4 @@
-"""How sure a captioner may be of a caption: its own likelihood and a dual encoder's similarity, calibrated.
+"""Confidence in a caption, calibrated from the captioner's own likelihood and a dual encoder's similarity.
 
     confidence = Confidence.load("ngsan-flickr8k")
     confidence.judge(visual_inputs, captions, scores)  # [Judgement(0.71, unlike_training=False), ...]
@@ -36,7 +36,7 @@ CONCENTRATION = 10.0
 
 
 class Judgement(NamedTuple):
-    """How far a caption and its image can be trusted.
+    """Confidence in a caption, and whether its image is a usual one.
 
     Attributes:
         confidence: probability that the caption is as good as the better half of those it was calibrated with.
@@ -49,7 +49,7 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """What [`Confidence`] knows, the content of `confidence.json`.
+    """The content of `confidence.json`, by which [`Confidence`] judges.
 
     Attributes:
         dual_encoder: folder, packaged or Hub name of the dual encoder.
@@ -57,7 +57,7 @@ class Calibration:
         intercept, log_probability, similarity: coefficients of the logistic regression.
         min_familiarity: an image is unlike the training images below this [`familiarity`].
         median_cider_d: CIDEr-D that a caption must reach to count as good.
-        data, split, num_images, num_beams: what the calibration was made with.
+        data, split, num_images, num_beams: dataset, split, number of images and beams of the calibration.
         auroc: area under the ROC curve of the confidence, by cross-validation.
         calibration_error: mean difference of confidence and share of good captions over ten bins (ECE), by
             cross-validation.

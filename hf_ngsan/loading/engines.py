@@ -79,15 +79,13 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
     """
     if engine not in ENGINES:
         raise EngineError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
-    if engine == "torch":
-        return
-    if engine != "auto":
+    if engine == "auto":
+        try:
+            run_parts(model, processor, "onnx")
+        except (ValueError, OSError) as error:
+            logger.info("PyTorch runs this model: %s", one_sentence(error))
+    elif engine != "torch":
         run_parts(model, processor, engine)
-        return
-    try:
-        run_parts(model, processor, "onnx")
-    except (ValueError, OSError) as error:
-        logger.info("PyTorch runs this model: %s", one_sentence(error))
 
 
 def run_parts(model: nn.Module, processor: Any, engine: str) -> None:
@@ -267,11 +265,11 @@ class EncoderInEngine(PartInEngine):
         return BaseModelOutput(last_hidden_state=found)
 
     def fits(self, inputs: Mapping[str, torch.Tensor]) -> bool:
-        """Returns whether inputs have the shapes of the graph; PyTorch says what is wrong with others."""
-        batch, number, size = (*inputs["visual_features"].shape, 0, 0, 0)[:3]
-        boxes = inputs["visual_boxes"].shape if "visual_boxes" in inputs else None
-        is_complete = boxes == (batch, number, 4) if self.reads_boxes else True
-        return is_complete and size == self.feature_size and self.number in (None, number)
+        """Returns whether inputs have the shapes of the graph; for others PyTorch raises the error."""
+        shape = inputs["visual_features"].shape
+        if len(shape) != 3 or shape[2] != self.feature_size or self.number not in (None, shape[1]):
+            return False
+        return not self.reads_boxes or ("visual_boxes" in inputs and inputs["visual_boxes"].shape == (*shape[:2], 4))
 
 
 class DecoderInEngine(PartInEngine):
@@ -309,10 +307,11 @@ class DecoderInEngine(PartInEngine):
             else:
                 layer = cache.self_attention_cache.layers[index]
                 layer.keys, layer.values = written
-        for index in range(sum(name.startswith("visual_keys_") for name in inputs) if is_first else 0):
-            seen = inputs[f"visual_keys_{index}"], inputs[f"visual_values_{index}"]
-            cache.cross_attention_cache.update(*seen, index)
-            cache.is_updated[index] = True
+        if is_first:
+            for index in range(sum(name.startswith("visual_keys_") for name in inputs)):
+                seen = inputs[f"visual_keys_{index}"], inputs[f"visual_values_{index}"]
+                cache.cross_attention_cache.update(*seen, index)
+                cache.is_updated[index] = True
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, cache=cache)
 
     def inputs_of(
@@ -340,11 +339,9 @@ class DecoderInEngine(PartInEngine):
         captions = number, len(input_ids) // number
         inputs = {"input_ids": input_ids.view(captions)}
         if past == 0:
-            if (
-                self.sizes is None
-                or any(cache.is_updated.values())
-                or len(self.sizes) != len(cache.self_attention_cache)
-            ):
+            if self.sizes is None or len(self.sizes) != len(cache.self_attention_cache):
+                return None
+            if any(cache.is_updated.values()):
                 return None
             inputs |= self.run(self.keys, {"hidden_states": encoder_hidden_states})
             for index, (heads, size) in enumerate(self.sizes):

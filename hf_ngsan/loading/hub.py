@@ -13,11 +13,11 @@ from typing import Any
 
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..auto import is_in_transformers, own_model_types
+from ..auto import is_in_transformers
 from ..ground.files import write_text_atomically
 from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
 from ..models.configuration_parts import PARTS, code_of_parts
-from .models import task_of
+from .models import is_guest, task_of
 from .self_test import write_self_test
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -61,16 +61,16 @@ def save_for_hub(
     auto_classes: dict[type, str] = {}
     if not is_of_transformers(model):  # transformers has its code
         auto_classes[type(model.config)] = "AutoConfig"
-        auto_classes[type(model)] = auto_class_of(model, ("Model", "Backbone"), classes)
+        auto_classes[type(model)] = find_auto_class(model, ("Model", "Backbone"), classes)
         if "AutoProcessor" in classes:
-            auto_classes[type(processor)] = auto_class_of(processor, ("Processor",), classes)
+            auto_classes[type(processor)] = find_auto_class(processor, ("Processor",), classes)
         elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
-            auto_classes[type(processor)] = auto_class_of(processor, ("ImageProcessor", "Tokenizer"), classes)
+            auto_classes[type(processor)] = find_auto_class(processor, ("ImageProcessor", "Tokenizer"), classes)
     directory = Path(directory)
     if directory.is_file():
         raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
-    for name in ("", *getattr(processor, "get_attributes", list)()):
-        part = getattr(processor, name) if name else processor
+    parts = [getattr(processor, name) for name in getattr(processor, "get_attributes", list)()]
+    for part in (processor, *parts):
         for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
             settings.pop("auto_map", None)
     with registered_for_auto_classes(auto_classes):
@@ -90,8 +90,8 @@ def save_for_hub(
 
 def is_of_transformers(model: PreTrainedModel) -> bool:
     """Returns whether a model is a captioner or dual encoder of transformers itself, which needs no code."""
-    is_guest = model.config.model_type not in own_model_types() and task_of(model.config) is not None
-    return is_guest and is_in_transformers(type(model).__module__)
+    has_task = is_guest(model.config) and task_of(model.config) is not None
+    return has_task and is_in_transformers(type(model).__module__)
 
 
 def needs_the_package(folder: Path) -> bool:
@@ -132,19 +132,19 @@ def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[d
             if name not in REFERENCES_TO_CODE:
                 yield from foreign_references(value, code)
             elif isinstance(value, dict):
-                yield from ((value, kind) for kind, entry in value.items() if not is_of(code, entry))
+                yield from ((value, kind) for kind, entry in value.items() if not refers_only_to(code, entry))
             else:
                 yield settings, name
 
 
-def is_of(code: Collection[str], entry: Any) -> bool:
+def refers_only_to(code: Collection[str], entry: Any) -> bool:
     """Returns whether an entry of `auto_map` or `custom_pipelines` refers only to classes of some files."""
     references = entry if isinstance(entry, list) else [entry.get("impl") if isinstance(entry, dict) else entry]
     files = {f"{str(one).rpartition('.')[0]}.py" for one in references if one is not None}
     return bool(files) and files <= {*code}
 
 
-def auto_class_of(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
+def find_auto_class(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:
     """Returns the name of the Auto class, among some kinds, for the class of an object."""
     name = "None" if saved is None else type(saved).__name__
     for auto, location in classes.items():

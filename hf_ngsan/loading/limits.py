@@ -26,7 +26,7 @@ ALWAYS_ALLOWED = 2**20
 MAX_AREA = 2**22
 """Pixels of a preprocessed image: 2048 x 2048."""
 MAX_PIXELS = 2**24
-"""Where a setting is their number; Qwen2-VL's own is 12,845,056."""
+"""Pixels of an image for processors that are set to their number, such as Qwen2-VL's, to 12,845,056."""
 
 
 class UnusableModelError(ValueError):
@@ -72,7 +72,7 @@ def count(parameters: Iterable[nn.Parameter]) -> int:
 
 
 def check_weights_are_finite(model: nn.Module) -> None:
-    """Raises an UnusableModelError for weights that are not finite, with which every caption is of nothing."""
+    """Raises an UnusableModelError for weights that are not finite, which make all captions meaningless."""
     for name, weights in model.named_parameters():
         if weights.device.type != "meta" and not torch.isfinite(weights).all():
             raise UnusableModelError(f"the weights {name} are not finite")
@@ -103,7 +103,7 @@ def check_image_processor(image_processor: BaseImageProcessor) -> None:
     try:
         made = image_processor(images=Image.new("RGB", (64, 48)), return_tensors="pt")
         pixels = made["flattened_patches" if "flattened_patches" in made else "pixel_values"]  # Pix2Struct has patches
-    except Exception as error:  # whatever comes of a setting of the wrong type
+    except Exception as error:  # settings of a wrong type fail in many ways
         raise UnusableModelError(f"the settings of the image processor do not work ({one_sentence(error)})") from error
     if not torch.isfinite(pixels).all():
         raise UnusableModelError("the image processor makes pixels that are not finite; correct image_mean, image_std")

@@ -45,7 +45,7 @@ OF_TRANSFORMERS: dict[str | None, str] = {
     "retrieval": ", or a dual encoder of transformers",
 }
 """End of the list of models for a task."""
-HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 # While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
 # that load at once, the second would keep the replacements for good: later models would have untied weights.
@@ -81,7 +81,7 @@ def find_model_folder(name: str | os.PathLike) -> str:
     """
     folder = Path(os.path.expanduser(folder_of_packaged(name)))
     if not folder.exists():
-        if HUB_NAME.fullmatch(str(name)) and "/" in str(name) and not folder.parent.is_dir():
+        if HUB_NAME.fullmatch(str(name)) and not folder.parent.is_dir():
             return str(name)
         raise FileNotFoundError(f"There is no model folder {folder}.")
     if not folder.is_dir():
@@ -109,8 +109,8 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     """Returns the configuration of a model in a folder or on the Hub.
 
     Args:
-        name: what [`find_model_folder`] takes.
-        task: which the model must belong to; any, if `None`.
+        name: see [`find_model_folder`].
+        task: the task of the model; any task if `None`.
 
     Raises:
         FileNotFoundError, ModelFolderError: see [`find_model_folder`]; an unreadable configuration, or one of
@@ -118,13 +118,13 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     """
     folder = find_model_folder(name)
     described = read_config_file(folder)
+    model_type, found = described.get("model_type"), task_of(described)
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
-    found = task_of(described)
-    if described.get("model_type") not in known and (found is None or task not in (None, found)):
+    if model_type not in known and (found is None or task not in (None, found)):
         wanted = "one of this package" if task is None else f"one for {task}"
-        code = "" if described.get("model_type") in tuple(MODEL_TYPES) else needed_code(described)
+        code = "" if model_type in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
-            f"{folder} holds a {described.get('model_type')} model{code}; this needs {wanted} ({', '.join(known)}"
+            f"{folder} holds a {model_type} model{code}; this needs {wanted} ({', '.join(known)}"
             f"{OF_TRANSFORMERS.get(task, '')})."
         )
     try:
@@ -203,10 +203,10 @@ def load_model(
     """Loads a model and its processor, from a model folder, a training run's folder or the Hub.
 
     Args:
-        name: what [`find_model_folder`] takes.
-        task: which the model must belong to; any of this package's model types if `None`.
-        new_vision: the vision encoder that the changed configuration describes begins with new weights, whatever the
-            folder has.
+        name: see [`find_model_folder`].
+        task: the task of the model; any task if `None`.
+        new_vision: gives the vision encoder, as the changed configuration describes it, new weights in place of the
+            folder's.
         config_changes: fields of the configuration that get other values.
 
     Returns:
@@ -226,34 +226,51 @@ def load_model(
     model_loader, processor_loader = auto_classes_of(config)
     guest = is_guest(config)
     has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer) and not guest
-    if has_tokenizer and Path(folder).is_dir() and not (Path(folder) / "tokenizer.json").is_file():
+    is_folder = Path(folder).is_dir()
+    if has_tokenizer and is_folder and not Path(folder, "tokenizer.json").is_file():
         raise incomplete(folder, "tokenizer.json is missing")
     if Path(folder, "adapter").is_dir() and not any(Path(folder).glob("*.safetensors")):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
+    with loading_faults(folder, processor_loader), quiet_loading():
+        refuse_too_large(
+            lambda: model_loader.from_config(config, trust_remote_code=False),
+            folder,
+            elsewhere=names_elsewhere(config, new_vision),
+        )
+        model, report = model_loader.from_pretrained(
+            folder,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+        )
+        check_weights_are_finite(model)
+        processor: Any = None
+        if guest:
+            processor = whole_processor(folder)
+            check_longest(folder, processor.tokenizer)
+        elif processor_loader is not None:
+            processor = load_processor(processor_loader, folder)
+        image_processor = getattr(processor, "image_processor", processor)
+        if isinstance(image_processor, BaseImageProcessor):
+            check_image_processor(image_processor)
+    if new_vision:
+        model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
+    before, after = saved.to_dict(), config.to_dict()
+    changed = [field for field in config_changes if after[field] != before[field]]
+    check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
+    if model.can_generate() and not guest and is_folder and not Path(folder, "generation_config.json").is_file():
+        raise incomplete(folder, "generation_config.json is missing")
+    if has_tokenizer:
+        check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
+    return model.eval(), processor
+
+
+@contextmanager
+def loading_faults(folder: str, processor_loader: Any) -> Iterator[None]:
+    """Raises the errors of libraries inside the `with` block as ModelFolderErrors of a folder."""
     try:
-        with quiet_loading():
-            refuse_too_large(
-                lambda: model_loader.from_config(config, trust_remote_code=False),
-                folder,
-                elsewhere=names_elsewhere(config, new_vision),
-            )
-            model, report = model_loader.from_pretrained(
-                folder,
-                config=config,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                trust_remote_code=False,
-            )
-            check_weights_are_finite(model)
-            processor: Any = None
-            if guest:
-                processor = whole_processor(folder)
-                check_longest(folder, processor.tokenizer)
-            elif processor_loader is not None:
-                processor = load_processor(processor_loader, folder)
-            image_processor = getattr(processor, "image_processor", processor)
-            if isinstance(image_processor, BaseImageProcessor):
-                check_image_processor(image_processor)
+        yield
     except (MissingBackboneError, ModelFolderError):
         raise
     except ImportError as error:
@@ -263,22 +280,6 @@ def load_model(
             what = getattr(processor_loader, "__name__", "AutoModel").removeprefix("Auto").lower()
             raise ModelFolderError(f"{folder} holds a {what}{needed_code(code_of_processor(folder))}.") from error
         raise incomplete(folder, one_sentence(error)) from error
-    if new_vision:
-        model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
-    before, after = saved.to_dict(), config.to_dict()
-    changed = [field for field in config_changes if after[field] != before[field]]
-    check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
-    if (
-        model.can_generate()
-        and not guest
-        and Path(folder).is_dir()
-        and not (Path(folder) / "generation_config.json").is_file()
-    ):
-        raise incomplete(folder, "generation_config.json is missing")
-    tokenizer: Any = getattr(processor, "tokenizer", processor)
-    if has_tokenizer:
-        check_tokenizer(folder, tokenizer, config)
-    return model.eval(), processor
 
 
 def load_exported(folder: str, config: PreTrainedConfig) -> tuple[Any, Any]:
@@ -347,9 +348,9 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
     Raises:
         ConfigurationError: a value that its field cannot have.
     """
+    if not changes:
+        return config
     try:
-        if not changes:
-            return config
         code = {"auto_map": config.auto_map} if hasattr(config, "auto_map") else {}
         return type(config).from_dict({**config.to_dict(), **code, **changes})
     except (ValueError, TypeError, StrictDataclassError) as error:
@@ -358,13 +359,15 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
 
 def names_elsewhere(config: PreTrainedConfig, new_vision: bool) -> re.Pattern | None:
     """Returns the names of weights that may not be in a model's folder; `None` if all should be there."""
-    vision_is_there = getattr(getattr(config, "vision_config", None), "save_frozen_weights", True) and not new_vision
-    text_is_there = getattr(config, "save_frozen_weights", True)
-    parts = [*([] if vision_is_there else [NAME_IN_VISION.pattern]), *([] if text_is_there else [r"^text\."])]
-    return re.compile("|".join(parts)) if parts else None
+    patterns = []
+    if new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True):
+        patterns.append(NAME_IN_VISION.pattern)
+    if not getattr(config, "save_frozen_weights", True):
+        patterns.append(r"^text\.")
+    return re.compile("|".join(patterns)) if patterns else None
 
 
-def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None = None) -> None:
+def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None) -> None:
     """Raises a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape.
 
     Args:

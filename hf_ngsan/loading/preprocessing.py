@@ -57,12 +57,12 @@ def load_image_processor(
                 "add the one of the original model."
             ) from error
         settings = CaptioningImageProcessor().to_dict()
-        image_size = side = image_size or own_size or settings["size"]["height"]
+        image_size = image_size or own_size or settings["size"]["height"]
         logger.warning(
             "%s has no preprocessor_config.json; its images become %d x %d and are normalized as ImageNet's.",
             name,
-            side,
-            side,
+            image_size,
+            image_size,
         )
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         raise unusable(name, error) from error

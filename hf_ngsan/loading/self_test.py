@@ -49,7 +49,7 @@ class SelfTestError(ValueError):
     """A folder without a record, or with the record of another model or a damaged one."""
 
 
-class Comparison(NamedTuple):
+class SelfTestResult(NamedTuple):
     """The outcome of a self-test.
 
     Attributes:
@@ -88,7 +88,7 @@ def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) 
     write_text_atomically(Path(folder) / SELF_TEST, json.dumps(record) + "\n")
 
 
-def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> Comparison:
+def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> SelfTestResult:
     """Compares outputs of a model with the record in its folder.
 
     Raises:
@@ -112,11 +112,11 @@ def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) ->
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise SelfTestError(f"{file} is damaged, or is the record of another model; write it anew.") from error
     installed = versions()
-    other = {name for name in known if known[name] != installed.get(name, "none")}
-    return Comparison(
+    others = sorted(name for name in known if known[name] != installed.get(name, "none"))
+    return SelfTestResult(
         difference,
-        {name: known[name] for name in sorted(other)},
-        {name: installed.get(name, "none") for name in sorted(other)},
+        {name: known[name] for name in others},
+        {name: installed.get(name, "none") for name in others},
     )
 
 

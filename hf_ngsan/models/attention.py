@@ -8,6 +8,7 @@ from torch import nn
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.utils.output_capturing import OutputRecorder
 
 
 def eager_attention_forward(
@@ -85,7 +86,7 @@ class InstanceNorm(nn.Module):
     """Instance normalization over the tokens of each sample, channel by channel: eq. 6 of Guo et al. 2020.
 
     Statistics are taken over real tokens only, so padding changes nothing. One real token gives 0 in every channel, two
-    give +-1: normalized self-attention wants many regions.
+    give +-1: normalized self-attention needs many regions.
 
     Args:
         num_channels (`int`): channels C.
@@ -253,7 +254,7 @@ class MultiHeadAttention(nn.Module):
             hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
             encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
                 keys and values for cross-attention; `num_images` divides `batch_size`.
-            attention_mask (*optional*): in the form that the attention implementation wants.
+            attention_mask (*optional*): in the form that the attention implementation takes.
             position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
                 statistics of the norms.
@@ -303,6 +304,11 @@ class MultiHeadAttention(nn.Module):
         if weights is not None and captions_per_image > 1:
             weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)
         return output, weights
+
+
+SELF_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn")
+CROSS_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn")
+"""Attention weights that a model records of its layers, by transformers' `capture_outputs`."""
 
 
 class AdaptiveAttention(MultiHeadAttention):

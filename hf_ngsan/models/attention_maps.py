@@ -5,24 +5,20 @@ ids = model.generate(**inputs)
 maps = attention_maps(weights, boxes, width, height)  # (T, height, width)
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from transformers.modeling_utils import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from .configuration_hub import Model
+
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
 """Largest difference of the edges of neighbouring cells, as a share of the image: boxes may have half precision."""
-
-
-if TYPE_CHECKING:
-    Model = PreTrainedModel
-else:
-    Model = object
 
 
 class WordAttentionMixin(Model):
@@ -72,12 +68,9 @@ class WordAttentionMixin(Model):
                 use_cache=False,
                 attn_implementation="eager",
             )
-        # (layers, captions, heads, words, regions)
         num_regions = outputs.encoder_last_hidden_state.shape[1]
-        layers = torch.stack([among_regions(weights, num_regions) for weights in outputs.cross_attentions])
-        if layer is not None and not -len(layers) <= layer < len(layers):
-            raise ValueError(f"The decoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
-        weights = (layers.mean(0) if layer is None else layers[layer]).mean(1).cpu().numpy()
+        layers = [among_regions(weights, num_regions) for weights in outputs.cross_attentions]
+        weights = mean_over_heads(layers, layer).cpu().numpy()
 
         targets = sequences[:, 1:].tolist()
         mask = visual.get("attention_mask")
@@ -86,6 +79,21 @@ class WordAttentionMixin(Model):
             attention_of_words(tokenizer, ids, of_words, masks[index * len(masks) // len(targets)])
             for index, (ids, of_words) in enumerate(zip(targets, weights, strict=True))
         ]
+
+
+def mean_over_heads(layers: Sequence[torch.Tensor], layer: int | None) -> torch.Tensor:
+    """Returns the mean over heads `(captions, words, regions)` of one layer's weights, or over all layers too.
+
+    Args:
+        layers: weights `(captions, heads, words, regions)` of each layer of a decoder.
+        layer: index of the layer; None for all.
+
+    Raises:
+        ValueError: no such layer.
+    """
+    if layer is not None and not -len(layers) <= layer < len(layers):
+        raise ValueError(f"The decoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
+    return (torch.stack([*layers]).mean(0) if layer is None else layers[layer]).mean(1)
 
 
 def among_regions(weights: torch.Tensor, num_regions: int) -> torch.Tensor:

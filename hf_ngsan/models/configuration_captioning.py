@@ -3,31 +3,30 @@
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from .configuration_hub import (
-    IMAGE_TO_TEXT_PIPELINE,
-    TRANSFORMER_SIZES,
-    PreTrainedConfig,
-    check_heads,
-)
-from .configuration_parts import ConfigWithParts
-from .vision_part import VISION, check_feature_size, make_vision_config
+from .configuration_hub import TRANSFORMER_SIZES, check_heads
+from .vision_part import ConfigWithVision
+
+IMAGE_TO_TEXT_PIPELINE = {
+    task: {
+        "impl": "pipeline_image_to_text.ImageToTextPipeline",
+        "pt": ["AutoModelForImageTextToText"],
+        "type": "multimodal",
+    }
+    for task in ("image-to-text", "image-text-to-text")
+}
 
 
-class CaptionerConfig(ConfigWithParts):
+class CaptionerConfig(ConfigWithVision):
     """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
-    A subclass documents the fields, may give them other defaults, and names the default feature dimension in
-    `default_feature_size`. `attention_bias`, `attention_temperature` and `residual_dropout`, which the layers of
-    `transformer` read, may become fields of it.
+    A subclass documents the fields and may give them other defaults. `attention_bias`, `attention_temperature` and
+    `residual_dropout`, which the layers of `transformer` read, may become fields of it.
     """
 
-    default_feature_size = 2048
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
     attention_temperature = "head_dim"
     keys_to_ignore_at_inference = ["cache"]
-    sub_configs_defaults = VISION
-    parts = ("vision_config",)
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
     positive_fields: ClassVar[tuple[str, ...]] = (
         *TRANSFORMER_SIZES,
@@ -39,8 +38,6 @@ class CaptionerConfig(ConfigWithParts):
     field_choices = {"is_encoder_decoder": (True,)}
 
     vocab_size: int = 9491
-    vision_config: dict | PreTrainedConfig | None = None
-    visual_feature_size: int | None = None
     hidden_size: int = 512
     num_attention_heads: int = 8
     intermediate_size: int = 2048
@@ -82,14 +79,6 @@ class CaptionerConfig(ConfigWithParts):
         """Whether a captioner with these fields has a language model, which is trained before it."""
         return False
 
-    def __post_init__(self, **kwargs: Any) -> None:
-        vision: Any = make_vision_config(self.vision_config)
-        self.vision_config = vision
-        if self.visual_feature_size is None:
-            self.visual_feature_size = self.default_feature_size if vision is None else vision.feature_size
-        super().__post_init__(**kwargs)
-
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        check_feature_size(self.vision_config, self.visual_feature_size)
         check_heads(self.hidden_size, self.num_attention_heads, even=True)

@@ -31,6 +31,11 @@ class UnsupportedVersionError(ImportError, ValueError):
     """A library has a version that a checkpoint or its code does not support; the message names both."""
 
 
+def first_line(error: Exception) -> str:
+    """Returns the first line of an error's message, without the punctuation at its end, for another message."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
+
+
 def refuse_unsupported_versions(requirements: Any) -> None:
     """Refuses installed versions of libraries that would load or use weights differently.
 
@@ -44,7 +49,7 @@ def refuse_unsupported_versions(requirements: Any) -> None:
         for name, versions in requirements.items():
             require_version(f"{name}{versions}")
     except ImportError as error:
-        found = str(error).strip().splitlines()[0].rstrip(".").rpartition("but found ")[2]
+        found = first_line(error).rpartition("but found ")[2]
         raise UnsupportedVersionError(
             f"This checkpoint is made for {name}{versions}, not for {found}; install a version that it is made for."
         ) from None
@@ -198,10 +203,11 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
             cls._auto_class = auto
 
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the classes that the mixins below stand before
     from transformers.modeling_utils import PreTrainedModel as Model
+    from transformers.utils.hub import PushToHubMixin as Pushed
 else:
-    Model = object
+    Model = Pushed = object
 
 
 class HubModelMixin(Model):
@@ -229,24 +235,18 @@ class HubModelMixin(Model):
         push = getattr(package, "push_to_hub", None)
         if processor is not None and push is not None:
             return push(self, processor, repo_id, **options)
-        auto_class = self.config.auto_class_of(type(self))
-        with registered_for_auto_classes(
-            {type(self.config): "AutoConfig", type(self): auto_class} if auto_class else {}
-        ):
+        with registered_for_auto_classes(self.classes_with_code()):
             return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
 
     def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
-        auto_class = self.config.auto_class_of(type(self))
-        keeps_code = auto_class is not None and getattr(self.config, "auto_map", None)
-        classes = {type(self.config): "AutoConfig", type(self): auto_class} if keeps_code else {}
-        with registered_for_auto_classes(classes):
+        has_code = getattr(self.config, "auto_map", None)
+        with registered_for_auto_classes(self.classes_with_code() if has_code else {}):
             super().save_pretrained(save_directory, *args, **kwargs)
 
-
-if TYPE_CHECKING:
-    from transformers.utils.hub import PushToHubMixin as Pushed
-else:
-    Pushed = object
+    def classes_with_code(self) -> dict[type, str]:
+        """Returns the auto classes of the model and its configuration; none for a part of a model."""
+        auto_class = self.config.auto_class_of(type(self))
+        return {type(self.config): "AutoConfig", type(self): auto_class} if auto_class else {}
 
 
 class HubProcessorMixin(Pushed):
@@ -346,20 +346,3 @@ def check_heads(hidden_size: int, num_attention_heads: int, even: bool = False) 
         )
     if even and hidden_size % 2:
         raise ValueError(f"hidden_size ({hidden_size}) must be even: half of the sinusoids are cosines.")
-
-
-VISUAL_QUESTION_ANSWERING_PIPELINE = {
-    "visual-question-answering": {
-        "impl": "pipeline_visual_question_answering.VisualQuestionAnsweringPipeline",
-        "pt": ["AutoModelForVisualQuestionAnswering"],
-        "type": "multimodal",
-    }
-}
-IMAGE_TO_TEXT_PIPELINE = {
-    task: {
-        "impl": "pipeline_image_to_text.ImageToTextPipeline",
-        "pt": ["AutoModelForImageTextToText"],
-        "type": "multimodal",
-    }
-    for task in ("image-to-text", "image-text-to-text")
-}

@@ -4,22 +4,26 @@ from typing import Any, Self
 
 from .configuration_hub import (
     TRANSFORMER_SIZES,
-    VISUAL_QUESTION_ANSWERING_PIPELINE,
-    PreTrainedConfig,
     check_finite,
     check_heads,
     strict,
 )
-from .configuration_parts import ConfigWithParts
 from .geometry import check_geometric_bias
-from .vision_part import VISION, check_feature_size, make_vision_config
+from .vision_part import ConfigWithVision
 
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
 """Differences of the large model of the authors' release from the small one."""
+VISUAL_QUESTION_ANSWERING_PIPELINE = {
+    "visual-question-answering": {
+        "impl": "pipeline_visual_question_answering.VisualQuestionAnsweringPipeline",
+        "pt": ["AutoModelForVisualQuestionAnswering"],
+        "type": "multimodal",
+    }
+}
 
 
 @strict
-class MCANConfig(ConfigWithParts):
+class MCANConfig(ConfigWithVision):
     r"""Configuration of MCAN (Yu et al. 2019), the encoder-decoder. The defaults are the small model of the release.
 
     With `geometric_bias` the self-attention of the image becomes geometry-aware (section 6.3 of Guo et al. 2020). The
@@ -67,8 +71,6 @@ class MCANConfig(ConfigWithParts):
     model_type = "mcan"
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
-    sub_configs_defaults = VISION
-    parts = ("vision_config",)
     remote_pipelines = VISUAL_QUESTION_ANSWERING_PIPELINE
     remote_classes = {
         "AutoConfig": "configuration_mcan.MCANConfig",
@@ -93,8 +95,6 @@ class MCANConfig(ConfigWithParts):
 
     vocab_size: int = 20573
     word_embedding_size: int = 300
-    vision_config: dict | PreTrainedConfig | None = None
-    visual_feature_size: int | None = None
     hidden_size: int = 512
     num_hidden_layers: int = 6
     num_attention_heads: int = 8
@@ -132,17 +132,12 @@ class MCANConfig(ConfigWithParts):
 
     def __post_init__(self, **kwargs: Any) -> None:
         self.geometric_bias = list(self.geometric_bias)
-        vision: Any = make_vision_config(self.vision_config)
-        self.vision_config = vision
-        if self.visual_feature_size is None:
-            self.visual_feature_size = 2048 if vision is None else vision.feature_size
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
         check_finite(initializer_range=self.initializer_range)
         super().validate_architecture()
         check_geometric_bias(self.geometric_bias, self.geometry_features)
-        check_feature_size(self.vision_config, self.visual_feature_size)
         check_heads(self.hidden_size, self.num_attention_heads)
 
 

@@ -14,9 +14,8 @@ from .configuration_hub import (
     refuse_unknown_fields,
     strict,
 )
-from .configuration_parts import ConfigWithParts
 from .text_encoders import config_of_text_encoder, read_text_config
-from .vision_part import VISION, check_feature_size, make_vision_config
+from .vision_part import VISION, ConfigWithVision
 
 
 def resnet_152_grid() -> dict:
@@ -86,7 +85,7 @@ class MHSANTextConfig(HubConfig):
 
 
 @strict
-class MHSANConfig(ConfigWithParts):
+class MHSANConfig(ConfigWithVision):
     r"""Configuration of the dual encoder MHSAN (Park et al. 2020). The defaults are the paper's.
 
     Args:
@@ -136,7 +135,6 @@ class MHSANConfig(ConfigWithParts):
         "text_config": SubConfigSpec(MHSANTextConfig),
         **VISION,
     }
-    parts = ("vision_config",)
     remote_classes = {
         "AutoConfig": "configuration_mhsan.MHSANConfig",
         "AutoModel": "modeling_mhsan.MHSANModel",
@@ -160,7 +158,6 @@ class MHSANConfig(ConfigWithParts):
     text_pretrained: str | None = None
     frozen_text_layers: int = 0
     save_frozen_weights: bool = True
-    visual_feature_size: int | None = None
     hidden_size: int = 2400
     projection_dim: int = 2400
     attention_hidden_size: int = 350
@@ -182,10 +179,6 @@ class MHSANConfig(ConfigWithParts):
     def __post_init__(self, **kwargs: Any) -> None:
         if "vocab_size" in kwargs:
             raise ConfigurationError("vocab_size is a field of the text encoder; set text_config: {vocab_size: ...}.")
-        vision: Any = make_vision_config(self.vision_config)
-        self.vision_config = vision
-        if self.visual_feature_size is None:
-            self.visual_feature_size = 2048 if vision is None else vision.feature_size
         if self.text_pretrained:
             self.text_pretrained = lasting_name(self.text_pretrained)
             if self.text_config is None:
@@ -223,7 +216,6 @@ class MHSANConfig(ConfigWithParts):
             )
         if self.temperature <= 0:
             raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
-        check_feature_size(self.vision_config, self.visual_feature_size)
 
 
 def make_text_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig:

@@ -31,7 +31,7 @@ class NGSANConfig(CaptionerConfig):
             themselves have no end.
         query_norm, key_norm (`str`, *optional*, default to `"instance"` and `None`): normalization of the encoder's
             queries and keys: `None`, `"instance"` (eq. 6), `"layer"` or `"batch"` (tables 2 and 3). Instance
-            normalization maps the query of a lone region to 0, and those of two regions to +-1: it wants many.
+            normalization maps the query of a lone region to 0, and those of two regions to +-1: it needs many.
         norm_affine (`bool`, defaults to `False`): whether these normalizations learn scale and shift (table 2).
         geometric_bias (`list[str]`, defaults to `["query"]`): any of `"content"` (eq. 11), `"query"` (eq. 12) and
             `"key"` (eq. 13), summed; `[]` for none (table 4).

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .configuration_hub import ConfigurationError, HubConfig
 
-if TYPE_CHECKING:  # so that transformers, which copies what is imported by its name, finds the parts
+if TYPE_CHECKING:  # transformers copies the files of all relative imports in the text, and thereby the parts
     from .parts import *  # noqa: F403
 
 PARTS = "parts.py"

@@ -10,6 +10,7 @@ from .configuration_hub import (
     PreTrainedConfig,
     SubConfigSpec,
     check_positive,
+    first_line,
     lasting_name,
     strict,
 )
@@ -259,7 +260,7 @@ class RSTNetConfig(CaptionerConfig):
         language_model: Any = self.language_model_config
         if language_model is None:
             if self.pretrained_language_model:
-                raise ValueError("pretrained_language_model is of no use without adaptive_attention; leave it out.")
+                raise ValueError("pretrained_language_model has no effect without adaptive_attention; leave it out.")
             return
         for name in ("vocab_size", "hidden_size", "pad_token_id"):
             own, other = getattr(self, name), getattr(language_model, name)
@@ -276,19 +277,17 @@ def read_language_model(name: str | PathLike) -> dict:
     Raises:
         ConfigurationError: there is no such model.
     """
-    fault = None
     try:
         fields, _ = PreTrainedConfig.get_config_dict(name)
-        if fields.get("model_type") != RSTNetLanguageModelConfig.model_type:
-            fault = f"it holds a model of type {fields.get('model_type')!r}"
+        if fields.get("model_type") == RSTNetLanguageModelConfig.model_type:
+            return {**fields, "pretrained_text_encoder": None}
+        fault = f"it holds a model of type {fields.get('model_type')!r}"
     except (OSError, ValueError) as error:
-        fault = str(error).strip().splitlines()[0].rstrip(".:")
-    if fault is not None:
-        raise ConfigurationError(
-            f"pretrained_language_model is {str(name)!r}, which cannot be used ({fault}); give the folder of an "
-            "RSTNetLanguageModel, or its name on the Hub."
-        )
-    return {**fields, "pretrained_text_encoder": None}
+        fault = first_line(error)
+    raise ConfigurationError(
+        f"pretrained_language_model is {str(name)!r}, which cannot be used ({fault}); give the folder of an "
+        "RSTNetLanguageModel, or its name on the Hub."
+    )
 
 
 __all__ = ["RSTNetConfig"]

@@ -16,6 +16,7 @@ from .configuration_hub import (
     check_choice,
     check_positive,
     check_rate,
+    first_line,
     lasting_name,
     refuse_absurd_sizes,
     refuse_unknown_fields,
@@ -127,7 +128,7 @@ class VisionConfig(ConfigWithParts):
             kind, self.backbone_config = read_source(self.pretrained)
             self.kind = self.kind or kind
         elif not self.backbone_config and not has_part("configuration_vgg"):
-            # transformers compares every configuration with the default one, which is then of no use for a model
+            # A placeholder for the absent default, with which transformers compares every configuration.
             self.backbone_config, self.feature_size = PreTrainedConfig(), 1
         self.kind = self.kind or "grid"
         check_choice("kind", self.kind, ("grid", "regions"))
@@ -147,7 +148,7 @@ class VisionConfig(ConfigWithParts):
 
     @_attn_implementation.setter
     def _attn_implementation(self, value: str | dict | None) -> None:
-        """Does nothing: backbones of transformers, many with one kind of attention or none, choose it themselves."""
+        """Spares backbones of transformers, many of which have one kind of attention or none."""
         own = value.get("", self._attn_implementation_internal) if isinstance(value, dict) else value
         self._attn_implementation_internal = own
         backbone: Any = self.backbone_config
@@ -227,9 +228,8 @@ def read_source(name: str) -> tuple[str, dict]:
         return kind_of_source(name, config), config
     except (OSError, ValueError) as error:
         raise ConfigurationError(
-            f"pretrained is {name!r}, which cannot be used ({str(error).strip().splitlines()[0].rstrip('.:')}); it "
-            "must be the folder of a backbone or detection model itself, not of a captioner around it, or its name on "
-            "the Hub."
+            f"pretrained is {name!r}, which cannot be used ({first_line(error)}); it must be the folder of a backbone "
+            "or detection model itself, not of a captioner around it, or its name on the Hub."
         ) from error
 
 
@@ -269,8 +269,10 @@ def has_model(model_type: str, purpose: str) -> bool:
 
 def has_patch_encoder(model_type: str) -> bool:
     """Returns whether models of a type are patch encoders, or have one in them, as CLIP has."""
-    if model_type in PATCH_ENCODERS or model_type not in CONFIG_MAPPING:
-        return model_type in PATCH_ENCODERS
+    if model_type in PATCH_ENCODERS:
+        return True
+    if model_type not in CONFIG_MAPPING:
+        return False
     part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
     kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
     return getattr(kind, "model_type", None) in PATCH_ENCODERS
@@ -343,8 +345,9 @@ def with_out_features(backbone: PreTrainedConfig, out_features: list[str]) -> Pr
         ValueError: it has no such stages, or they are not in their order.
     """
     changed: Any = copy.deepcopy(backbone)
-    stages: Any = BackboneConfigMixin() if is_patch_encoder(backbone) else changed
-    if stages is not changed:
+    stages: Any = changed
+    if is_patch_encoder(backbone):
+        stages = BackboneConfigMixin()
         stages.stage_names = stage_names(backbone)
     stages.set_output_features_output_indices(out_features=out_features, out_indices=None)
     changed.out_features = stages.out_features
@@ -363,8 +366,8 @@ def make_transformers_backbone(auto_class: str, config: PreTrainedConfig) -> Any
         dtype = torch.get_default_dtype()
         return getattr(modeling_auto, auto_class).from_config(config, dtype=dtype, trust_remote_code=False)
     except (ImportError, ValueError) as error:
-        first = str(error).strip().splitlines()[0]
-        raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {first}") from error
+        fault = first_line(error)
+        raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {fault}.") from error
 
 
 __all__ = ["VisionConfig"]

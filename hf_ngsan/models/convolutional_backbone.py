@@ -52,9 +52,9 @@ def is_inference() -> bool:
 def runs_in_onednn(hidden_states: torch.Tensor) -> bool:
     """Returns whether PyTorch's oneDNN convolves a map, on processors and in builds that have it."""
     backend = torch.backends.mkldnn
-    is_float = hidden_states.device.type == "cpu" and hidden_states.dtype == torch.float32
-    is_float = is_float and not torch.is_autocast_enabled("cpu")
-    return is_float and backend.is_available() and bool(backend.enabled) and hidden_states.numel() > 0
+    is_available = backend.is_available() and bool(backend.enabled)
+    is_single = hidden_states.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return is_available and is_single and hidden_states.device.type == "cpu" and hidden_states.numel() > 0
 
 
 class Normalized(nn.Module):
@@ -176,7 +176,7 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
 
 
 def without_needless_gradient(stage: nn.Module, hidden_states: torch.Tensor) -> torch.Tensor:
-    """Runs a stage; one that is frozen, behind frozen ones, at the speed of inference."""
+    """Runs a stage, and builds no graph if it and all stages before it are frozen, which is faster."""
     is_traced = torch.compiler.is_compiling() or torch.jit.is_tracing()
     if is_traced or hidden_states.requires_grad or any(weight.requires_grad for weight in stage.parameters()):
         return stage(hidden_states)

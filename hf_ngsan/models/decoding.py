@@ -140,11 +140,8 @@ def constrained_beam_search(
             `generate()` was asked for something that this search does not support.
     """
     check_settings("constrained_beam_search", generation_config)
-    is_wanted = (
-        table_of_words(required_words, model.config.get_text_config(decoder=True).vocab_size)
-        .to(input_ids.device)
-        .unique(dim=0)
-    )
+    vocab_size = model.config.get_text_config(decoder=True).vocab_size
+    is_wanted = table_of_words(required_words, vocab_size).to(input_ids.device).unique(dim=0)
     too_many = ValueError(
         f"No caption of at most {generation_config.max_length - input_ids.shape[1]} new tokens has all "
         f"{len(is_wanted)} required words; raise max_new_tokens, or require fewer."

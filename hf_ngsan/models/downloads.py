@@ -100,7 +100,7 @@ def download(url: str, limits: DownloadLimits | None = None, public_only: bool =
     return content
 
 
-def fetch(url: str, limits: DownloadLimits, deadline: float, public_only: bool = False) -> bytes:
+def fetch(url: str, limits: DownloadLimits, deadline: float, public_only: bool) -> bytes:
     session, num_redirects = get_session(), 0
     silence = min(MAX_SILENCE, limits.seconds)
     while True:

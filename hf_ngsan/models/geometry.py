@@ -5,6 +5,7 @@ layers and heads, `(B, N, N, d_g)`; a layer turns it into its bias, `(B, h, N, N
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -201,3 +202,12 @@ class GeometricBias(nn.Module):
             keys = self.key_proj(hidden_states).unflatten(-1, (self.num_heads, -1))
             biases.append((keys @ geometry.transpose(1, 2).mT).permute(0, 2, 3, 1))
         return sum(biases[1:], start=biases[0])
+
+
+def make_geometric_bias(config: Any) -> GeometricBias | None:
+    """Makes the geometric bias of a layer; `None` where the configuration has no `geometric_bias`."""
+    if not config.geometric_bias:
+        return None
+    return GeometricBias(
+        config.hidden_size, config.num_attention_heads, config.geometry_hidden_size, config.geometric_bias
+    )

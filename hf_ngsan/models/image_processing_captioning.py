@@ -161,7 +161,7 @@ def check_statistics(name: str, value: Any) -> None:
         raise ValueError(f"{name} of the image processor is {value!r:.80}; it must hold {wanted}.")
 
 
-def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None = False) -> SizeDict:
+def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None) -> SizeDict:
     """Returns the height and width to which an image `(channels, height, width)` is resized.
 
     Each is at least 1, however long and thin the image is.

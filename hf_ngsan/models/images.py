@@ -12,7 +12,7 @@ import contextlib
 import io
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -34,7 +34,7 @@ MAX_ASPECT_RATIO = 100
 """Largest ratio of the long side to the short side."""
 
 MAX_READS = 8
-"""How often all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
+"""Times that all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
 MAX_EXIF_BYTES = 2**16
 """Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
 MAX_SCANS = 100
@@ -85,7 +85,7 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             never a URL.
         name: name of the image in errors; its path is added.
         least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
-            long as both sides keep twice so many pixels. [`full_size`] then tells its own size.
+            long as both sides keep twice so many pixels. [`full_size`] then returns the size of the file.
 
     Returns:
         A `PIL.Image.Image` of mode RGB, independent of the source.
@@ -96,13 +96,14 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             [`~downloads.DownloadLimits`]; an array of another shape, type or range.
     """
     if isinstance(source, Mapping):
-        if source.get("bytes") is None and source.get("path") is None:
-            raise ImageError(f"{titled(name)} is a mapping with {sorted(source)}; it needs bytes or a path.")
-        if source.get("bytes") is None:
-            source = source["path"]
-            refuse_file_url(source, name)
+        content, path = source.get("bytes"), source.get("path")
+        if content is not None:
+            source, name = content, with_place(name, path)
+        elif path is not None:
+            refuse_file_url(path, name)
+            source = path
         else:
-            source, name = source["bytes"], with_place(name, source.get("path"))
+            raise ImageError(f"{titled(name)} is a mapping with {sorted(source)}; it needs bytes or a path.")
     if isinstance(source, (np.ndarray, torch.Tensor)):
         return image_from_array(source, name)
     if isinstance(source, Image.Image):
@@ -135,7 +136,10 @@ def image_list(images: Any) -> list:
         return list(images) if images.ndim == 4 else [images]
     if is_one_image(images):
         return [images]
-    return [image for entry in images for image in (image_list(entry) if isinstance(entry, (list, tuple)) else [entry])]
+    found = []
+    for entry in images:
+        found += image_list(entry) if isinstance(entry, (list, tuple)) else [entry]
+    return found
 
 
 def is_one_image(source: Any) -> bool:
@@ -178,7 +182,8 @@ def content_of_place(place: str, name: str) -> bytes:
         raise ImageError(f"{titled(name)} is an empty string; give a path or a URL.")
     scheme = place.partition(":")[0].lower()
     if scheme in ("http", "https"):
-        return content_of_url(place, name)
+        with errors_named(name, "could not be downloaded", (DownloadError,)):
+            return download(place)
     if scheme == "data":
         return content_of_data_url(place, name)
     if scheme == "file" and place[5:].startswith("//"):
@@ -187,19 +192,17 @@ def content_of_place(place: str, name: str) -> bytes:
 
 
 def content_of_open_file(file: Any, name: str) -> bytes:
-    try:
+    with errors_named(name, "cannot be read"):  # a closed file, a broken connection
         if file.seekable():
             file.seek(0)
         content = file.read()
-    except Exception as error:  # a closed file, a broken connection
-        raise ImageError(f"{titled(name)} cannot be read: {reason(error)}") from None
     if not isinstance(content, bytes):
         raise ImageError(f'{titled(name)} is a file open for text; open it with mode "rb".')
     return content
 
 
 def content_of_file(path: str, name: str) -> bytes:
-    try:
+    with errors_named(name, "cannot be read", (OSError, ValueError)):
         file = Path(path)
         if file.is_dir():
             raise ImageError(f"{titled(name)} is a folder, not an image file.")
@@ -208,17 +211,6 @@ def content_of_file(path: str, name: str) -> bytes:
         if not file.is_file():
             raise ImageError(f"{titled(name)} is not a regular file.")
         return file.read_bytes()
-    except ImageError:
-        raise
-    except (OSError, ValueError) as error:
-        raise ImageError(f"{titled(name)} cannot be read: {reason(error)}") from None
-
-
-def content_of_url(url: str, name: str) -> bytes:
-    try:
-        return download(url)
-    except DownloadError as error:
-        raise ImageError(f"{titled(name)} could not be downloaded: {reason(error)}") from None
 
 
 def content_of_data_url(url: str, name: str) -> bytes:
@@ -229,6 +221,17 @@ def content_of_data_url(url: str, name: str) -> bytes:
         return base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise ImageError(f"{titled(name)} is a data URL that does not hold an image in base64.") from None
+
+
+@contextlib.contextmanager
+def errors_named(name: str, fault: str, kinds: tuple[type[Exception], ...] = (Exception,)) -> Iterator[None]:
+    """Raises errors of some kinds inside the `with` block as ImageErrors, which name the image and the fault."""
+    try:
+        yield
+    except ImageError:
+        raise
+    except kinds as error:
+        raise ImageError(f"{titled(name)} {fault}: {reason(error)}") from None
 
 
 def reason(error: Exception) -> str:
@@ -252,7 +255,7 @@ class FileBytes(io.BytesIO):
         return part
 
 
-def image_from_bytes(data: bytes, name: str, least_side: int | None = None) -> Image.Image:
+def image_from_bytes(data: bytes, name: str, least_side: int | None) -> Image.Image:
     with open_image(data, name) as image:
         return decoded_at_scale(image, name, least_side)
 
@@ -322,13 +325,9 @@ def open_image(data: bytes, name: str) -> Image.Image:
 
 def decoded(image: Image.Image, name: str) -> Image.Image:
     check_size(image.width, image.height, name)
-    try:
+    with errors_named(name, "is damaged or cut off"):  # Pillow's plugins raise anything on damaged data
         image.load()
         return to_rgb(upright(image), name)
-    except ImageError:
-        raise
-    except Exception as error:  # Pillow's plugins raise anything on damaged data
-        raise ImageError(f"{titled(name)} is damaged or cut off: {reason(error)}") from None
 
 
 def upright(image: Image.Image) -> Image.Image:

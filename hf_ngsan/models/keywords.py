@@ -12,7 +12,7 @@ KNOWN_KEYWORDS = frozenset(
         "attn_implementation",  # of this call alone, see `transformer.WordDecoder`
         "output_cross_attentions",
         "output_visualness",
-        "pixel_values",  # generate() hands an encoder of visual features ones in their place; see `visual_features`
+        "pixel_values",  # where visual features are given in place of pixels, generate() makes up ones for pixels
         "return_dict",
         "use_cache",  # without effect where there is no cache
     }

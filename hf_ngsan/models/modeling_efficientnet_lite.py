@@ -103,10 +103,12 @@ def make_stage(config: NGSANEfficientNetLiteConfig, stage: int) -> nn.Sequential
     out_channels = config.hidden_sizes[stage]
     in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
     kernel_size, stride, expansion = KERNEL_SIZES[stage], STRIDES[stage], EXPANSIONS[stage]
-    blocks = [InvertedBottleneck(in_channels, out_channels, kernel_size, stride, expansion)]
-    for _ in range(config.depths[stage] - 1):
-        blocks.append(InvertedBottleneck(out_channels, out_channels, kernel_size, 1, expansion))
-    return nn.Sequential(*blocks)
+    first = InvertedBottleneck(in_channels, out_channels, kernel_size, stride, expansion)
+    others = (
+        InvertedBottleneck(out_channels, out_channels, kernel_size, 1, expansion)
+        for _ in range(config.depths[stage] - 1)
+    )
+    return nn.Sequential(first, *others)
 
 
 class NGSANEfficientNetLiteBackbone(ConvolutionalBackbone):

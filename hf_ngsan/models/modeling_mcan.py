@@ -9,17 +9,17 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
-from .geometry import GeometricBias, RelativeGeometryEmbedding
-from .initialization import initialize_linear, initialize_lstm
+from .geometry import RelativeGeometryEmbedding, make_geometric_bias
+from .initialization import initialize_as_pytorch
 from .keywords import refuse_unknown_keywords
 from .pooling import AttentionReduction
 from .question_attention import QuestionAttentionMixin
 from .transformer import EncoderLayer, TransformerPreTrainedModel
-from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder
+from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -119,12 +119,7 @@ class MCANDecoderLayer(MCANEncoderLayer):
     """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...)."""
 
     def __init__(self, config: MCANConfig):
-        bias = None
-        if config.geometric_bias:
-            bias = GeometricBias(
-                config.hidden_size, config.num_attention_heads, config.geometry_hidden_size, config.geometric_bias
-            )
-        super().__init__(config, bias)
+        super().__init__(config, make_geometric_bias(config))
         self.encoder_attn = MultiHeadAttention(config)
         self.encoder_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
 
@@ -170,8 +165,7 @@ class MCANPreTrainedModel(TransformerPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initializes linear maps and the LSTM as PyTorch does, and thereby as the released code."""
         super()._init_weights(module)
-        initialize_linear(module)
-        initialize_lstm(module)
+        initialize_as_pytorch(module)
 
 
 class MCANEncoder(MCANPreTrainedModel):
@@ -183,7 +177,7 @@ class MCANEncoder(MCANPreTrainedModel):
     input_modalities = ["text"]
     _can_record_outputs = {
         "hidden_states": MCANEncoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "attentions": SELF_ATTENTIONS,
     }
 
     def __init__(self, config: MCANConfig):
@@ -222,8 +216,8 @@ class MCANDecoder(MCANPreTrainedModel):
     main_input_name = "visual_features"
     _can_record_outputs = {
         "hidden_states": MCANDecoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
-        "cross_attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn"),
+        "attentions": SELF_ATTENTIONS,
+        "cross_attentions": CROSS_ATTENTIONS,
     }
 
     def __init__(self, config: MCANConfig):
@@ -384,11 +378,8 @@ class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
         Raises:
             ValueError: the model has no vision encoder.
         """
-        if self.vision is None:
-            raise ValueError(
-                "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
-            )
-        return self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=visual_attention_mask)
+        vision = vision_of(self)
+        return vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=visual_attention_mask)
 
     def visual_inputs(
         self,

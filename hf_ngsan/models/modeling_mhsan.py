@@ -16,12 +16,12 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_hub import HubModelMixin
 from .configuration_mhsan import MHSANConfig, MHSANTextConfig
 from .contrastive import diversity_penalty, pair_losses
-from .initialization import initialize_linear
+from .initialization import initialize_as_pytorch
 from .keywords import refuse_unknown_keywords
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
 from .text_encoders import frozen_modules, load_text_encoder, make_text_encoder
-from .vision_part import VisionCheckpointMixin, make_vision_encoder
+from .vision_part import VisionCheckpointMixin, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_features
 
 
@@ -146,7 +146,7 @@ class MHSANPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """Initializes linear maps as PyTorch does, and thereby as the released code."""
         super()._init_weights(module)
-        initialize_linear(module)
+        initialize_as_pytorch(module)
 
 
 class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
@@ -177,8 +177,8 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         text_config: Any = config.text_config
         visual_size: Any = config.visual_feature_size
         self.vision = make_vision_encoder(config.vision_config)
-        own_text = text_config.model_type == MHSANTextConfig.model_type
-        self.text: Any = MHSANTextModel(text_config) if own_text else make_text_encoder(text_config)
+        self.has_recurrent_text = text_config.model_type == MHSANTextConfig.model_type
+        self.text: Any = MHSANTextModel(text_config) if self.has_recurrent_text else make_text_encoder(text_config)
         self.image_states = nn.Linear(visual_size, config.hidden_size)  # the 1 x 1 convolution
         self.image_pooling = self.make_pooling(config.hidden_size, config.num_image_heads, torch.relu)
         self.text_pooling = self.make_pooling(text_config.hidden_size, config.num_text_heads, torch.tanh)
@@ -188,15 +188,12 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         self.text_projection = nn.Linear(heads[1] * text_config.hidden_size, config.projection_dim)
         self.post_init()
         if not config.save_frozen_weights:
-            left_out = self.frozen_text_weights()
-            self._keys_to_ignore_on_save = {f"text.{name}" for name in left_out}.union(
-                self._keys_to_ignore_on_save or ()
-            )
-            missing = {rf"^text\.{re.escape(name)}$" for name in left_out}
+            left_out = {f"text.{name}" for name in self.frozen_text_weights()}
+            self._keys_to_ignore_on_save = left_out.union(self._keys_to_ignore_on_save or ())
+            missing = {f"^{re.escape(name)}$" for name in left_out}
             self._keys_to_ignore_on_load_missing = missing.union(self._keys_to_ignore_on_load_missing or ())
-        if (
-            config.text_pretrained and self.device.type != "meta"
-        ):  # on `meta`, from_pretrained builds the model and loads it later
+        # On `meta` from_pretrained only builds the model; it loads all weights later.
+        if config.text_pretrained and self.device.type != "meta":
             load_text_encoder(self.text, config.text_pretrained)
         self.train(self.training)
 
@@ -265,12 +262,8 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
             raise ValueError("Give the model pixel_values or visual_features, and not both.")
         mask, hidden_states = visual_attention_mask, None
         if pixel_values is not None:
-            if self.vision is None:
-                raise ValueError(
-                    "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
-                )
             asked: Any = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-            seen = self.vision(
+            seen = vision_of(self)(
                 pixel_values,
                 pixel_mask,
                 visual_boxes=visual_boxes,
@@ -330,18 +323,17 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
             raise ValueError("There is no text, or one without any token; give texts of at least one word each.")
         if attention_mask is None:
             pad = getattr(self.text.config, "pad_token_id", None)
-            is_padding = input_ids == pad if input_ids is not None and pad is not None else None
             attention_mask = given.new_ones(given.shape[:2], dtype=torch.long)
-            if is_padding is not None:
-                attention_mask = attention_mask.masked_fill(is_padding, 0)
-        if token_type_ids is not None and self.text.config.model_type != MHSANTextConfig.model_type:
+            if input_ids is not None and pad is not None:
+                attention_mask = attention_mask.masked_fill(input_ids == pad, 0)
+        if token_type_ids is not None and not self.has_recurrent_text:
             kwargs["token_type_ids"] = token_type_ids  # type: ignore[typeddict-unknown-key]
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
         outputs = self.text(input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         states, weights = outputs.last_hidden_state, None
         if self.text_pooling is not None:
             pooled, weights = self.text_pooling(states, attention_mask)
-        elif self.text.config.model_type == MHSANTextConfig.model_type:
+        elif self.has_recurrent_text:
             pooled = last_states(states, attention_mask, self.text.config.bidirectional)
         else:
             pooled = mean_of_words(states, attention_mask)

@@ -9,16 +9,16 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import MultiHeadAttention
+from .attention import SELF_ATTENTIONS
 from .captioning import (
     CaptioningForConditionalGeneration,
     CaptioningModel,
     CaptioningPreTrainedModel,
 )
 from .configuration_ngsan import NGSANConfig
-from .geometry import GeometricBias, RelativeGeometryEmbedding, absolute_geometry, sinusoids
+from .geometry import RelativeGeometryEmbedding, absolute_geometry, make_geometric_bias, sinusoids
 from .keywords import refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
 from .visual_inputs import check_visual_boxes, check_visual_features
@@ -31,13 +31,12 @@ class NGSANEncoderLayer(EncoderLayer):
     """Normalized geometry-aware self-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
 
     def __init__(self, config: NGSANConfig):
-        bias = None
-        if config.geometric_bias:
-            bias = GeometricBias(
-                config.hidden_size, config.num_attention_heads, config.geometry_hidden_size, config.geometric_bias
-            )
         super().__init__(
-            config, bias, query_norm=config.query_norm, key_norm=config.key_norm, norm_affine=config.norm_affine
+            config,
+            make_geometric_bias(config),
+            query_norm=config.query_norm,
+            key_norm=config.key_norm,
+            norm_affine=config.norm_affine,
         )
 
 
@@ -51,7 +50,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
 
     _can_record_outputs = {
         "hidden_states": NGSANEncoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "attentions": SELF_ATTENTIONS,
     }
 
     def __init__(self, config: NGSANConfig):

@@ -10,9 +10,9 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import MultiHeadAttention
+from .attention import SELF_ATTENTIONS
 from .configuration_hub import HubModelMixin
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
@@ -37,7 +37,7 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
 
     _can_record_outputs = {
         "hidden_states": EncoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "attentions": SELF_ATTENTIONS,
     }
 
     def __init__(self, config: NSATransformerConfig):

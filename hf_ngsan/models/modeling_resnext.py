@@ -126,10 +126,12 @@ def make_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
     out_channels = config.hidden_sizes[stage]
     in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
     deformable = stage + 1 in config.deformable_stages
-    blocks = [ResNeXtBlock(config, in_channels, out_channels, width, stride, dilation, deformable)]
-    for _ in range(config.depths[stage] - 1):
-        blocks.append(ResNeXtBlock(config, out_channels, out_channels, width, 1, dilation, deformable))
-    return nn.Sequential(*blocks)
+    first = ResNeXtBlock(config, in_channels, out_channels, width, stride, dilation, deformable)
+    others = (
+        ResNeXtBlock(config, out_channels, out_channels, width, 1, dilation, deformable)
+        for _ in range(config.depths[stage] - 1)
+    )
+    return nn.Sequential(first, *others)
 
 
 class NGSANResNeXtBackbone(ConvolutionalBackbone):

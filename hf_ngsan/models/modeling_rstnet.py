@@ -12,7 +12,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import AdaptiveAttention, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, AdaptiveAttention, MultiHeadAttention
 from .captioning import (
     CaptioningForConditionalGeneration,
     CaptioningModel,
@@ -173,7 +173,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
 
     _can_record_outputs = {
         "hidden_states": RSTNetEncoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "attentions": SELF_ATTENTIONS,
     }
 
     def __init__(self, config: RSTNetConfig):
@@ -287,8 +287,8 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
     main_input_name = "input_ids"
     _can_record_outputs = {
         "hidden_states": RSTNetDecoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
-        "cross_attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn"),
+        "attentions": SELF_ATTENTIONS,
+        "cross_attentions": CROSS_ATTENTIONS,
         "visualness": OutputRecorder(AdaptiveAttention, index=2, layer_name="encoder_attn"),
     }
 

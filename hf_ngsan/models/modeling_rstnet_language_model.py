@@ -13,9 +13,9 @@ from transformers.masking_utils import create_causal_mask
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import MultiHeadAttention
+from .attention import SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_hub import HubModelMixin
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from .keywords import accepts_old_cache_name, refuse_unknown_keywords
@@ -156,7 +156,7 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
     _no_split_modules = ["RSTNetLanguageLayer"]
     _can_record_outputs = {
         "hidden_states": RSTNetLanguageLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "attentions": SELF_ATTENTIONS,
     }
 
     def __init__(self, config: RSTNetLanguageModelConfig, first_layer: int = 0):
@@ -171,9 +171,9 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         self.projection = nn.Linear(encoder.hidden_size, config.hidden_size)
         self.positions = WordPositions(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.layer = RSTNetLanguageLayer(config, first_layer + config.cached_text_layers)
-        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.last_layer = first_layer + config.cached_text_layers
+        self.layer = RSTNetLanguageLayer(config, self.last_layer)
+        self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.gradient_checkpointing = False
         self.post_init()
         if config.pretrained_text_encoder and self.device.type != "meta":
@@ -291,11 +291,10 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         refuse_missing_past(length, cache, attention_mask, position_ids)
         if use_cache and cache is None:
             cache = DynamicCache()
-        shared = cache
-        if shared is not None and not isinstance(shared, EncoderDecoderCache):
-            shared = EncoderDecoderCache(shared, DynamicCache())
-        own_cache: Any = None if shared is None else shared.self_attention_cache
-        if own_cache is not None:
+        shared, own_cache = None, None
+        if cache is not None:
+            shared = cache if isinstance(cache, EncoderDecoderCache) else EncoderDecoderCache(cache, DynamicCache())
+            own_cache = shared.self_attention_cache
             add_cache_layers(own_cache, self.last_layer + 1)
         if position_ids is None:
             position_ids = positions_of_words(input_ids, attention_mask, own_cache)
@@ -351,11 +350,11 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
         embeddings: Any = getattr(self.text_encoder, "embeddings", None)
         padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
         first = 0 if padding is None else padding + 1  # RoBERTa counts from there
-        length = next(iter(words.values())).shape[1]
+        batch_size, length = next(iter(words.values())).shape[:2]
         return self.text_encoder(
             **words,
             attention_mask=attention_mask,
-            position_ids=(position_ids + first).expand(next(iter(words.values())).shape[0], length),
+            position_ids=(position_ids + first).expand(batch_size, length),
             cache=cache,
             use_cache=cache is not None,
         ).last_hidden_state

@@ -9,9 +9,9 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import MultiHeadAttention
+from .attention import SELF_ATTENTIONS
 from .captioning import (
     CaptioningForConditionalGeneration,
     CaptioningModel,
@@ -40,7 +40,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
 
     _can_record_outputs = {
         "hidden_states": EncoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
+        "attentions": SELF_ATTENTIONS,
     }
 
     def __init__(self, config: SpatialCaptionerConfig):

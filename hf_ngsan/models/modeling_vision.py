@@ -11,7 +11,7 @@ from torch import nn
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from .configuration_hub import MissingBackboneError
+from .configuration_hub import MissingBackboneError, first_line
 from .configuration_parts import from_part
 from .configuration_vision import (
     OWN_CONFIGS,
@@ -64,9 +64,8 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         if not config.save_frozen_weights:
             self._keys_to_ignore_on_load_missing = {r"(^|\.)backbone\."}
         self.post_init()
-        if (
-            config.pretrained and self.device.type != "meta"
-        ):  # on `meta`, from_pretrained builds the model and loads it later
+        # On `meta` from_pretrained only builds the model; it loads all weights later.
+        if config.pretrained and self.device.type != "meta":
             self.load_pretrained_backbone()
         self.train(self.training)
 
@@ -133,7 +132,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             )
         except OSError as error:
             is_gone = os.path.isabs(source) and not os.path.isdir(source)
-            reason = "there is no such folder" if is_gone else str(error).strip().splitlines()[0].rstrip(".:")
+            reason = "there is no such folder" if is_gone else first_line(error)
             raise MissingBackboneError(
                 f"The weights of the backbone ({self.backbone.config.model_type}) cannot be loaded from {source} "
                 f"({reason}); restore it, or correct pretrained in the vision_config of the model."
@@ -206,9 +205,8 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         states = found.hidden_states if output_hidden_states else None
         seen = seen_share(self.config.backbone_config, feature_map, pixel_values)
         if visual_boxes is not None:
-            return everything_real(
-                region_features(feature_map, visual_boxes / seen.to(visual_boxes)), visual_boxes, states
-            )
+            features = region_features(feature_map, visual_boxes / seen.to(visual_boxes))
+            return everything_real(features, visual_boxes, states)
         if self.config.grid_size is not None:
             rows, columns = self.config.grid_size
             feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
@@ -328,7 +326,7 @@ def asked_for(output_hidden_states: bool) -> dict[str, bool]:
     return {"output_hidden_states": True} if output_hidden_states else {}
 
 
-def everything_real(features: torch.Tensor, boxes: torch.Tensor, hidden_states: Any = None) -> VisionOutput:
+def everything_real(features: torch.Tensor, boxes: torch.Tensor, hidden_states: Any) -> VisionOutput:
     mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
     return VisionOutput(features, boxes, mask, hidden_states)
 
@@ -340,15 +338,19 @@ def seen_share(config: Any, feature_map: torch.Tensor, pixel_values: torch.Tenso
     """
     seen, patch = torch.ones(4, device=pixel_values.device), getattr(config, "patch_size", None)
     if patch is not None:
-        for axis, side in ((-1, patch), (-2, patch)) if isinstance(patch, int) else ((-1, patch[1]), (-2, patch[0])):
+        height, width = (patch, patch) if isinstance(patch, int) else patch
+        for first, (axis, side) in enumerate(((-1, width), (-2, height))):
             cells, pixels = feature_map.shape[axis], pixel_values.shape[axis]
             if cells == pixels // side:
-                seen[-1 - axis :: 2] = cells * side / pixels
+                seen[first::2] = cells * side / pixels
     return seen
 
 
 def cell_boxes(rows: int, columns: int) -> torch.Tensor:
-    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row."""
+    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row.
+
+    They differ from those of `geometry.grid_boxes` by rounding; each trained model needs those of its training.
+    """
     top, left = torch.meshgrid(torch.arange(rows) / rows, torch.arange(columns) / columns, indexing="ij")
     corners = torch.stack([left, top], dim=-1).flatten(0, 1)
     return torch.cat([corners, corners + torch.tensor([1 / columns, 1 / rows])], dim=-1).clamp(max=1)

@@ -146,23 +146,23 @@ class ImageToTextPipeline(Pipeline):
         generate_kwargs: dict | None = None,
         **kwargs: Any,
     ) -> tuple[dict, dict, dict]:
-        preprocess: dict[str, Any] = {} if text is None else {"text": text}
-        forward = {**(generate_kwargs or {}), **kwargs}
-        if return_attention is not None:
-            preprocess["with_maps"] = forward["return_attention"] = return_attention
-        if return_visualness is not None:
-            forward["return_visualness"] = return_visualness
-        if return_scores is not None:
-            forward["return_scores"] = return_scores
-        if return_confidence is not None:
-            forward["return_confidence"] = return_confidence
         if attention_side is not None:
             check_positive(attention_side=attention_side)
-            preprocess["attention_side"] = attention_side
         if on_error is not None:
             check_choice("on_error", on_error, ("raise", "skip"))
-            forward["on_error"] = on_error
-        return preprocess, forward, {}
+        preprocess = {"text": text, "with_maps": return_attention, "attention_side": attention_side}
+        forward = {
+            "return_attention": return_attention,
+            "return_visualness": return_visualness,
+            "return_scores": return_scores,
+            "return_confidence": return_confidence,
+            "on_error": on_error,
+        }
+
+        def given(arguments: dict) -> dict:
+            return {name: value for name, value in arguments.items() if value is not None}
+
+        return given(preprocess), {**(generate_kwargs or {}), **kwargs, **given(forward)}, {}
 
     def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         if inputs is not None and images is not None:
@@ -186,7 +186,7 @@ class ImageToTextPipeline(Pipeline):
     def preprocess(self, inputs: Any, **preprocess_params: Any) -> Any:  # type: ignore[override]
         reader = self.reader(**preprocess_params)
         reader.check_number(1)
-        return reader.collate([reader.try_to_read(lambda: inputs)])
+        return reader.collate([reader.try_to_read(inputs)])
 
     def run_single(
         self, inputs: Any, preprocess_params: dict, forward_params: dict, postprocess_params: dict
@@ -234,8 +234,12 @@ class ImageToTextPipeline(Pipeline):
             raise ValueError("return_attention=True needs one captioner; an ensemble has no attention of its own.")
         if return_confidence and not hasattr(self.model, "model"):
             raise ValueError("return_confidence=True needs one captioner; an ensemble has no calibration.")
-        returned = {"attention": return_attention, "visualness": return_visualness, "scores": return_scores}
-        returned["confidence"] = return_confidence
+        returned = {
+            "attention": return_attention,
+            "visualness": return_visualness,
+            "scores": return_scores,
+            "confidence": return_confidence,
+        }
         generate_kwargs = with_search(generate_kwargs, self.processor)
         groups = [self.see(batch.items, positions, inputs.to(self.device)) for positions, inputs in batch.groups]
         captioned = unread(batch.items, "generated_text", on_error)
@@ -267,6 +271,7 @@ class ImageToTextPipeline(Pipeline):
                     f"{reason(error)}"
                 )
                 return [], inputs
+            # One by one, to find the images at fault; if there is none, the batch itself is too much.
             alone = [
                 self.see(items, positions[row : row + 1], rows_of(inputs, [row]))[0] for row in range(len(positions))
             ]
@@ -284,7 +289,7 @@ class ImageToTextPipeline(Pipeline):
         returned: dict[str, bool],
         generate_kwargs: dict,
     ) -> list[Captioned]:
-        """Captions items that have the same kinds of inputs; `returned` is what beside the captions is wanted."""
+        """Captions items that have the same kinds of inputs; `returned` says what is returned with the captions."""
         pixels = {}
         if "visual_features" in inputs:
             pixels = {name: inputs.pop(name) for name in PIXELS if name in inputs}
@@ -317,7 +322,7 @@ class ImageToTextPipeline(Pipeline):
 
     @cached_property
     def confidence(self) -> Any:
-        """What judges captions."""
+        """The judge of captions, loaded when it is first asked."""
         if self.load_confidence is not None:
             return self.load_confidence()
         raise ValueError("return_confidence=True needs the package hf-ngsan: import hf_ngsan, then make the pipeline.")

@@ -1,7 +1,7 @@
 """Inputs of the image-to-text pipeline, read one by one and collated to batches in any worker of a loader."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -56,7 +56,7 @@ class Item:
         name: name of the data in errors.
         pixels: outputs of the image processor for its image, for models with a vision encoder.
         size: width and height of its attention maps, if requested for an image.
-        image: its image at this size, if the image has another one.
+        image: its image at this size, if the image is larger.
         features: `(num_regions, visual_feature_size)`, in place of an image.
         boxes: `(num_regions, 4)` within [0, 1].
         text: beginning of its caption.
@@ -108,15 +108,11 @@ class ItemReader:
         if isinstance(self.text, (list, tuple)) and len(self.text) != num_inputs:
             raise ValueError(f"There are {num_inputs} inputs but text for {len(self.text)}.")
 
-    def try_to_read(self, get: Callable[[], object], index: int | None = None) -> Item:
-        """Reads an input; any error, also of `get`, which may decode an image, is kept in the item."""
-        name = "the image" if index is None else f"image {index}"
-        try:
-            source = get()
-        except Exception as error:
-            return Item(name, error=unreadable(name, error))
-        if isinstance(source, Item):  # read before, by a caller who wants to hold no images
+    def try_to_read(self, source: Any, index: int | None = None) -> Item:
+        """Reads an input; an error is kept in the item."""
+        if isinstance(source, Item):  # of a caller that read it before, to hold no image
             return source
+        name = "the image" if index is None else f"image {index}"
         try:
             return self.read(source, name, index or 0)
         except ValueError as error:
@@ -285,11 +281,11 @@ class Items(Dataset):
         return len(self.inputs)
 
     def __getitem__(self, index: int) -> Item:
-        return self.reader.try_to_read(lambda: self.inputs[index], index)
-
-
-def giving(source: Any) -> Callable[[], Any]:
-    return lambda: source
+        try:
+            source = self.inputs[index]
+        except Exception as error:  # a dataset may decode an image here
+            return Item(f"image {index}", error=unreadable(f"image {index}", error))
+        return self.reader.try_to_read(source, index)
 
 
 class ItemStream(IterableDataset):
@@ -302,7 +298,7 @@ class ItemStream(IterableDataset):
         index = 0
         try:
             for source in self.inputs:
-                yield self.reader.try_to_read(giving(source), index)
+                yield self.reader.try_to_read(source, index)
                 index += 1
         except Exception as error:
             name = f"image {index}"

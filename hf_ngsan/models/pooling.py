@@ -87,9 +87,8 @@ def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: i
     """
     real = states.new_ones(states.shape[:2]) if mask is None else mask.to(states.dtype)
     padding = (real == 0)[..., None]
-    counted = (torch.arange(states.shape[1], device=states.device) < real.sum(1, keepdim=True).clamp(max=number))[
-        ..., None
-    ]
+    places = torch.arange(states.shape[1], device=states.device)
+    counted = (places < real.sum(1, keepdim=True).clamp(max=number))[..., None]
     halves = []
     for sign in (1, -1):
         ordered = (sign * states).masked_fill(padding, -torch.inf).sort(dim=1, descending=True).values

@@ -154,19 +154,20 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
                 "regions are boxes in pixels of images, and no images were given; with visual_features, divide by the "
                 "image's size and give visual_boxes."
             )
-        data, source, num_images = {}, None, None
+        data, num_images, given = {}, None, ""
         if visual_features is not None:
             data.update(pad_visual_inputs(visual_features, visual_boxes))
-            source, num_images = "visual_features of {} images", len(data["visual_features"])
+            num_images = len(data["visual_features"])
+            given = f"visual_features of {num_images} images"
         if images is not None:
             images = self.read_images(images)
-            source, num_images = "{} images", len(images)
+            num_images = len(images)
+            given = f"{num_images} images"
             if regions is not None:
                 visual_boxes = self.boxes_of_images(regions, images)
             if visual_boxes is not None:
                 check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
                 data.update(pad_visual_boxes(visual_boxes, num_images))
-        given = "" if source is None else source.format(num_images)
         if captions is not None:
             captions = [captions] if isinstance(captions, str) else captions
             if num_images not in (None, len(captions)):

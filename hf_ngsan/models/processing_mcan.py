@@ -57,9 +57,5 @@ class MCANProcessor(MHSANProcessor):
             )
         return batch
 
-    def check_lengths(self, texts: list[str], cut: bool) -> None:
-        """Raises a ValueError for a question without any word."""
-        super().check_lengths(texts, cut=True)
-
 
 __all__ = ["MCANProcessor"]

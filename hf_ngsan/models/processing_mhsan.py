@@ -70,9 +70,8 @@ class MHSANProcessor(CaptioningProcessor):
         """Returns `input_ids` and `attention_mask` of texts."""
         texts = list_of_texts(text)
         with TOKENIZING:
-            self.check_lengths(
-                texts, cut=bool(kwargs.get("truncation") or kwargs.get("text_kwargs", {}).get("truncation"))
-            )
+            settings = (self.text_kwargs, kwargs, kwargs.get("text_kwargs", {}))
+            self.check_lengths(texts, cut=any(given.get("truncation") for given in settings))
             encoded = ProcessorMixin.__call__(self, text=texts, **kwargs)
             self.tokenizer.backend_tokenizer.no_truncation()  # else a saved one would cut texts unasked
             return encoded

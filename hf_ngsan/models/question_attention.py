@@ -7,7 +7,8 @@ import numpy as np
 import torch
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from .attention_maps import Model, evaluation_mode
+from .attention_maps import evaluation_mode, mean_over_heads
+from .configuration_hub import Model
 
 
 class QuestionAttentionMixin(Model):
@@ -31,18 +32,16 @@ class QuestionAttentionMixin(Model):
 
         Returns:
             For each question its T words (unknown ones as the tokenizer's unknown token), float32 weights `(T, N)` over
-            the N real regions, each row with the sum 1, and float32 weights `(N,)` of the regions in what the answer is
-            made of, with the sum 1: the mean over the glimpses of the reduction of the image.
+            the N real regions, each row with the sum 1, and float32 weights `(N,)` of the regions in the answer, with
+            the sum 1: the mean over the glimpses of the reduction of the image.
 
         Raises:
             ValueError: no such layer.
         """
         with evaluation_mode(self), torch.inference_mode():
             outputs: Any = self(**inputs, output_attentions=True, return_dict=True, attn_implementation="eager")
-        guided = torch.stack([weights.float() for weights in outputs.cross_attentions])
-        if layer is not None and not -len(guided) <= layer < len(guided):
-            raise ValueError(f"The decoder has layers 0 to {len(guided) - 1}; there is no layer {layer}.")
-        weights = (guided.mean(0) if layer is None else guided[layer]).mean(1).mT.cpu().numpy()
+        guided = [weights.float() for weights in outputs.cross_attentions]
+        weights = mean_over_heads(guided, layer).mT.cpu().numpy()
         glimpses = outputs.image_glimpses.float().mean(1).cpu().numpy()
         words = inputs["attention_mask"].bool().cpu().numpy()
         given = inputs.get("visual_attention_mask")

@@ -126,13 +126,13 @@ class SRULayer(GradientCheckpointingLayer):
         self,
         input_size: int,
         hidden_size: int,
-        bidirectional: bool = False,
-        activation: str = "identity",
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        highway: bool = True,
-        highway_bias: float = 0.0,
-        scale_x: float = 1.0,
+        bidirectional: bool,
+        activation: str,
+        dropout: float,
+        input_dropout: float,
+        highway: bool,
+        highway_bias: float,
+        scale_x: float,
     ) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size * (2 if bidirectional else 1)

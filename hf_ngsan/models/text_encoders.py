@@ -12,7 +12,7 @@ from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import ConfigurationError, MissingBackboneError, refuse_absurd_sizes
+from .configuration_hub import ConfigurationError, MissingBackboneError, first_line, refuse_absurd_sizes
 
 if TYPE_CHECKING:
     from transformers.modeling_utils import PreTrainedModel
@@ -147,8 +147,8 @@ def load_text_encoder(
 
 def unusable_text_encoder(name: str, error: Exception, field: str) -> ConfigurationError:
     return ConfigurationError(
-        f"{field} is {name!r}, which cannot be used ({str(error).strip().splitlines()[0].rstrip('.:')}); it "
-        f"must be the folder of an encoder of transformers, its name on the Hub, or one of {', '.join(PACKAGES)}."
+        f"{field} is {name!r}, which cannot be used ({first_line(error)}); it must be the folder of an encoder of "
+        f"transformers, its name on the Hub, or one of {', '.join(PACKAGES)}."
     )
 
 

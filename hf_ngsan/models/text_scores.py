@@ -98,18 +98,13 @@ def text_scores(
 ) -> list[TextScores]:
     """Returns the scores of generated texts; see [`token_log_probabilities`] for the arguments."""
     values = token_log_probabilities(model, inputs, sequences)
-    new = sequences[:, sequences.shape[1] - values.shape[1] :]
-    lengths = (~behind_end(new, model.generation_config.eos_token_id)).sum(-1).tolist()
+    start = sequences.shape[1] - values.shape[1]
+    lengths = (~behind_end(sequences[:, start:], model.generation_config.eos_token_id)).sum(-1).tolist()
     found = []
-    for row, (ids, length) in enumerate(zip(sequences.tolist(), lengths, strict=True)):
-        start = len(ids) - values.shape[1]
-        log_probabilities = values[row, :length].tolist()
-        found.append(
-            TextScores(
-                sum(log_probabilities) / max(length, 1),
-                words_of_tokens(tokenizer, ids[:start], ids[start : start + length], log_probabilities),
-            )
-        )
+    for ids, length, of_tokens in zip(sequences.tolist(), lengths, values.tolist(), strict=True):
+        log_probabilities = of_tokens[:length]
+        words = words_of_tokens(tokenizer, ids[:start], ids[start : start + length], log_probabilities)
+        found.append(TextScores(sum(log_probabilities) / max(length, 1), words))
     return found
 
 

@@ -20,9 +20,9 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import merge_with_config_defaults
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .attention import ChannelAffine, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, ChannelAffine, MultiHeadAttention
 from .geometry import sinusoids
 from .keywords import accepts_old_cache_name, refuse_unknown_keywords
 
@@ -41,7 +41,7 @@ class FeedForward(nn.Module):
 
 
 class TransformerLayer(GradientCheckpointingLayer):
-    """A layer that may be checkpointed, whatever is frozen before it."""
+    """A layer whose weights get gradients with gradient checkpointing, also if all layers before it are frozen."""
 
     def __call__(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
         if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
@@ -173,7 +173,7 @@ def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | N
 
 
 def loss_of_words(
-    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any = None
+    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any
 ) -> torch.Tensor | None:
     """Returns the cross-entropy per word of labels `(batch_size, length)`, -100 at padding; `None` without labels.
 
@@ -276,8 +276,8 @@ class WordDecoder(TransformerPreTrainedModel):
     main_input_name = "input_ids"
     _can_record_outputs = {
         "hidden_states": DecoderLayer,
-        "attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn"),
-        "cross_attentions": OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn"),
+        "attentions": SELF_ATTENTIONS,
+        "cross_attentions": CROSS_ATTENTIONS,
     }
 
     def __init__(self, config: PreTrainedConfig):

@@ -2,14 +2,14 @@
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
 from transformers.utils import ModelOutput, logging
 
 from .configuration_hub import HubModelMixin, PreTrainedConfig, SubConfigSpec
-from .configuration_parts import from_part, has_part
+from .configuration_parts import ConfigWithParts, from_part, has_part
 
 logger = logging.get_logger(__name__)
 
@@ -36,27 +36,52 @@ class VisionOutput(ModelOutput):
     hidden_states: tuple[torch.FloatTensor, ...] | None = None
 
 
-def make_vision_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig | None:
-    """Makes a [`VisionConfig`] from a captioner's field `vision_config`; `None` stays `None`."""
-    if config is None or isinstance(config, PreTrainedConfig):
-        return config
-    if not isinstance(config, dict):
-        raise ValueError(f"vision_config is {config!r}; it must be a mapping of fields to values, or None.")
-    return from_part("configuration_vision.VisionConfig").from_dict(config)
+class ConfigWithVision(ConfigWithParts):
+    """The configuration of a model of visual features, with the vision encoder that computes them, if any.
 
+    Class attributes, set per architecture:
+        default_feature_size (`int`): `visual_feature_size` without a vision encoder, which has its own.
+    """
 
-def check_feature_size(vision: Any, visual_feature_size: int | None) -> None:
-    """Raises a ValueError if a model and its vision encoder have different feature dimensions."""
-    if vision is not None and vision.feature_size != visual_feature_size:
-        raise ValueError(
-            f"visual_feature_size is {visual_feature_size}, but the feature dimension of the vision encoder is "
-            f"{vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
-        )
+    default_feature_size: ClassVar[int] = 2048
+    sub_configs_defaults = VISION
+    parts = ("vision_config",)
+
+    vision_config: dict | PreTrainedConfig | None = None
+    visual_feature_size: int | None = None
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        vision: Any = self.vision_config
+        if isinstance(vision, dict):
+            self.vision_config = vision = from_part("configuration_vision.VisionConfig").from_dict(vision)
+        elif vision is not None and not isinstance(vision, PreTrainedConfig):
+            raise ValueError(f"vision_config is {vision!r}; it must be a mapping of fields to values, or None.")
+        if self.visual_feature_size is None:
+            self.visual_feature_size = self.default_feature_size if vision is None else vision.feature_size
+        super().__post_init__(**kwargs)
+
+    def validate_architecture(self) -> None:
+        super().validate_architecture()
+        vision: Any = self.vision_config
+        if vision is not None and vision.feature_size != self.visual_feature_size:
+            raise ValueError(
+                f"visual_feature_size is {self.visual_feature_size}, but the feature dimension of the vision encoder "
+                f"is {vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
+            )
 
 
 def make_vision_encoder(config: Any) -> Any:
     """Makes the [`VisionModel`] of a model's `vision_config`; `None` without one."""
     return None if config is None else from_part("modeling_vision.VisionModel")(config)
+
+
+def vision_of(model: Any) -> Any:
+    """Returns the vision encoder of a model; raises a ValueError if it has none."""
+    if model.vision is None:
+        raise ValueError(
+            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
+        )
+    return model.vision
 
 
 class VisionCheckpointMixin(HubModelMixin):

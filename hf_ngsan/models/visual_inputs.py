@@ -8,9 +8,9 @@ import torch
 
 Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
 BOX_TOLERANCE = 1e-3
-"""How far boxes may exceed [0, 1]: detectors' boxes in half precision are rounded by so much."""
+"""Allowed excess of boxes over [0, 1]: detectors' boxes in half precision are rounded by so much."""
 PIXEL_TOLERANCE = 0.5
-"""How far boxes in pixels may exceed the image: annotations round edges to whole pixels."""
+"""Allowed excess of boxes in pixels over the image: annotations round edges to whole pixels."""
 
 
 def pad_visual_inputs(visual_features: Arrays, visual_boxes: Arrays | None = None) -> dict[str, torch.Tensor]:

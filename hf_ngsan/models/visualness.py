@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from .attention_maps import NOT_FOR_THE_ENCODER, Model, evaluation_mode
+from .attention_maps import NOT_FOR_THE_ENCODER, evaluation_mode
+from .configuration_hub import Model
 
 
 class VisualnessMixin(Model):

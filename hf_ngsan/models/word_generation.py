@@ -123,7 +123,7 @@ class WordGenerationMixin(GenerationMixin):
             raise UnknownArgumentError(str(error)) from None
 
     def word_outputs(
-        self, outputs: Seq2SeqModelOutput, labels: torch.Tensor | None, num_items_in_batch: Any = None
+        self, outputs: Seq2SeqModelOutput, labels: torch.Tensor | None, num_items_in_batch: Any
     ) -> Seq2SeqLMOutput:
         """Returns the outputs of the model without its word classifier, with logits and, given labels, the loss."""
         logits = self.lm_head(outputs.last_hidden_state)  # type: ignore[attr-defined]

@@ -26,7 +26,7 @@ from ..tasks.retrieval.encoders import embed_pixels
 
 
 class OfImages:
-    """What the classes share: images are read, the model's columns are added, with nulls for what cannot be read."""
+    """Base of the classes: reads images and adds the model's columns, with nulls for images that cannot be read."""
 
     def __init__(self, column: str) -> None:
         self.column = column

@@ -176,7 +176,7 @@ class RequestReader:
             image = decoded_at_scale(image, f"image {place}", least_side_of(self.pipeline.processor.image_processor))
         except ImageError as error:
             raise RequestError(400, f"{one_sentence(error)}.") from error
-        item = self.pipeline.reader(text=text).try_to_read(lambda: image, place)
+        item = self.pipeline.reader(text=text).try_to_read(image, place)
         if item.error is not None:
             raise RequestError(400, f"{one_sentence(item.error)}.") from item.error
         return item

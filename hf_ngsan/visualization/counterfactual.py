@@ -1,4 +1,4 @@
-"""Figure of a counterfactual: an image with its boxes before and after a change, and what became of its caption."""
+"""Figure of a counterfactual: an image with its boxes and its caption, before and after a change."""
 
 from __future__ import annotations
 

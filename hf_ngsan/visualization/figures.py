@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -125,12 +124,12 @@ def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence
     return figure
 
 
-def as_boxes(boxes: ArrayLike, numbers: Mapping[str, int] = MappingProxyType({})) -> np.ndarray:
+def as_boxes(boxes: ArrayLike, numbers: Mapping[str, int] | None = None) -> np.ndarray:
     """Returns boxes as an array `(N, 4)`; raises a ValueError for another shape, or another number than N."""
     boxes = np.asarray(boxes, dtype=np.float64)
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise ValueError(f"boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
-    for what, number in numbers.items():
+    for what, number in (numbers or {}).items():
         if number != len(boxes):
             raise ValueError(
                 f"There are {len(boxes)} boxes, but {number} {what}; they must be those of the same image."

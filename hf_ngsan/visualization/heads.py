@@ -82,7 +82,7 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
     """Returns the share of each head of the last layers of a dual encoder of transformers in a similarity.
 
     The share of a head is what the similarity would lose, to first order, if the head attended to nothing: the sum over
-    its map A of A * dS/dA. What is left of the similarity counts as the bias. The attention of a head is the positive
+    its map A of A * dS/dA. The rest of the similarity counts as the bias. The attention of a head is the positive
     part of A * dS/dA, summed over queries (as Chefer et al. 2021 take it), over patches and words.
 
     Args:
@@ -99,10 +99,9 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
     model = encoder.model
     model.set_attn_implementation("eager")
     seen, read = encoder.image_inputs([image]), encoder.text_inputs([text])
+    inputs = {name: encoder.placed(value) for name, value in {**seen, **read}.items()}
     with torch.enable_grad():
-        found = model(
-            **{name: encoder.placed(value) for name, value in {**seen, **read}.items()}, output_attentions=True
-        )
+        found = model(**inputs, output_attentions=True)
         sides = [getattr(found, name, None) for name in ("vision_model_output", "text_model_output")]
         maps = [(getattr(side, "attentions", None) or [None])[-1] for side in sides]
         if any(one is None for one in maps):
@@ -191,19 +190,22 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
     if not len(maps) and not len(match.text_weights):
         raise ValueError("The model has no attention heads on either side, so there is nothing to draw.")
     columns = max(1, min(COLUMNS + 1, len(maps)))
-    heights = [(1.9 * height / width + 0.3) * math.ceil(len(maps) / columns), 0.6 + 0.26 * len(match.text_weights)]
-    shown = [number for number, one in enumerate((maps, match.text_weights)) if len(one)]
-    figure = new_figure(max(1.9 * columns, 0.5 * len(match.words) + 2), sum(heights[number] for number in shown) + 0.4)
+    heights = {}
+    if len(maps):
+        heights["image"] = (1.9 * height / width + 0.3) * math.ceil(len(maps) / columns)
+    if len(match.text_weights):
+        heights["text"] = 0.6 + 0.26 * len(match.text_weights)
+    figure = new_figure(max(1.9 * columns, 0.5 * len(match.words) + 2), sum(heights.values()) + 0.4)
     figure.suptitle(f"similarity {match.similarity:.3f}", fontsize=11, color=INK)
-    parts = figure.subfigures(len(shown), 1, height_ratios=[heights[number] for number in shown], squeeze=False)
-    of_part = dict(zip(shown, parts[:, 0], strict=True))
-    if 0 in of_part:
-        panels = panel_rows(of_part[0], len(maps), columns)
+    rows = figure.subfigures(len(heights), 1, height_ratios=[*heights.values()], squeeze=False)[:, 0]
+    parts = dict(zip(heights, rows, strict=True))
+    if "image" in parts:
+        panels = panel_rows(parts["image"], len(maps), columns)
         for panel, title, weights in zip(panels, titles_of(match.shares.sum(1)), maps, strict=True):
             show_map(panel, image, weights)
             panel.set_title(title, fontsize=9, color=INK)
-    if 1 in of_part:
-        panel = of_part[1].subplots()
+    if "text" in parts:
+        panel = parts["text"].subplots()
         panel.imshow(match.text_weights, cmap="viridis", vmin=0, vmax=1, aspect="auto")
         panel.set_xticks(range(len(match.words)), match.words, rotation=40, ha="right", fontsize=8, parse_math=False)
         panel.set_yticks(range(len(match.text_weights)), titles_of(match.shares.sum(0)), fontsize=8)

@@ -214,7 +214,7 @@ def test_maps_are_made_for_one_input_at_a_time_and_not_kept(pipe, monkeypatch):
 
 
 def test_images_wait_for_their_batch_as_pixels_of_the_model(pipe):
-    item = pipe.reader().try_to_read(lambda: photo((900, 700)))
+    item = pipe.reader().try_to_read(photo((900, 700)))
     assert item.image is None
     assert item.pixels["pixel_values"].shape == (1, 3, 24, 32)
 
@@ -492,7 +492,7 @@ def test_unknown_words_are_named_in_short_and_special_tokens_are_none(pipe):
 
 def test_an_input_that_was_read_before_is_taken_as_it_is(pipe, captions):
     reader = pipe.reader()
-    items = [reader.try_to_read(lambda photo=photo: photo, place) for place, photo in enumerate(PHOTOS)]
+    items = [reader.try_to_read(photo, place) for place, photo in enumerate(PHOTOS)]
     assert pipe(items, batch_size=2) == captions
 
 
