@@ -150,13 +150,17 @@ class ItemReader:
     def takes_images(self) -> bool:
         return getattr(self.config, "vision_config", None) is not None
 
+    def own_or_given_text(self, source: Mapping, key: str, name: str, index: int) -> Any:
+        """Returns the text of an input, or what the caller gave for it."""
+        own = source.get(key)
+        if own is not None or not isinstance(self.text, (list, tuple)):
+            return self.text if own is None else own
+        if index >= len(self.text):
+            raise ValueError(f"There is text for {len(self.text)} inputs and none for {name}.")
+        return self.text[index]
+
     def text_of(self, source: Mapping, name: str, index: int) -> str:
-        text: Any = source.get("text")
-        if text is None and isinstance(self.text, (list, tuple)):
-            if index >= len(self.text):
-                raise ValueError(f"There is text for {len(self.text)} inputs and none for {name}.")
-            text = self.text[index]
-        text = self.text if text is None else text
+        text = self.own_or_given_text(source, "text", name, index)
         self.check_prefix(text, f"The text of {name}")
         return text
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
+from torch.utils.data import Dataset
 from transformers.feature_extraction_utils import BatchFeature
 
 from .attention_maps import attention_maps
@@ -20,9 +21,7 @@ class QuestionReader(ItemReader):
     mask_names: ClassVar[dict[str, str]] = {"attention_mask": "visual_attention_mask"}
 
     def text_of(self, source: Mapping, name: str, index: int) -> str:
-        question: Any = source.get("question")
-        if question is None:
-            question = self.text[index] if isinstance(self.text, (list, tuple)) else self.text
+        question = self.own_or_given_text(source, "question", name, index)
         if question is None or question == "":
             raise ValueError(f"There is no question about {name}; give one, as question=... or beside the image.")
         check_text(question, f"The question about {name}")
@@ -84,7 +83,8 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
         if inputs is not None and image is not None:
             raise ValueError("Give inputs or image, not both: they are two names for the same.")
         inputs = streamable(image if inputs is None else inputs)
-        if isinstance(question, (list, tuple)) and not isinstance(inputs, list):
+        is_one_input = not isinstance(inputs, (list, Dataset))
+        if isinstance(question, (list, tuple)) and is_one_input:
             inputs = [inputs] * len(question)
         if question is not None:
             kwargs["question"] = question

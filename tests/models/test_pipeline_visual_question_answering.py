@@ -56,6 +56,8 @@ def test_inputs_of_all_kinds_give_the_same(of_features, rows):
         of_features(iter(rows)),
         of_features(table, batch_size=3),
         of_features(bare, question=QUESTIONS),
+        of_features(iter(bare), question=QUESTIONS),
+        of_features(table.remove_columns("question"), question=QUESTIONS),
     ):
         for one, other in zip(found, expected, strict=True):
             assert [answer["answer"] for answer in one] == [answer["answer"] for answer in other]
@@ -97,6 +99,12 @@ def test_inputs_that_cannot_be_answered(change, message, of_features, rows):
     [skipped], [first, *_] = of_features([{**rows[0], **change}, rows[1]], on_error="skip")
     assert skipped["answer"] is None and skipped["error"]
     assert first["answer"] in ANSWERS
+
+
+def test_a_question_for_each_input_of_a_stream(of_features, rows):
+    bare = [{name: value for name, value in row.items() if name != "question"} for row in rows[:2]]
+    with pytest.raises(ValueError, match="image 1"):
+        list(of_features(iter(bare), question=QUESTIONS[:1]))
 
 
 def test_arguments_that_do_not_exist_are_refused(of_features, rows):
