@@ -131,7 +131,7 @@ def convert_features(
     """
     check_options(dtype, boxes, split, images_per_shard)
     output = Path(output)
-    if output.exists() and not (output.is_dir() and is_empty(output)):
+    if not is_empty(output):
         raise FileExistsError(f"{output} exists already; choose another folder.")
     check_place(output)
     skipped: list[dict] = []

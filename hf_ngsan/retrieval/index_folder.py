@@ -488,7 +488,7 @@ def is_index(folder: Path) -> bool:
 
 def check_new_index(folder: Path) -> None:
     """Raises an IndexFolderError unless a folder is new or already an index."""
-    if not is_index(folder) and (folder.is_file() or (folder.is_dir() and not is_empty(folder))):
+    if not is_index(folder) and not is_empty(folder):
         raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
 
 
