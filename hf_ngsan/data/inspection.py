@@ -22,7 +22,8 @@ from .formats.registry import open_sources, recognise
 from .formats.rows import Plan, RowMaker
 from .formats.vqa_v2 import Questions, is_answers, is_questions
 from .images.decoding import with_raster_images
-from .saved import is_saved, open_saved, refuse_changed_shards
+from .images.sources import is_saved
+from .saved import open_saved, refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
@@ -116,9 +117,11 @@ class Findings:
 
     def vocabulary(self) -> tuple[int, str]:
         """Returns the number of words that are seen `MIN_COUNT` times, and in which captions: of training, or all."""
-        split = "train" if "train" in self.counts else None
-        counts = self.counts["train"] if split else sum(self.counts.values(), Counter())
-        return sum(count >= MIN_COUNT for count in counts.values()), "training captions" if split else "captions"
+        if "train" in self.counts:
+            counts, where = self.counts["train"], "training captions"
+        else:
+            counts, where = sum(self.counts.values(), Counter()), "captions"
+        return sum(count >= MIN_COUNT for count in counts.values()), where
 
     def lines(self) -> list[str]:
         """Returns the findings as lines of text."""
@@ -173,7 +176,7 @@ def inspect_data(path: Path, source_format: str | None = None, sample_id: int | 
     Raises:
         DataError: the path is none of these, or cannot be opened.
     """
-    if source_format is None and path.is_dir() and is_saved(path):
+    if source_format is None and is_saved(path):
         return inspect_saved(path, sample_id)
     if path.suffix.lower() == ".json" and path.is_file():
         with as_data_error():

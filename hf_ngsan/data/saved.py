@@ -12,7 +12,7 @@ from ..store.shards import read_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, MissingSplitError, reason_of
 from .images.decoding import with_raster_images
-from .images.sources import SAVED_DATASET_FILES
+from .images.sources import is_saved
 from .prepared import cache_directory, fingerprint
 from .splits import find_split
 
@@ -59,11 +59,6 @@ def refuse_changed_shards(directory: Path) -> None:
             raise DataError(
                 f"{file} has changed since its features were written; write them again into another folder."
             )
-
-
-def is_saved(directory: Path) -> bool:
-    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
-    return any((directory / name).is_file() for name in SAVED_DATASET_FILES)
 
 
 def not_saved(directory: str | Path) -> DataError:

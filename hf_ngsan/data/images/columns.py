@@ -47,6 +47,12 @@ class Columns:
     file_name: str | None
     size: tuple[str, ...]
 
+    @property
+    def besides_images(self) -> list[str]:
+        """The columns other than that of the images, each once."""
+        names = (*self.captions, self.id, self.row_id, self.file_name, *self.size)
+        return list(dict.fromkeys(filter(None, names)))
+
 
 def find_columns(dataset: Dataset, source: str, image: str | None, captions: str | None) -> Columns:
     """Finds the columns by their types and names, unless they are given.

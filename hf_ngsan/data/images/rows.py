@@ -17,6 +17,14 @@ from ..row_formats import with_named_images
 from .columns import Columns, is_text
 from .identity import content_keys, first_rows, image_parts, other_images, whole_numbers
 
+TYPES = {
+    "image_id": Value("int64"),
+    "captions": List(Value("string")),
+    "file_name": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+}
+
 
 def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
     """Returns the images in some rows of a dataset, each with all of its captions."""
@@ -64,15 +72,6 @@ def all_but_images(
     return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **found}, chosen
 
 
-TYPES = {
-    "image_id": Value("int64"),
-    "captions": List(Value("string")),
-    "file_name": Value("string"),
-    "width": Value("int32"),
-    "height": Value("int32"),
-}
-
-
 def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
     """Returns only the images, as column `image`; paths are relative to the source's folder."""
     if is_text(dataset.features[column]):
@@ -88,10 +87,7 @@ def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
 
 def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
     """Returns the other columns that are needed, memory-mapped."""
-    names = dict.fromkeys(
-        filter(None, (*columns.captions, columns.id, columns.row_id, columns.file_name, *columns.size))
-    )
-    table = dataset.select_columns(list(names)).with_format("arrow")[:]
+    table = dataset.select_columns(columns.besides_images).with_format("arrow")[:]
     table.validate(full=True)
     return table
 

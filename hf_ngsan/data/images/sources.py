@@ -78,11 +78,16 @@ def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
     return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]
 
 
+def is_saved(folder: Path) -> bool:
+    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
+    return any((folder / name).is_file() for name in SAVED_DATASET_FILES)
+
+
 def open_source(source: str, config: str | None, streaming: bool = False) -> dict[str, Any]:
     """Opens all splits of a dataset by name, as `Dataset` or, if streamed, as `IterableDataset`."""
     path = Path(source)
     place, files = str(path.absolute()), None
-    if path.is_dir() and not streaming and any((path / name).is_file() for name in SAVED_DATASET_FILES):
+    if is_saved(path) and not streaming:
         found = read(source, lambda: datasets.load_from_disk(source))
         return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
     if path.is_dir():
@@ -177,7 +182,7 @@ def read(source: str, load: Callable[[], Any]) -> Any:
 @contextmanager
 def quiet_datasets() -> Iterator[None]:
     """Silences the log of the datasets library inside the `with` block, and shows its bars only in a terminal."""
-    shows_bars = datasets.are_progress_bars_disabled() is False
+    shows_bars = not datasets.are_progress_bars_disabled()
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)
     if not sys.stderr.isatty():
