@@ -220,7 +220,7 @@ def without_features(
     place = ", ".join(map(str, annotations.paths))
     if missing and not skip_broken:
         raise DataError(
-            f"{len(missing)} images of {place} have no features: {listing(missing, len(missing))}; --skip-broken leaves"
+            f"{len(missing)} images of {place} have no features: {listing(missing)}; --skip-broken leaves"
             " them out and lists them all."
         )
     return [skipped_entry(one, place, DataError(f"{place}: {one} has no features.")) for one in missing]

@@ -102,5 +102,5 @@ def make_rows(source: VatexSource, captions: Path, videos: dict[str, tuple[str, 
     columns = caption_features(size, boxes=False)
     columns["file_name"] = Value("string")
     note = f"{len(missing)} of {len(videos)} videos of {captions} have no features and are left out"
-    notes = [f"{note}: {listing(missing, len(missing))}."] if missing else []
+    notes = [f"{note}: {listing(missing)}."] if missing else []
     return Rows(columns, rows(), len(found), notes)
