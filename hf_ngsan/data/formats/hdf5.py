@@ -1,6 +1,7 @@
 """HDF5 files of the Meshed-Memory Transformer (`ID_features`, `ID_boxes`) and of RSTNet (`ID_grids`)."""
 
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -108,7 +109,7 @@ class M2Source(Hdf5Source):
         features = self.read_array(f"{key}{FEATURES}")
         return FeatureRecord(features, self.read_array(f"{key}{BOXES}") if self.has_boxes else None)
 
-    @property
+    @cached_property
     def has_boxes(self) -> bool:
         return any(key.endswith(BOXES) for key in self.keys)
 
