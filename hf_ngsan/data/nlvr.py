@@ -84,16 +84,19 @@ def read_examples(file: Path, split: str, sign: str, part: str, positions: bool,
         examples = [{**example, "picture": picture_of(file, example)} for example in examples]
     feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
     columns = {
-        **{name: Value("int64") for name in ("question_id", "image_id")},
+        "question_id": Value("int64"),
+        "image_id": Value("int64"),
         "question": Value("string"),
         "answers": List(Value("string")),
         "visual_features": lists_of_vectors(feature_size, "float32"),
         "visual_boxes": lists_of_vectors(4, "float32"),
         "objects": List(Value("string")),
-        **{name: Value("int32") for name in ("width", "height")},
+        "width": Value("int32"),
+        "height": Value("int32"),
         "split": Value("string"),
-        **({"image": Image()} if images else {}),
     }
+    if images:
+        columns["image"] = Image()
 
     def rows() -> Iterator[dict[str, Any]]:
         for example in examples:
@@ -127,7 +130,8 @@ def read_example(record: Record) -> dict[str, Any]:
     ]
     number = int(match[1]) * 1000 + int(match[2])
     return {
-        **dict.fromkeys(("question_id", "image_id"), number),
+        "question_id": number,
+        "image_id": number,
         "question": sentence,
         "answers": [record.choice("label", LABELS)],
         "identifier": identifier,
@@ -138,11 +142,8 @@ def read_example(record: Record) -> dict[str, Any]:
 
 def read_item(record: Record, box: int) -> tuple[str, str, int, np.ndarray]:
     """Returns kind, colour, size and box, in pixels of the picture, of an item in one of the three boxes."""
-    kind, colour, size = (
-        record.choice("type", KINDS[:-1]),
-        record.choice("color", COLOURS),
-        record.choice("size", SIZES),
-    )
+    kind, colour = record.choice("type", KINDS[:-1]), record.choice("color", COLOURS)
+    size = record.choice("size", SIZES)
     left, top = record.integer("x_loc"), record.integer("y_loc")
     if min(left, top) < 0 or max(left, top) + size > SIDE:
         raise DataError(f"{record.where}: the item at {left}, {top} reaches out of its box of {SIDE} by {SIDE}.")

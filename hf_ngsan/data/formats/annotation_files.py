@@ -60,7 +60,8 @@ class AnnotatedImage:
 
     def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
         """Returns the annotations of two files, with the captions of both."""
-        captions = None if self.captions is other.captions is None else (self.captions or ()) + (other.captions or ())
+        has_captions = self.captions is not None or other.captions is not None
+        captions = (self.captions or ()) + (other.captions or ()) if has_captions else None
         return replace(
             self,
             name=self.name or other.name,

@@ -68,7 +68,9 @@ class Plan:
             del columns["captions"]
         if self.has_images:
             del columns["visual_features"]
-        return Features({**columns, **({"file_name": Value("string")} if self.has_names else {})})
+        if self.has_names:
+            columns["file_name"] = Value("string")
+        return columns
 
     @property
     def notes(self) -> list[str]:
@@ -212,17 +214,14 @@ def bytes_of(row: Mapping[str, Any]) -> int:
 def table_of(rows: Sequence[dict], columns: Features) -> pa.Table:
     """Returns rows of arrays as an Arrow table, without a Python object for each number."""
     schema = columns.arrow_schema
-    arrays = []
-    for column in schema:
-        values = [row[column.name] for row in rows]
-        arrays.append(
-            vectors_of(values, column.type) if isinstance(values[0], np.ndarray) else pa.array(values, column.type)
-        )
+    arrays = [array_of([row[column.name] for row in rows], column.type) for column in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def vectors_of(values: list[np.ndarray], kind: pa.DataType) -> pa.ListArray:
-    """Returns arrays `(N, D)` of any N as an Arrow array of lists of vectors."""
+def array_of(values: list, kind: pa.DataType) -> pa.Array:
+    """Returns values as an Arrow array; arrays `(N, D)` of any N become lists of vectors."""
+    if not isinstance(values[0], np.ndarray):
+        return pa.array(values, kind)
     offsets = np.concatenate([[0], np.cumsum([len(value) for value in values])])
     numbers = pa.array(np.concatenate(values).reshape(-1), kind.value_type.value_type)
     vectors = pa.FixedSizeListArray.from_arrays(numbers, type=kind.value_type)

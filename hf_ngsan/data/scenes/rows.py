@@ -66,8 +66,7 @@ def load_scenes(
     from ..prepared import Rows, fingerprint, prepare
 
     number = sizes[split]
-    more = ["descriptions"] if descriptions else []
-    key = fingerprint("scenes", split, number, seed, images, image_size, *more)
+    key = fingerprint("scenes", split, number, seed, images, image_size, descriptions)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
     rows = make_rows(split, number, seed, images, image_size, descriptions)  # a generator: no scene is made yet
     return prepare("scenes", key, split, lambda: Rows(features, rows, number))
