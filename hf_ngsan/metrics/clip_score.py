@@ -24,7 +24,7 @@ WEIGHT = 2.5
 
 
 class DualEncoder(Protocol):
-    """What is needed of a dual encoder, such as [`~hf_ngsan.guests.dual_encoders.DualEncoder`]."""
+    """A dual encoder, such as [`~hf_ngsan.guests.dual_encoders.DualEncoder`]."""
 
     @property
     def longest_text(self) -> int: ...
@@ -108,9 +108,9 @@ class ClipScore:
             product = 2 * values["clip_score"] * nearest
             values["ref_clip_score"] = np.divide(product, both, out=np.zeros_like(both), where=both > 0)
         scores: dict[str, Any] = {name: float(of_images.mean()) for name, of_images in values.items()}
-        return (
-            {**scores, "per_image": {name: found.tolist() for name, found in values.items()}} if per_image else scores
-        )
+        if per_image:
+            scores["per_image"] = {name: of_images.tolist() for name, of_images in values.items()}
+        return scores
 
     def batches(self, number: int) -> list[tuple[int, int]]:
         return [(start, start + self.batch_size) for start in range(0, number, self.batch_size)]
