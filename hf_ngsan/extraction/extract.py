@@ -131,7 +131,10 @@ def extract_features(
     def plan() -> tuple[list[Chunk], dict, int]:
         shard_size = images_per_shard or default_images_per_shard(len(images), batch_size)
         columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
-        columns += [*(["captions"] if images.has_captions else []), *([] if split is None else ["split"])]
+        if images.has_captions:
+            columns.append("captions")
+        if split is not None:
+            columns.append("split")
         described = {
             "format": FORMAT,
             "backbone": str(name),

@@ -98,7 +98,7 @@ class FeatureFolder(ShardFolder):
     def begin(self, metadata: dict) -> dict:
         """Writes the description of the features, or checks that features of this description may be added.
 
-        A folder without rows of an earlier extraction begins anew.
+        A folder without rows gets the new description.
 
         Returns:
             The metadata of the folder.

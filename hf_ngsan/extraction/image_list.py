@@ -55,7 +55,7 @@ class ImageList:
     folder: Path
     images: tuple[ListedImage, ...]
     has_captions: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -172,7 +172,7 @@ def list_images(
         ExtractionError: there are no images, the file cannot be used, or the split has no name.
     """
     check_split(split)
-    if is_dataset(source):
+    if is_dataset_spec(source):
         if image_folder is not None:
             raise ExtractionError(f"--image-folder goes with a JSON file, but {source} is a dataset; leave it out.")
         return images_of_dataset(str(source), split)
@@ -200,7 +200,7 @@ def check_split(split: str | None) -> None:
     check_text(split, f"The split {split!r}")
 
 
-def is_dataset(source: str | os.PathLike) -> bool:
+def is_dataset_spec(source: str | os.PathLike) -> bool:
     """Returns whether a source is the spec of a dataset and not a file or folder."""
     name, colon, _ = str(source).partition(":")
     return name in READERS and (bool(colon) or not os.path.lexists(source))
