@@ -84,11 +84,7 @@ def blamed_on(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if (
-            isinstance(error, ValueError | OSError)
-            or is_out_of_memory(error)
-            or type(error).__module__ != "builtins"
-        ):
+        if isinstance(error, ValueError | OSError) or is_out_of_memory(error) or type(error).__module__ != "builtins":
             raise
         raise ValueError(f"{what} ({type_and_reason(error)}).") from error
 

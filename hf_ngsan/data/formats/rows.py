@@ -1,7 +1,7 @@
 """Rows of the feature contract from records of feature files, and Arrow tables of the rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -52,7 +52,7 @@ class Plan:
     has_captions: bool = False
     has_split: bool = False
     guesses_sizes: bool = False
-    format: int = field(default=FORMAT)
+    format: int = FORMAT
 
     @property
     def columns(self) -> Features:
