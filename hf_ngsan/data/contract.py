@@ -19,6 +19,8 @@ from ..ground.boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
+DTYPES = ("float16", "float32")
+"""Types of features on disk."""
 MIN_SIDE = 1e-3
 """Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
 

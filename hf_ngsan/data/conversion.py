@@ -21,6 +21,7 @@ from ..ground.progress_display import ProgressDisplay
 from ..store.folders import is_empty
 from ..store.locks import FolderLock
 from ..store.shards import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
+from .contract import DTYPES
 from .errors import DataError
 from .formats.annotations import Annotations, listing
 from .formats.record import Entry, ListedSource, Source
@@ -30,7 +31,6 @@ from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, bytes_of, table_
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
 BYTES_PER_RECORD_BATCH = 2**26
-DTYPES = ("float16", "float32")
 
 
 class ConversionFolder(ShardFolder):

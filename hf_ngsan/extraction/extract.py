@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from datasets import Features, Value
 from transformers import BaseImageProcessor, PreTrainedModel
 
-from ..data.contract import caption_features, check_row
+from ..data.contract import DTYPES, caption_features, check_row
 from ..ground.files import FileStamp
 from ..ground.progress_display import ProgressDisplay
 from ..ground.ray_workers import RayWorkers
@@ -30,8 +30,6 @@ from .together import (
     progress_display,
     wait_for_everyone,
 )
-
-DTYPES = ("float16", "float32")
 
 
 class ExtractionResult(NamedTuple):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data import load_data
+from ..data.formats.annotation_files import has_any
 from ..data.images.decoding import decode_image
 from ..data.readers import READERS
 from ..ground.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
@@ -307,8 +308,7 @@ def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
 
 def captions_of_coco_file(file: Path, content: dict) -> dict[int, tuple[str, ...]] | None:
     """Returns captions by image id in the order of their ids, or None if the annotations are no captions."""
-    annotations = content.get("annotations")
-    if not isinstance(annotations, list) or not any("caption" in one for one in annotations if isinstance(one, dict)):
+    if not has_any(content.get("annotations"), "caption"):
         return None
     captions = defaultdict(list)
     for annotation in in_order(records_of(content, "annotations", file)):
