@@ -26,7 +26,7 @@ from .errors import DataError
 from .formats.annotations import Annotations, listing
 from .formats.record import Entry, ListedSource, Source
 from .formats.registry import CONVENTIONS, open_sources
-from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, bytes_of, table_of
+from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker, bytes_of, table_of
 
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
@@ -34,7 +34,7 @@ BYTES_PER_RECORD_BATCH = 2**26
 
 
 class ConversionFolder(ShardFolder):
-    """The folder that a conversion fills: shards and, in conversion.json, their inputs and columns ([`Plan`])."""
+    """The folder that a conversion fills: shards and, in conversion.json, a [`ConversionPlan`]."""
 
     metadata_name = METADATA
     error = DataError
@@ -152,7 +152,7 @@ def convert_features(
     lock = FolderLock(folder.path, refusal)
     lock.acquire(seconds=0)
     try:
-        plan = Plan(key, [str(source.path) for source in sources], dtype)
+        plan = ConversionPlan(key, [str(source.path) for source in sources], dtype)
         plan.has_captions, plan.has_split = annotations.has_captions, annotations.has_split or split is not None
         maker = RowMaker(plan, annotations, boxes, grid_size, split)
         conversion = Conversion(folder, plan, sources, maker, images_per_shard, skip_broken)
@@ -250,7 +250,7 @@ class Conversion:
     """
 
     folder: ConversionFolder
-    plan: Plan
+    plan: ConversionPlan
     sources: Sequence[Source]
     maker: RowMaker
     images_per_shard: int

@@ -25,7 +25,7 @@ class LeftOutError(DataError):
 
 
 @dataclass
-class Plan:
+class ConversionPlan:
     """The inputs of a folder of features, and the columns of its rows.
 
     Attributes:
@@ -94,7 +94,7 @@ class RowMaker:
         split: split of images without one in the annotations.
     """
 
-    plan: Plan
+    plan: ConversionPlan
     annotations: Annotations
     convention: str | None = None
     grid_size: tuple[int, int] | None = None
