@@ -90,8 +90,10 @@ class ClipScore:
         Raises:
             ValueError: numbers that differ, no images, an image that cannot be read, or a text that is too long.
         """
-        if len(predictions) != len(images) or (references is not None and len(references) != len(images)):
+        if len(predictions) != len(images):
             raise ValueError(f"There are {len(predictions)} predictions, and {len(images)} images; give one for each.")
+        if references is not None and len(references) != len(images):
+            raise ValueError(f"There are {len(images)} images, but references of {len(references)}; give each some.")
         if not len(images):
             raise ValueError("There are no captions to score.")
         captions = self.embed_texts(predictions)
