@@ -75,7 +75,7 @@ def type_and_reason(error: Exception) -> str:
 
 
 @contextmanager
-def blamed_on(what: str) -> Iterator[None]:
+def as_value_error(what: str) -> Iterator[None]:
     """Turns an error of Python itself inside the block, as libraries raise it on damaged settings, into a ValueError.
 
     Args:

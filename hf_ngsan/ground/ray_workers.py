@@ -94,7 +94,7 @@ class RayWorkers:
     def connect(self, ray: Any) -> None:
         if not ray.is_initialized():
             try:
-                look_for(self.address or os.environ.get("RAY_ADDRESS", ""))
+                check_reachable(self.address or os.environ.get("RAY_ADDRESS", ""))
                 ray.init(address=self.address, logging_level=logging.ERROR, log_to_driver=False)
             except (OSError, RuntimeError, ValueError) as error:
                 raise RayError(
@@ -171,7 +171,7 @@ class RayWorker:
         return None
 
 
-def look_for(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Raises an OSError or ValueError for a cluster that does not answer; Ray itself would try for ten minutes."""
     url = urlsplit(address if "://" in address else f"//{address}")
     if address not in ("", "auto", "local") and url.scheme in ("", "ray"):
