@@ -64,8 +64,10 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
     """Returns the file of a split and, for a part such as `dev/5` or `dev-5`, the sign and the directory."""
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder; give the one with dev/dev.json and the other splits of NLVR.")
-    match = PART.fullmatch(split)
-    for base, sign, part in ((split, "", ""), *([match.groups()] if match else [])):
+    readings = [(split, "", "")]
+    if match := PART.fullmatch(split):
+        readings.append((match["name"], match["sign"], match["directory"]))
+    for base, sign, part in readings:
         for name in names_of_split(base):
             if (directory / name / f"{name}.json").is_file():
                 return directory / name / f"{name}.json", sign, part

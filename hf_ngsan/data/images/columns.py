@@ -48,6 +48,11 @@ class Columns:
     size: tuple[str, ...]
 
     @property
+    def key(self) -> str | None:
+        """The column that is equal in the rows of one image, or None."""
+        return self.id or self.file_name
+
+    @property
     def besides_images(self) -> list[str]:
         """The columns other than that of the images, each once."""
         names = (*self.captions, self.id, self.row_id, self.file_name, *self.size)
@@ -66,7 +71,7 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     Raises:
         DataError: no image column, several of them, or a given column that is not there or of another type.
     """
-    [image] = [find_image_column(dataset, source)] if image is None else given_columns(dataset, source, "image", image)
+    image = find_image_column(dataset, source) if image is None else given_columns(dataset, source, "image", image)[0]
     chosen = find_caption_columns(dataset) if captions is None else given_columns(dataset, source, "captions", captions)
     sides = [find_name(dataset, (name,)) for name in ("width", "height")]
     size = tuple(name for name in sides if name is not None and is_integer(dataset.features[name]))

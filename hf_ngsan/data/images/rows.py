@@ -117,25 +117,23 @@ def is_url(path: str) -> bool:
 
 def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> list[Any]:
     """Returns keys that are equal for rows of the same image."""
-    column = columns.id or columns.file_name
-    if column is None:
+    if columns.key is None:
         return content_keys(images)
-    keys = table[column].to_pylist()
+    keys = table[columns.key].to_pylist()
     missing = [row for row in np.flatnonzero(in_split) if keys[row] is None]
     if missing:
-        raise DataError(f"{name}, row {missing[0]}: {column} is missing; rows of one image must have it in common.")
+        raise DataError(f"{name}, row {missing[0]}: {columns.key} is missing; rows of one image must share it.")
     return keys
 
 
 def refuse_other_images(images: Dataset, owners: np.ndarray, table: pa.Table, columns: Columns, name: str) -> None:
     """Raises a DataError for rows with the same id or file name but different images."""
-    column = columns.id or columns.file_name
-    if column is None:  # rows were merged by the images themselves
+    if columns.key is None:  # rows were merged by the images themselves
         return
     for row, first in other_images(images, owners):
         raise DataError(
-            f"{name}: rows {first} and {row} have the {column} {table[column][row].as_py()!r:.60}, but different"
-            " images; give each image one of its own, or leave a row out."
+            f"{name}: rows {first} and {row} have the {columns.key} {table[columns.key][row].as_py()!r:.60}, but"
+            " different images; give each image one of its own, or leave a row out."
         )
 
 

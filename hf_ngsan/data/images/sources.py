@@ -8,7 +8,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from ...ground.files import is_stream
+from ...store.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
 from ..prepared import naming_the_cache
@@ -63,9 +64,9 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
     return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
 
 
-def split_names(source: str, config: str | None = None) -> list[str]:
+def split_names(source: str) -> list[str]:
     """Returns the names of the splits that [`open_split`] finds."""
-    parts = open_source(source, config)
+    parts = open_source(source, None)
     return list(dict.fromkeys(column_of_splits(parts) or parts))
 
 
@@ -182,14 +183,10 @@ def read(source: str, load: Callable[[], Any]) -> Any:
 @contextmanager
 def quiet_datasets() -> Iterator[None]:
     """Silences the log of the datasets library inside the `with` block, and shows its bars only in a terminal."""
-    shows_bars = not datasets.are_progress_bars_disabled()
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
     try:
-        yield
+        with nullcontext() if sys.stderr.isatty() else without_progress_bars():
+            yield
     finally:
         datasets.logging.set_verbosity(verbosity)
-        if shows_bars:
-            datasets.enable_progress_bars()
