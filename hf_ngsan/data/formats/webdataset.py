@@ -107,7 +107,7 @@ def key_of(name: str) -> tuple[str, str]:
 def refuse_unsafe(member: tarfile.TarInfo, where: str) -> None:
     """Raises a DataError for a member that is no plain file, or whose name leads out of the folder."""
     name = PurePosixPath(member.name.replace("\\", "/"))
-    if name.is_absolute() or ".." in name.parts or ":" in name.parts[0]:
+    if name.is_absolute() or ".." in name.parts or ":" in str(name).partition("/")[0]:
         raise DataError(f"{where} has a name that leads out of the folder; such a file is an attack.")
     if not member.isreg() or member.issparse():
         raise DataError(f"{where} is a link, a device or a sparse file; it must be a plain file.")

@@ -254,6 +254,16 @@ def test_folders_without_boxes_or_with_others_are_named(tmp_path):
     assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
 
 
+@pytest.mark.parametrize("shape", [(), (0, DIMENSION), (0, 3, DIMENSION), (2, 3, 0)])
+def test_features_without_numbers_are_named_or_listed(shape, tmp_path):
+    path = write_cocobu(tmp_path / "cocobu")
+    np.savez(path / "cocobu_att" / "12.npz", feat=np.ones(shape, np.float32))
+    with fails_naming("12", shape):
+        convert_features([path], tmp_path / "out")
+    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
+
+
 def test_absurd_shapes_cost_no_memory(tmp_path):
     """Neither a header that claims a terabyte nor an archive that unpacks to much is believed."""
     for number, shape in enumerate([(1, 2**38, 1), (1, 2**62, 2**62), (1, -4, -2)]):
