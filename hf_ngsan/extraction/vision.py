@@ -49,7 +49,11 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         return vision_of_captioner(name, folder)
     image_size = fields.pop("image_size", None)
     with naming_backbone(name):
-        model = load_vision_model(folder) if model_type == "ngsan_vision" else new_vision_model(folder, fields)
+        if model_type == "ngsan_vision":
+            model = load_vision_model(folder)
+        else:
+            refuse_too_large(lambda: VisionModel(VisionConfig(pretrained=folder, **fields)), folder)
+            model = VisionModel.from_backbone(folder, **fields)
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, model.config.image_size)
     try:
         check_image_processor(image_processor)
@@ -122,11 +126,6 @@ def load_vision_model(folder: str) -> VisionModel:
     if missing and model.config.save_frozen_weights:
         raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
     return model
-
-
-def new_vision_model(folder: str, fields: dict) -> VisionModel:
-    refuse_too_large(lambda: VisionModel(VisionConfig(pretrained=folder, **fields)), folder)
-    return VisionModel.from_backbone(folder, **fields)
 
 
 def fields_of_backbone(name: str | os.PathLike, config: dict, fields: dict) -> dict:
