@@ -10,10 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 from datasets import Dataset, Features, Value
 
-from ..ground.files import is_stream
 from .errors import DataError, reason_of
 from .images.sources import open_split
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, fingerprint, opened, prepare
 from .splits import find_files
 
 SIDES = ("source", "target")
@@ -80,13 +79,8 @@ def text_rows(source: Path, target: Path, name: str) -> Rows:
 
 def lines_of(file: Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file."""
-    if is_stream(file):  # it may never end
-        raise DataError(f"{file} cannot be read: it is a device or a pipe.")
-    try:
-        with open(file, "rb") as lines:
-            yield from decoded_lines(lines, str(file))
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}.") from None
+    with opened(file) as lines:
+        yield from decoded_lines(lines, str(file))
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:

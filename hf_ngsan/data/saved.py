@@ -35,7 +35,9 @@ def load_saved(directory: str, split: str | None) -> Dataset:
         DataError: no such folder or split, a row that breaks the contract, or a file that has changed.
     """
     if not is_saved(Path(directory)):  # before the stamps of all its files are read
-        raise not_saved(directory)
+        raise DataError(
+            f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
+        )
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
     is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
@@ -61,17 +63,9 @@ def refuse_changed_shards(directory: Path) -> None:
             )
 
 
-def not_saved(directory: str | Path) -> DataError:
-    return DataError(
-        f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
-    )
-
-
 def open_saved(directory: Path) -> Dataset | DatasetDict:
     try:
         return datasets.load_from_disk(str(directory))
-    except FileNotFoundError:
-        raise not_saved(directory) from None
     except IndexError:  # datasets 5.2 raises it for a split without rows
         raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
     except Exception as error:

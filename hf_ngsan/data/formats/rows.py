@@ -132,21 +132,20 @@ class RowMaker:
         if self.plan.has_captions and not captions:
             raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
         refuse_long_caption(max(map(len, captions or ()), default=0), f"{where}: a caption")
-        self.complete(row, size, is_numbered, guesses_size="visual_boxes" in row and size is None, where=where)
+        self.complete(row, size, is_numbered, where)
         if size is not None:
             row["width"], row["height"] = size
         return {**row, "image_id": image_id, "file_name": name, "captions": list(captions or ()), "split": split}
 
-    def complete(
-        self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, guesses_size: bool, where: str
-    ) -> None:
+    def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
         """Completes the plan with the first row; compares later rows with it."""
         plan = self.plan
         if not plan.is_known:
-            plan.is_known, plan.guesses_sizes = True, guesses_size
+            plan.is_known = True
             plan.feature_size = row["visual_features"].shape[1] if "visual_features" in row else 0
             plan.has_boxes, plan.has_sizes = "visual_boxes" in row, size is not None
             plan.has_names, plan.has_images = not is_numbered, "image" in row
+            plan.guesses_sizes = plan.has_boxes and not plan.has_sizes
         for what, has, had in (
             ("pixels", "image" in row, plan.has_images),
             ("boxes", "visual_boxes" in row, plan.has_boxes),
@@ -162,7 +161,14 @@ class RowMaker:
         features, boxes = self.features_and_boxes(record, size, where)
         feature_size = self.plan.feature_size or None
         row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
-        return {**row, "visual_features": self.stored(row["visual_features"], where)}
+        with np.errstate(over="ignore"):
+            stored = row["visual_features"].astype(self.plan.dtype)
+        if not np.isfinite(stored).all():
+            raise DataError(
+                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
+                " damaged, or need --dtype float32."
+            )
+        return {**row, "visual_features": stored}
 
     def features_and_boxes(
         self, record: FeatureRecord, size: tuple[int, int] | None, where: str
@@ -176,16 +182,6 @@ class RowMaker:
         if record.boxes is None:
             return features, None
         return features, contract_boxes(record.boxes, size, self.convention, where)
-
-    def stored(self, features: np.ndarray, where: str) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            stored = features.astype(self.plan.dtype)
-        if not np.isfinite(stored).all():
-            raise DataError(
-                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
-                " damaged, or need --dtype float32."
-            )
-        return stored
 
     def annotated(self, image_id: int, name: str, is_numbered: bool, where: str) -> AnnotatedImage:
         if not self.annotations:

@@ -78,11 +78,14 @@ def make_rows(
     split_number = SPLITS.index(split)
     for index in range(number):
         scene = make_scene(seed, split_number, index)
+        captions = scene.captions
+        if descriptions:  # each joins all captions and begins with another one
+            captions = [" and ".join(captions[first:] + captions[:first]) for first in range(len(captions))]
         row = {
             "image_id": split_number * MAX_SCENES + index,
             "visual_features": scene.features,
             "visual_boxes": scene.boxes,
-            "captions": every_order(scene.captions) if descriptions else scene.captions,
+            "captions": captions,
             "width": image_size,
             "height": image_size,
             "split": split,
@@ -91,8 +94,3 @@ def make_rows(
         if images:
             row["image"] = draw_scene(scene, image_size)
         yield row
-
-
-def every_order(captions: list[str]) -> list[str]:
-    """Returns descriptions that join all captions, each beginning with another one."""
-    return [" and ".join(captions[first:] + captions[:first]) for first in range(len(captions))]
