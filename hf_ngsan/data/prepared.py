@@ -11,8 +11,9 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import datasets
 from datasets import Dataset, Features
@@ -123,7 +124,7 @@ def cache_problem(error: BaseException | None) -> str | None:
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[BinaryIO]:
+def opened(path: Path) -> Iterator[BufferedReader]:
     """Opens a file to be read; raises a DataError if it cannot be read, also inside the `with` block."""
     if is_stream(path):  # it may never end
         raise DataError(f"{path} cannot be read: it is a device or a pipe.")

@@ -76,7 +76,9 @@ def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
     if others or "split" not in dataset.column_names:
         return None
     feature, values = dataset.features["split"], dataset.with_format(None)["split"][:]
-    return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]
+    if isinstance(feature, ClassLabel):
+        values = [value if value is None else feature.int2str(value) for value in values]
+    return list(map(str, values))
 
 
 def is_saved(folder: Path) -> bool:
