@@ -12,7 +12,7 @@ from ..store.shards import read_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, MissingSplitError, reason_of
 from .images.decoding import with_raster_images
-from .images.sources import is_saved
+from .images.sources import column_of_splits, is_saved
 from .prepared import cache_directory, fingerprint
 from .splits import find_split
 
@@ -82,16 +82,15 @@ def choose_split(saved: Dataset | DatasetDict, directory: str, split: str | None
         if name is None:
             raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(saved)}.")
         return saved[name]
-    if "split" not in saved.column_names:
+    column = column_of_splits({"all": saved})
+    if column is None:
         raise DataError(
             f"{directory} has no column 'split', so it has no {split!r}; save a DatasetDict with its splits, or add the"
             " column."
         )
-    column = list(saved["split"])
     name = find_split(split, column)
     if name is None:
-        splits = sorted({str(value) for value in column})
-        raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(splits)}.")
+        raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(sorted(set(column)))}.")
     return saved.select([index for index, value in enumerate(column) if value == name])
 
 
