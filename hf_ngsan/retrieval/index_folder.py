@@ -118,7 +118,7 @@ class ShardItems:
                 raise FieldError(field)
 
     @property
-    def numbers(self) -> dict[int, FileStamp]:
+    def stamps_by_number(self) -> dict[int, FileStamp]:
         """The stamps by item number."""
         return {int(item): stamp for item, stamp in self.stamps.items()}
 
@@ -173,7 +173,8 @@ class Shard:
         except FieldError as error:
             raise damaged(self.folder / ITEMS, f"{error or 'it'} is not what was written") from None
         is_own = items.shard in (None, self.number) and items.index in (None, self.description.checksum)
-        has_own_stamps = all(number in self.own for number in items.numbers)  # the only check for earlier versions
+        # Shards of earlier versions record neither; their stamps alone show where they belong.
+        has_own_stamps = all(number in self.own for number in items.stamps_by_number)
         if not (is_own and has_own_stamps):
             raise damaged(self.folder, "it is the shard of another place or of another index")
         if len(items.names) != len(self.mapped) or len(items.names) + len(items.skipped) != len(self.own):
@@ -380,7 +381,7 @@ class IndexFolder:
 
     def stamps(self) -> dict[int, FileStamp]:
         """Returns the stamps of the items of written shards, by item number."""
-        written = [self.shard(number).read_items().numbers for number in self.written_shards()]
+        written = [self.shard(number).read_items().stamps_by_number for number in self.written_shards()]
         return {number: stamp for numbers in written for number, stamp in numbers.items()}
 
     def embeddings(self) -> list[np.ndarray]:
