@@ -19,7 +19,7 @@ from typing import Any, SupportsIndex
 from .files import write_output
 
 MAX_DEVICE_BYTES = 2**24
-"""Read of a character device at most, since one such as /dev/zero never ends."""
+"""Bytes that are read of a character device at most: one such as /dev/zero never ends."""
 MAX_INTEGER = 2**63 - 1
 MAX_DIGITS = 400
 """Digits and sign of the longest integer that is parsed; Python refuses more than 4,300."""

@@ -200,9 +200,10 @@ def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.Li
     parts = [part for column in columns for part in texts_of(column)]
     rows = np.concatenate([part_rows for part_rows, _ in parts])
     texts = pa.chunked_array([part_texts for _, part_texts in parts], pa.string())
-    counts = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False)) & (owners[rows] >= 0)
-    owner, places = owners[rows[counts]], np.flatnonzero(counts)
-    places = places[np.lexsort((rows[counts], owner))]  # a stable sort: the columns of a row stay in order
+    has_words = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False))
+    places = np.flatnonzero(has_words & (owners[rows] >= 0))
+    owner = owners[rows[places]]
+    places = places[np.lexsort((rows[places], owner))]  # a stable sort: the columns of a row stay in order
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(owners)))])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts.take(pa.array(places)).combine_chunks())
 

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -91,7 +91,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     path = Path(source)
     place, files = str(path.absolute()), None
     if is_saved(path) and not streaming:
-        found = read(source, lambda: datasets.load_from_disk(source))
+        with naming_source(source):
+            found: Any = datasets.load_from_disk(source)
         return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
     if path.is_dir():
         check_folder_of_data(path)
@@ -105,10 +106,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
-    found = read(
-        source,
-        lambda: datasets.load_dataset(place, name=config, data_files=files, streaming=streaming),  # nosec B615  # the user's choice
-    )
+    with naming_source(source):
+        found = datasets.load_dataset(place, name=config, data_files=files, streaming=streaming)  # nosec B615  # the user's choice
     return {str(name): part for name, part in found.items()}
 
 
@@ -161,11 +160,12 @@ def check_hub(name: str) -> None:
         ) from None
 
 
-def read(source: str, load: Callable[[], Any]) -> Any:
-    """Calls a loading function of the datasets library, and turns its errors into one sentence."""
+@contextmanager
+def naming_source(source: str) -> Iterator[None]:
+    """Turns errors of the datasets library inside the `with` block into a DataError that names the source."""
     try:
         with quiet_datasets(), naming_the_cache(source):
-            return load()
+            yield
     except DataError:
         raise
     except Exception as error:
