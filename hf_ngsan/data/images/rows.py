@@ -29,7 +29,8 @@ TYPES = {
 def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
     """Returns the images in some rows of a dataset, each with all of its captions."""
     images = image_column(dataset, columns.image, source)
-    table = read_columns(dataset, columns)
+    table = dataset.select_columns(columns.besides_images).with_format("arrow")[:]
+    table.validate(full=True)
     in_split = np.full(len(dataset), numbers is None)
     in_split[numbers or []] = True
     check_images(images, in_split, name)
@@ -83,13 +84,6 @@ def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
     if not (isinstance(dataset.features[column], Image) and dataset.features[column].decode):
         images = images.cast_column(column, Image())
     return images if column == "image" else images.rename_column(column, "image")
-
-
-def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
-    """Returns the other columns that are needed, memory-mapped."""
-    table = dataset.select_columns(columns.besides_images).with_format("arrow")[:]
-    table.validate(full=True)
-    return table
 
 
 def check_images(images: Dataset, in_split: np.ndarray, name: str) -> None:

@@ -141,14 +141,10 @@ class ImageStream:
         feature = (stream.features or {})[self.column]
         if isinstance(feature, Image):
             stream = stream.cast_column(self.column, Image(decode=False))
-        self.items = islice(values_of(stream, self.column), number, None)
+        # Iteration by rows would split the files among loading processes.
+        values = (value for batch in stream.iter(batch_size=BATCH) for value in batch[self.column])
+        self.items = islice(values, number, None)
         self.first = self.next = number
-
-
-def values_of(stream: IterableDataset, column: str) -> Iterator[Any]:
-    """Yields a column from beginning to end. Iteration by rows would split the files among loading processes."""
-    for batch in stream.iter(batch_size=BATCH):
-        yield from batch[column]
 
 
 def shuffle_buffer_of(rows: Any) -> int | None:
