@@ -263,10 +263,9 @@ def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
     content = read_object(file)
     images = {}
     for image_id, record in images_by_id(content, file).items():
-        images[image_id] = name = record.string("file_name")
+        images[image_id] = name = record.encodable("file_name")
         if not name or "\0" in name:
             raise ExtractionError(f"{record.where}: file_name is {name!r}; it must be the name of an image file.")
-        check_text(name, f"{record.where}: file_name {name!r}")
     if not images:
         raise ExtractionError(f"{file} lists no images.")
     folder = image_folder_of(file, image_folder, list(images.values()))
