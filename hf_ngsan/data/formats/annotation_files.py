@@ -204,7 +204,7 @@ def read_sentence(sentence: Record) -> str:
     return sentence.text("raw") or " ".join(map(str, tokens))
 
 
-def is_vatex(document: object) -> bool:
+def is_vatex_captions(document: object) -> bool:
     return has_any(document, "videoID")
 
 
@@ -232,6 +232,6 @@ FORMATS = {
             "karpathy", "Karpathy's split files of COCO, Flickr8k and Flickr30k", is_karpathy, karpathy_entries
         ),
         AnnotationFormat("coco", "COCO's captions_*.json and instances_*.json", is_coco, coco_entries),
-        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex, vatex_entries),
+        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex_captions, vatex_entries),
     )
 }
