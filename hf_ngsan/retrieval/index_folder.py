@@ -449,7 +449,13 @@ class IndexFolder:
         return number * self.description.items_per_shard + np.arange(len(self.shard(number).mapped))
 
     def backend_folder(self, name: str, files: Collection[str], what: str, read: Collection[str] | None = None) -> Path:
-        """Returns the folder of a search backend, with `what` in these files, of which those in `read` are compared.
+        """Returns the folder of a search backend in this index, after a check of its files.
+
+        Args:
+            name: name of the folder.
+            files: names of its files.
+            what: its content, for messages.
+            read: files to compare by checksum, and not only by size; all if None.
 
         Raises:
             IndexFolderError: the folder is missing or damaged.
