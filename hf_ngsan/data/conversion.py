@@ -129,7 +129,7 @@ def convert_features(
 
     ```
     """
-    check_options(dtype, boxes, split, images_per_shard)
+    check_options(dtype, boxes, grid_size, split, images_per_shard)
     output = Path(output)
     if not is_empty(output):
         raise FileExistsError(f"{output} exists already; choose another folder.")
@@ -174,11 +174,15 @@ def convert_features(
             shutil.rmtree(folder.path)
 
 
-def check_options(dtype: str, boxes: str | None, split: str | None, images_per_shard: int) -> None:
+def check_options(
+    dtype: str, boxes: str | None, grid_size: tuple[int, int] | None, split: str | None, images_per_shard: int
+) -> None:
     if dtype not in DTYPES:
         raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
     if boxes is not None and boxes not in CONVENTIONS:
         raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
+    if grid_size is not None and min(grid_size) < 1:
+        raise DataError(f"grid_size is {grid_size}; its rows and columns must be above 0.")
     if split is not None and not (split.strip() and split.isprintable()):
         raise DataError(f"The split is {split!r}; name it, such as train, or leave it out.")
     if images_per_shard < 1:

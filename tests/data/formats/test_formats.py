@@ -187,6 +187,7 @@ TSV_FAULTS = {
     "no boxes": (other(num_boxes=0), ["line 2", "num_boxes is 0"]),
     "absurdly many boxes": (other(num_boxes=10**15), ["line 2", 10**15]),
     "no size": (other(image_w=0), ["line 2", "0 x 60"]),
+    "absurd size": (other(image_h=2**31), ["line 2", f"30 x {2**31}"]),
     "id": (other(image_id="x7"), ["line 2", "image_id", "x7"]),
     "long id": (other(image_id="7" * 5000), ["line 2", "image_id"]),
     "twice": (other(image_id=7), ["line 2", "image 7"]),
