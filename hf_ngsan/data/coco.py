@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from ..ground.coco_files import Record, images_by_id, in_order, read_object, records_of
+from ..ground.coco_files import Record, check_encodable, images_by_id, in_order, read_object, records_of
 from .contract import caption_features, clamp_boxes, widening_note
 from .errors import DataError, as_data_error
 from .formats.conventions import ROUNDING
@@ -100,7 +100,9 @@ def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int
         if category_id in indices:
             raise DataError(f"{category.where}: category id {category_id} is there twice; category ids must be unique.")
         indices[category_id] = len(labels)
-        labels.append(str(category.fields.get("name", category_id)))
+        label = str(category.fields.get("name", category_id))
+        check_encodable(label, category.where, "name")
+        labels.append(label)
     if not labels:
         raise DataError(f"{path}: 'categories' is empty; it must list the categories of the boxes.")
     return labels, indices

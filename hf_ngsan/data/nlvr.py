@@ -116,7 +116,7 @@ def read_examples(file: Path, split: str, sign: str, part: str, positions: bool,
 
 
 def read_example(record: Record) -> dict[str, Any]:
-    sentence, identifier = record.string("sentence"), record.string("identifier")
+    sentence, identifier = record.encodable("sentence"), record.string("identifier")
     if not sentence.strip():
         raise record.error("sentence", "must have a word")
     match = IDENTIFIER.fullmatch(identifier)
