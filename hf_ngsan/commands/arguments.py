@@ -266,7 +266,7 @@ def check_figure_file(path: str) -> None:
 def check_new_folder(path: str, option: str = "--output") -> None:
     """Raises an OSError if a folder exists and is not empty, or cannot be made."""
     folder = Path(path)
-    if folder.exists() and not (folder.is_dir() and is_empty(folder)):
+    if not is_empty(folder):
         raise FileExistsError(f"{option} {path} exists already; choose another folder.")
     check_place(folder)
 

@@ -140,8 +140,8 @@ def show(options: argparse.Namespace) -> None:
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
     from ..data.formats.registry import some_files
+    from ..data.images.sources import is_saved
     from ..data.inspection import inspect_data
-    from ..data.saved import is_saved
     from ..extraction.inspection import holds_images, inspect_images
 
     is_of_features = options.source_format or not path.is_dir() or is_saved(path) or any(some_files(path))

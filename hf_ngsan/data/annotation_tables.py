@@ -67,7 +67,7 @@ def convert_annotations(
         FileExistsError: the output is not empty.
     """
     output = Path(output)
-    if output.exists() and not (output.is_dir() and is_empty(output)):
+    if not is_empty(output):
         raise FileExistsError(f"{output} exists already; choose another folder.")
     paths = [Path(one) for one in inputs]
     skipped: list[dict] = []

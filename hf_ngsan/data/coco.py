@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from ..ground.coco_files import Record, images_by_id, in_order, read_object, records_of
+from ..ground.coco_files import Record, check_encodable, images_by_id, in_order, read_object, records_of
 from .contract import caption_features, clamp_boxes, widening_note
 from .errors import DataError, as_data_error
 from .formats.conventions import ROUNDING
@@ -100,7 +100,9 @@ def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int
         if category_id in indices:
             raise DataError(f"{category.where}: category id {category_id} is there twice; category ids must be unique.")
         indices[category_id] = len(labels)
-        labels.append(str(category.fields.get("name", category_id)))
+        label = str(category.fields.get("name", category_id))
+        check_encodable(label, category.where, "name")
+        labels.append(label)
     if not labels:
         raise DataError(f"{path}: 'categories' is empty; it must list the categories of the boxes.")
     return labels, indices
@@ -109,16 +111,15 @@ def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int
 def read_regions(
     content: dict, path: Path, sizes: Mapping[int, tuple[int, int]], indices: Mapping[int, int]
 ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray], int]:
-    """Returns, by image id, boxes `(N, 4)` as shares of the image and category places `(N,)`; and the number of clipped
-    boxes."""
+    """Returns by image id boxes `(N, 4)` as shares of the image, category places `(N,)`; and how many were clipped."""
     boxes, categories, clipped = defaultdict(list), defaultdict(list), 0
     for annotation in records_of(content, "annotations", path):
-        image_id, category_id = image_of(annotation, sizes), annotation.integer("category_id")
+        image_id, category_id = known_image_id(annotation, sizes), annotation.integer("category_id")
         if category_id not in indices:
             raise DataError(
                 f"{annotation.where}: category_id {category_id} is not in 'categories'; add it or remove the box."
             )
-        box, beyond = corners_of(annotation.fields.get("bbox"), sizes[image_id], annotation.where)
+        box, beyond = clipped_box(annotation.fields.get("bbox"), sizes[image_id], annotation.where)
         clipped += beyond
         boxes[image_id].append(box)
         categories[image_id].append(indices[category_id])
@@ -129,8 +130,8 @@ def read_regions(
     )
 
 
-def corners_of(box: Any, size: tuple[int, int], where: str) -> tuple[list[float], bool]:
-    """Returns the box as shares of the image, clipped to it, and whether more than rounding was clipped."""
+def clipped_box(box: Any, size: tuple[int, int], where: str) -> tuple[list[float], bool]:
+    """Returns a box's corners as shares of its image, clipped to it, and whether more than rounding was clipped."""
     if not (isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)):
         raise DataError(f"{where}: bbox is {box!r}; it must be four numbers x, y, width, height in pixels.")
     if not all(abs(side) <= sys.float_info.max for side in box):
@@ -152,7 +153,7 @@ def read_captions(content: dict, path: Path, sizes: Container[int]) -> tuple[dic
     """Returns captions by image id in the order of their annotation ids, and how many were blank."""
     captions, blank = defaultdict(list), 0
     for annotation in in_order(records_of(content, "annotations", path)):
-        image_id, text = image_of(annotation, sizes), annotation.text("caption")
+        image_id, text = known_image_id(annotation, sizes), annotation.text("caption")
         if text:
             captions[image_id].append(text)
         else:
@@ -160,7 +161,7 @@ def read_captions(content: dict, path: Path, sizes: Container[int]) -> tuple[dic
     return captions, blank
 
 
-def image_of(annotation: Record, sizes: Container[int]) -> int:
+def known_image_id(annotation: Record, sizes: Container[int]) -> int:
     """Returns the id of an annotation's image, which must be among those of the instances file."""
     image_id = annotation.integer("image_id")
     if image_id not in sizes:

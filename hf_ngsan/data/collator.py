@@ -151,7 +151,7 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
             raise DataError(f"{name_of(missing)} has neither visual_features nor an image.")
         return {"images": images}
     boxes = [row.get("visual_boxes") for row in rows]
-    having = [is_array(box) for box in boxes]
+    having = [box is not None and np.ndim(box) > 0 for box in boxes]  # datasets with Array2D read None as NaN
     if any(having) and not all(having):
         raise DataError(f"{name_of(rows[having.index(False)])} has no visual_boxes, but other rows of the batch have.")
     return {
@@ -162,11 +162,6 @@ def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
 
 def pick(values: Sequence, places: Sequence[int | None], missing: Any = None) -> list:
     return [missing if place is None else values[place] for place in places]
-
-
-def is_array(boxes: Any) -> bool:
-    """Returns False for None, and for the NaN by which datasets with `Array2D` represent None."""
-    return boxes is not None and np.ndim(boxes) > 0
 
 
 def name_of(row: Row) -> str:

@@ -19,6 +19,8 @@ from ..ground.boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
+DTYPES = ("float16", "float32")
+"""Types of features on disk."""
 MIN_SIDE = 1e-3
 """Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
 
@@ -242,7 +244,7 @@ def refuse_long_caption(length: int, where: str) -> None:
 
 
 def check_caption_list(captions: Any, where: str) -> None:
-    if isinstance(captions, str | int | float) and not is_missing(captions):
+    if isinstance(captions, str | int | float | Mapping) and not is_missing(captions):
         raise DataError(f"{where}: captions is {captions!r}; it must be a list of strings.")
     if is_missing(captions) or len(captions) == 0:
         raise DataError(f"{where}: captions is empty; give at least one, or leave the row out.")

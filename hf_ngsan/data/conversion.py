@@ -21,20 +21,20 @@ from ..ground.progress_display import ProgressDisplay
 from ..store.folders import is_empty
 from ..store.locks import FolderLock
 from ..store.shards import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
+from .contract import DTYPES
 from .errors import DataError
 from .formats.annotations import Annotations, listing
 from .formats.record import Entry, ListedSource, Source
 from .formats.registry import CONVENTIONS, open_sources
-from .formats.rows import FORMAT, LeftOutError, Plan, RowMaker, bytes_of, table_of
+from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker, bytes_of, table_of
 
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
 BYTES_PER_RECORD_BATCH = 2**26
-DTYPES = ("float16", "float32")
 
 
 class ConversionFolder(ShardFolder):
-    """The folder that a conversion fills: shards and, in conversion.json, their inputs and columns ([`Plan`])."""
+    """The folder that a conversion fills: shards and, in conversion.json, a [`ConversionPlan`]."""
 
     metadata_name = METADATA
     error = DataError
@@ -129,9 +129,9 @@ def convert_features(
 
     ```
     """
-    check_options(dtype, boxes, split, images_per_shard)
+    check_options(dtype, boxes, grid_size, split, images_per_shard)
     output = Path(output)
-    if output.exists() and not (output.is_dir() and is_empty(output)):
+    if not is_empty(output):
         raise FileExistsError(f"{output} exists already; choose another folder.")
     check_place(output)
     skipped: list[dict] = []
@@ -152,7 +152,7 @@ def convert_features(
     lock = FolderLock(folder.path, refusal)
     lock.acquire(seconds=0)
     try:
-        plan = Plan(key, [str(source.path) for source in sources], dtype)
+        plan = ConversionPlan(key, [str(source.path) for source in sources], dtype)
         plan.has_captions, plan.has_split = annotations.has_captions, annotations.has_split or split is not None
         maker = RowMaker(plan, annotations, boxes, grid_size, split)
         conversion = Conversion(folder, plan, sources, maker, images_per_shard, skip_broken)
@@ -174,11 +174,15 @@ def convert_features(
             shutil.rmtree(folder.path)
 
 
-def check_options(dtype: str, boxes: str | None, split: str | None, images_per_shard: int) -> None:
+def check_options(
+    dtype: str, boxes: str | None, grid_size: tuple[int, int] | None, split: str | None, images_per_shard: int
+) -> None:
     if dtype not in DTYPES:
         raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
     if boxes is not None and boxes not in CONVENTIONS:
         raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
+    if grid_size is not None and min(grid_size) < 1:
+        raise DataError(f"grid_size is {grid_size}; its rows and columns must be above 0.")
     if split is not None and not (split.strip() and split.isprintable()):
         raise DataError(f"The split is {split!r}; name it, such as train, or leave it out.")
     if images_per_shard < 1:
@@ -220,7 +224,7 @@ def without_features(
     place = ", ".join(map(str, annotations.paths))
     if missing and not skip_broken:
         raise DataError(
-            f"{len(missing)} images of {place} have no features: {listing(missing, len(missing))}; --skip-broken leaves"
+            f"{len(missing)} images of {place} have no features: {listing(missing)}; --skip-broken leaves"
             " them out and lists them all."
         )
     return [skipped_entry(one, place, DataError(f"{place}: {one} has no features.")) for one in missing]
@@ -250,7 +254,7 @@ class Conversion:
     """
 
     folder: ConversionFolder
-    plan: Plan
+    plan: ConversionPlan
     sources: Sequence[Source]
     maker: RowMaker
     images_per_shard: int

@@ -6,6 +6,7 @@ row = copies(row, epoch=3)  # with its own features, or those of one of its copi
 
 import os
 from collections.abc import Mapping
+from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,7 @@ class FeatureCopies:
     """
 
     def __init__(self, features: str | os.PathLike, split: str, seed: int = 0) -> None:
-        folders: list[Path] = []
-        while copy_folder(features, len(folders) + 1).is_dir():
-            folders.append(copy_folder(features, len(folders) + 1))
+        folders = list(takewhile(Path.is_dir, (copy_folder(features, number) for number in count(1))))
         if not folders:
             raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")
         self.folders, self.seed = folders, seed

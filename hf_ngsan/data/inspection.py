@@ -19,10 +19,11 @@ from .formats.annotation_files import annotation_format, read_document
 from .formats.annotations import Annotations
 from .formats.record import Entry, Source
 from .formats.registry import open_sources, recognise
-from .formats.rows import Plan, RowMaker
+from .formats.rows import ConversionPlan, RowMaker
 from .formats.vqa_v2 import Questions, is_answers, is_questions
 from .images.decoding import with_raster_images
-from .saved import is_saved, open_saved, refuse_changed_shards
+from .images.sources import is_saved
+from .saved import open_saved, refuse_changed_shards
 from .vocabulary import words_of
 
 MIN_COUNT = 5
@@ -102,8 +103,9 @@ class Findings:
             for of_caption in words:
                 self.words.add(len(of_caption))
                 counts.update(of_caption)
-        is_sample = row.get("visual_boxes") is not None or row.get("image") is not None
-        if self.sample_id is not None:
+        if self.sample_id is None:
+            is_sample = row.get("visual_boxes") is not None or row.get("image") is not None
+        else:
             is_sample = row.get("image_id") == self.sample_id
         if self.sample is None and is_sample:
             names = ("image_id", "image", "visual_boxes", "captions", "width", "height")
@@ -116,9 +118,11 @@ class Findings:
 
     def vocabulary(self) -> tuple[int, str]:
         """Returns the number of words that are seen `MIN_COUNT` times, and in which captions: of training, or all."""
-        split = "train" if "train" in self.counts else None
-        counts = self.counts["train"] if split else sum(self.counts.values(), Counter())
-        return sum(count >= MIN_COUNT for count in counts.values()), "training captions" if split else "captions"
+        if "train" in self.counts:
+            counts, where = self.counts["train"], "training captions"
+        else:
+            counts, where = sum(self.counts.values(), Counter()), "captions"
+        return sum(count >= MIN_COUNT for count in counts.values()), where
 
     def lines(self) -> list[str]:
         """Returns the findings as lines of text."""
@@ -173,7 +177,7 @@ def inspect_data(path: Path, source_format: str | None = None, sample_id: int | 
     Raises:
         DataError: the path is none of these, or cannot be opened.
     """
-    if source_format is None and path.is_dir() and is_saved(path):
+    if source_format is None and is_saved(path):
         return inspect_saved(path, sample_id)
     if path.suffix.lower() == ".json" and path.is_file():
         with as_data_error():
@@ -181,7 +185,7 @@ def inspect_data(path: Path, source_format: str | None = None, sample_id: int | 
     return inspect_features(path, source_format, sample_id)
 
 
-def inspect_saved(path: Path, sample_id: int | None = None) -> Findings:
+def inspect_saved(path: Path, sample_id: int | None) -> Findings:
     """Reads a saved dataset; rows that break the contract, and files that have changed, are problems."""
     saved = open_saved(path)
     parts = dict(saved) if isinstance(saved, DatasetDict) else {None: saved}
@@ -230,13 +234,13 @@ def inspect_annotations(path: Path) -> Findings:
     return findings
 
 
-def inspect_features(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
+def inspect_features(path: Path, source_format: str | None, sample_id: int | None) -> Findings:
     """Reads feature files as a conversion would; broken records are problems."""
     if not path.exists():
         raise DataError(f"{path} does not exist.")
     name = source_format or recognise(path).name
     findings = Findings(f"features in the format {name}", sample_id)
-    maker = RowMaker(Plan("", [], "float32"), Annotations([], None))
+    maker = RowMaker(ConversionPlan("", [], "float32"), Annotations([], None))
     seen: set[int | str] = set()
     for source in open_sources(path, name):
         for entry in source.entries():

@@ -64,8 +64,10 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
     """Returns the file of a split and, for a part such as `dev/5` or `dev-5`, the sign and the directory."""
     if not directory.is_dir():
         raise DataError(f"{directory} is not a folder; give the one with dev/dev.json and the other splits of NLVR.")
-    match = PART.fullmatch(split)
-    for base, sign, part in ((split, "", ""), *([match.groups()] if match else [])):
+    readings = [(split, "", "")]
+    if match := PART.fullmatch(split):
+        readings.append((match["name"], match["sign"], match["directory"]))
+    for base, sign, part in readings:
         for name in names_of_split(base):
             if (directory / name / f"{name}.json").is_file():
                 return directory / name / f"{name}.json", sign, part
@@ -84,16 +86,19 @@ def read_examples(file: Path, split: str, sign: str, part: str, positions: bool,
         examples = [{**example, "picture": picture_of(file, example)} for example in examples]
     feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
     columns = {
-        **{name: Value("int64") for name in ("question_id", "image_id")},
+        "question_id": Value("int64"),
+        "image_id": Value("int64"),
         "question": Value("string"),
         "answers": List(Value("string")),
         "visual_features": lists_of_vectors(feature_size, "float32"),
         "visual_boxes": lists_of_vectors(4, "float32"),
         "objects": List(Value("string")),
-        **{name: Value("int32") for name in ("width", "height")},
+        "width": Value("int32"),
+        "height": Value("int32"),
         "split": Value("string"),
-        **({"image": Image()} if images else {}),
     }
+    if images:
+        columns["image"] = Image()
 
     def rows() -> Iterator[dict[str, Any]]:
         for example in examples:
@@ -111,7 +116,7 @@ def read_examples(file: Path, split: str, sign: str, part: str, positions: bool,
 
 
 def read_example(record: Record) -> dict[str, Any]:
-    sentence, identifier = record.string("sentence"), record.string("identifier")
+    sentence, identifier = record.encodable("sentence"), record.string("identifier")
     if not sentence.strip():
         raise record.error("sentence", "must have a word")
     match = IDENTIFIER.fullmatch(identifier)
@@ -127,7 +132,8 @@ def read_example(record: Record) -> dict[str, Any]:
     ]
     number = int(match[1]) * 1000 + int(match[2])
     return {
-        **dict.fromkeys(("question_id", "image_id"), number),
+        "question_id": number,
+        "image_id": number,
         "question": sentence,
         "answers": [record.choice("label", LABELS)],
         "identifier": identifier,
@@ -138,11 +144,8 @@ def read_example(record: Record) -> dict[str, Any]:
 
 def read_item(record: Record, box: int) -> tuple[str, str, int, np.ndarray]:
     """Returns kind, colour, size and box, in pixels of the picture, of an item in one of the three boxes."""
-    kind, colour, size = (
-        record.choice("type", KINDS[:-1]),
-        record.choice("color", COLOURS),
-        record.choice("size", SIZES),
-    )
+    kind, colour = record.choice("type", KINDS[:-1]), record.choice("color", COLOURS)
+    size = record.choice("size", SIZES)
     left, top = record.integer("x_loc"), record.integer("y_loc")
     if min(left, top) < 0 or max(left, top) + size > SIDE:
         raise DataError(f"{record.where}: the item at {left}, {top} reaches out of its box of {SIDE} by {SIDE}.")

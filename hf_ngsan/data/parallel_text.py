@@ -5,16 +5,14 @@ load_parallel("multi30k", "train", source="en", target="de")[0]  # train.en and 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 from datasets import Dataset, Features, Value
 
-from ..ground.files import is_stream
 from .errors import DataError, reason_of
 from .images.sources import open_split
-from .prepared import Rows, fingerprint, prepare
+from .prepared import Rows, fingerprint, opened, prepare
 from .splits import find_files
 
 SIDES = ("source", "target")
@@ -76,19 +74,13 @@ def text_rows(source: Path, target: Path, name: str) -> Rows:
         raise DataError(
             f"{source} has {numbers[0]} lines, {target} has {numbers[1]}; parallel text needs a line for each line."
         )
-    empty = [line for line, *pair in numbered(lines_of(source), lines_of(target)) if not all(map(str.strip, pair))]
-    return without_empty(lambda: numbered(lines_of(source), lines_of(target)), numbers[0], empty, name)
+    return without_empty(lambda: zip(lines_of(source), lines_of(target), strict=True), numbers[0], name)
 
 
 def lines_of(file: Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file."""
-    if is_stream(file):  # it may never end
-        raise DataError(f"{file} cannot be read: it is a device or a pipe.")
-    try:
-        with open(file, "rb") as lines:
-            yield from decoded_lines(lines, str(file))
-    except OSError as error:
-        raise DataError(f"{file} cannot be read: {error.strerror}.") from None
+    with opened(file) as lines:
+        yield from decoded_lines(lines, str(file))
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
@@ -103,11 +95,6 @@ def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
         except UnicodeDecodeError:
             raise DataError(f"{name}, line {number}, is not UTF-8 text; convert it.") from None
         yield text.removesuffix("\n").removesuffix("\r")
-
-
-def numbered(source: Iterable[str], target: Iterable[str]) -> Iterator[tuple[int, str, str]]:
-    for line, (one, other) in enumerate(zip(source, target, strict=True), start=1):
-        yield line, one, other
 
 
 def sentence_columns(dataset: Dataset, place: str, source: str, target: str) -> Dataset:
@@ -127,23 +114,25 @@ def sentence_columns(dataset: Dataset, place: str, source: str, target: str) -> 
 
 
 def column_rows(dataset: Dataset, name: str) -> Rows:
-    def pairs() -> Iterator[tuple[int, str, str]]:
-        batches = (zip(batch["source"], batch["target"], strict=True) for batch in dataset.iter(batch_size=1000))
-        for line, (one, other) in enumerate(chain.from_iterable(batches), start=1):
-            yield line, one or "", other or ""
+    def pairs() -> Iterator[tuple[str, str]]:
+        for batch in dataset.iter(batch_size=1000):
+            for one, other in zip(batch["source"], batch["target"], strict=True):
+                yield one or "", other or ""
 
-    empty = [line for line, *pair in pairs() if not all(map(str.strip, pair))]
-    return without_empty(pairs, len(dataset), empty, name)
+    return without_empty(pairs, len(dataset), name)
 
 
-def without_empty(
-    pairs: Callable[[], Iterable[tuple[int, str, str]]], number: int, empty: Sequence[int], name: str
-) -> Rows:
-    """Returns the pairs without those on some lines, with a note about these."""
+def without_empty(pairs: Callable[[], Iterable[tuple[str, str]]], number: int, name: str) -> Rows:
+    """Returns rows of the pairs without an empty side, with a note about the others."""
+    empty = [line for line, pair in enumerate(pairs(), start=1) if not all(map(str.strip, pair))]
     if len(empty) == number:
         raise DataError(f"{name}: there is no pair of sentences; give text in both languages.")
     left_out = set(empty)
-    rows = ({"line": line, "source": one, "target": other} for line, one, other in pairs() if line not in left_out)
+    rows = (
+        {"line": line, "source": source, "target": target}
+        for line, (source, target) in enumerate(pairs(), start=1)
+        if line not in left_out
+    )
     notes = []
     if empty:
         pairs_were = "1 pair of sentences was" if len(empty) == 1 else f"{len(empty)} pairs of sentences were"

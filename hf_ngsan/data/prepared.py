@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +123,21 @@ def cache_problem(error: BaseException | None) -> str | None:
     return None
 
 
-def file_digest(path: Path) -> bytes:
+@contextmanager
+def opened(path: Path) -> Iterator[BufferedReader]:
+    """Opens a file to be read; raises a DataError if it cannot be read, also inside the `with` block."""
     if is_stream(path):  # it may never end
         raise DataError(f"{path} cannot be read: it is a device or a pipe.")
     try:
         with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").digest()
+            yield file
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}.") from None
+
+
+def file_digest(path: Path) -> bytes:
+    with opened(path) as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 def code_digest() -> bytes:

@@ -119,7 +119,7 @@ class NamedImagesFormatter(PythonFormatter):
             return decode_image(value, self.images[column])
         except MemoryError:
             raise
-        except Exception as error:  # Pillow says in many ways that a file is damaged
+        except Exception as error:  # Pillow raises errors of many types for damaged files
             known = [f"{key} {rows[key][row]}" for key in ("image_id", "file_name") if key in rows.column_names]
             which = f"the image with {', '.join(known)}" if known else "an image"
             raise DataError(

@@ -92,9 +92,8 @@ class EpochSampler:
         order = self.row_order()
         for batch in self.batch_slices()[self.start_batch :]:
             rows = order[batch]
-            first, end = (
-                len(rows) * index // self.num_processes for index in (self.process_index, self.process_index + 1)
-            )
+            first = len(rows) * self.process_index // self.num_processes
+            end = len(rows) * (self.process_index + 1) // self.num_processes
             yield rows[first:end].tolist()
 
     def batch_slices(self) -> list[slice]:

@@ -12,7 +12,7 @@ from ..store.shards import read_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, MissingSplitError, reason_of
 from .images.decoding import with_raster_images
-from .images.sources import SAVED_DATASET_FILES
+from .images.sources import column_of_splits, is_saved
 from .prepared import cache_directory, fingerprint
 from .splits import find_split
 
@@ -35,7 +35,9 @@ def load_saved(directory: str, split: str | None) -> Dataset:
         DataError: no such folder or split, a row that breaks the contract, or a file that has changed.
     """
     if not is_saved(Path(directory)):  # before the stamps of all its files are read
-        raise not_saved(directory)
+        raise DataError(
+            f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
+        )
     passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
     is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
@@ -61,22 +63,9 @@ def refuse_changed_shards(directory: Path) -> None:
             )
 
 
-def is_saved(directory: Path) -> bool:
-    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
-    return any((directory / name).is_file() for name in SAVED_DATASET_FILES)
-
-
-def not_saved(directory: str | Path) -> DataError:
-    return DataError(
-        f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
-    )
-
-
 def open_saved(directory: Path) -> Dataset | DatasetDict:
     try:
         return datasets.load_from_disk(str(directory))
-    except FileNotFoundError:
-        raise not_saved(directory) from None
     except IndexError:  # datasets 5.2 raises it for a split without rows
         raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
     except Exception as error:
@@ -93,16 +82,15 @@ def choose_split(saved: Dataset | DatasetDict, directory: str, split: str | None
         if name is None:
             raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(saved)}.")
         return saved[name]
-    if "split" not in saved.column_names:
+    column = column_of_splits({"all": saved})
+    if column is None:
         raise DataError(
             f"{directory} has no column 'split', so it has no {split!r}; save a DatasetDict with its splits, or add the"
             " column."
         )
-    column = list(saved["split"])
     name = find_split(split, column)
     if name is None:
-        splits = sorted({str(value) for value in column})
-        raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(splits)}.")
+        raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(sorted(set(column)))}.")
     return saved.select([index for index, value in enumerate(column) if value == name])
 
 

@@ -7,7 +7,7 @@ from datasets import Dataset, Value
 
 from .contract import caption_features, check_features
 from .errors import DataError, as_data_error
-from .formats.annotation_files import CAPTIONS_OF_VATEX, is_vatex, read_all, read_document, vatex_entries
+from .formats.annotation_files import CAPTIONS_OF_VATEX, is_vatex_captions, read_all, read_document, vatex_entries
 from .formats.annotations import listing
 from .formats.vatex import VatexSource
 from .prepared import Rows, fingerprint, prepare
@@ -70,7 +70,7 @@ def find_captions(folder: Path, split: str) -> Path:
 def read_videos(path: Path, language: str) -> dict[str, tuple[str, ...]]:
     """Returns the captions of each video of a file, in its order."""
     document = read_document(path)
-    if not is_vatex(document):
+    if not is_vatex_captions(document):
         raise DataError(f"{path} holds no captions of VATEX: it must be a list of videos, each with its videoID.")
     skipped: list[dict] = []
     entries = vatex_entries(document, path, language)  # type: ignore[arg-type]
@@ -102,5 +102,5 @@ def make_rows(source: VatexSource, captions: Path, videos: dict[str, tuple[str, 
     columns = caption_features(size, boxes=False)
     columns["file_name"] = Value("string")
     note = f"{len(missing)} of {len(videos)} videos of {captions} have no features and are left out"
-    notes = [f"{note}: {listing(missing, len(missing))}."] if missing else []
+    notes = [f"{note}: {listing(missing)}."] if missing else []
     return Rows(columns, rows(), len(found), notes)

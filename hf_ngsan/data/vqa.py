@@ -81,7 +81,7 @@ def read_questions(files: list[Path], split: str, skip_broken: bool) -> Rows:
         rows = Questions(files, skipped).rows
     notes = []
     if skipped:
-        places = listing((one["file_name"].rpartition(", ")[2] for one in skipped), len(skipped))
+        places = listing([one["file_name"].rpartition(", ")[2] for one in skipped])
         reason = skipped[0]["reason"].rstrip(".")
         lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
         if not skip_broken:
@@ -99,8 +99,9 @@ def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip
     found = np.array([rows.get(image_id, -1) for image_id in questions.with_format(None)["image_id"]], dtype=np.int64)
     if len(missing := np.flatnonzero(found < 0)):
         ids = dict.fromkeys(questions.select(missing).with_format(None)["image_id"])
-        lack = f"{len(missing)} of {len(found)} questions are about images without features in {features}"
-        lack += f" ({listing(ids, len(ids))})"
+        lack = (
+            f"{len(missing)} of {len(found)} questions are about images without features in {features} ({listing(ids)})"
+        )
         if not skip_broken:
             raise DataError(f"{lack}; add them, or leave these questions out with skip_broken=true.")
         if len(missing) == len(found):

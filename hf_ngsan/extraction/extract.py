@@ -11,7 +11,7 @@ from accelerate import Accelerator
 from datasets import Features, Value
 from transformers import BaseImageProcessor, PreTrainedModel
 
-from ..data.contract import caption_features, check_row
+from ..data.contract import DTYPES, caption_features, check_row
 from ..ground.files import FileStamp
 from ..ground.progress_display import ProgressDisplay
 from ..ground.ray_workers import RayWorkers
@@ -30,8 +30,6 @@ from .together import (
     progress_display,
     wait_for_everyone,
 )
-
-DTYPES = ("float16", "float32")
 
 
 class ExtractionResult(NamedTuple):
@@ -131,7 +129,10 @@ def extract_features(
     def plan() -> tuple[list[Chunk], dict, int]:
         shard_size = images_per_shard or default_images_per_shard(len(images), batch_size)
         columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
-        columns += [*(["captions"] if images.has_captions else []), *([] if split is None else ["split"])]
+        if images.has_captions:
+            columns.append("captions")
+        if split is not None:
+            columns.append("split")
         described = {
             "format": FORMAT,
             "backbone": str(name),

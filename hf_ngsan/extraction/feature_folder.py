@@ -16,7 +16,7 @@ from ..ground.files import check_place, write_text_atomically
 from ..loading.provenance import description_of, provenance_difference
 from ..store.fields import read_json
 from ..store.folders import is_empty
-from ..store.shards import Record, ShardFolder
+from ..store.shards import ShardFolder, ShardRecord
 from .errors import ExtractionError
 
 FORMAT = 1
@@ -98,7 +98,7 @@ class FeatureFolder(ShardFolder):
     def begin(self, metadata: dict) -> dict:
         """Writes the description of the features, or checks that features of this description may be added.
 
-        A folder without rows of an earlier extraction begins anew.
+        A folder without rows gets the new description.
 
         Returns:
             The metadata of the folder.
@@ -119,7 +119,7 @@ class FeatureFolder(ShardFolder):
         self.remove_leftovers()
         return recorded
 
-    def rows_by_image_id(self, records: Iterable[Record]) -> dict[int, dict]:
+    def rows_by_image_id(self, records: Iterable[ShardRecord]) -> dict[int, dict]:
         """Returns file name, split and captions, if present, of every image with features, by its id."""
         rows: dict[int, dict] = {}
         for record in records:

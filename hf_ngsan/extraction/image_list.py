@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data import load_data
+from ..data.formats.annotation_files import has_any
 from ..data.images.decoding import decode_image
 from ..data.readers import READERS
 from ..ground.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
@@ -55,7 +56,7 @@ class ImageList:
     folder: Path
     images: tuple[ListedImage, ...]
     has_captions: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
@@ -172,7 +173,7 @@ def list_images(
         ExtractionError: there are no images, the file cannot be used, or the split has no name.
     """
     check_split(split)
-    if is_dataset(source):
+    if is_dataset_spec(source):
         if image_folder is not None:
             raise ExtractionError(f"--image-folder goes with a JSON file, but {source} is a dataset; leave it out.")
         return images_of_dataset(str(source), split)
@@ -200,7 +201,7 @@ def check_split(split: str | None) -> None:
     check_text(split, f"The split {split!r}")
 
 
-def is_dataset(source: str | os.PathLike) -> bool:
+def is_dataset_spec(source: str | os.PathLike) -> bool:
     """Returns whether a source is the spec of a dataset and not a file or folder."""
     name, colon, _ = str(source).partition(":")
     return name in READERS and (bool(colon) or not os.path.lexists(source))
@@ -262,10 +263,9 @@ def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
     content = read_object(file)
     images = {}
     for image_id, record in images_by_id(content, file).items():
-        images[image_id] = name = record.string("file_name")
+        images[image_id] = name = record.encodable("file_name")
         if not name or "\0" in name:
             raise ExtractionError(f"{record.where}: file_name is {name!r}; it must be the name of an image file.")
-        check_text(name, f"{record.where}: file_name {name!r}")
     if not images:
         raise ExtractionError(f"{file} lists no images.")
     folder = image_folder_of(file, image_folder, list(images.values()))
@@ -307,8 +307,7 @@ def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
 
 def captions_of_coco_file(file: Path, content: dict) -> dict[int, tuple[str, ...]] | None:
     """Returns captions by image id in the order of their ids, or None if the annotations are no captions."""
-    annotations = content.get("annotations")
-    if not isinstance(annotations, list) or not any("caption" in one for one in annotations if isinstance(one, dict)):
+    if not has_any(content.get("annotations"), "caption"):
         return None
     captions = defaultdict(list)
     for annotation in in_order(records_of(content, "annotations", file)):

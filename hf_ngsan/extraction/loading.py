@@ -94,7 +94,8 @@ class PreparedBatches(Dataset):
                 unreadable.append((position, self.reason(position, error)))
             else:
                 pictures[position] = picture
-                stamps |= {} if stamp is None else {position: stamp}
+                if stamp is not None:
+                    stamps[position] = stamp
         try:
             inputs = self.inputs_of(list(pictures.values()))
         except MemoryError:

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..ground.files import FileStamp
-from ..store.shards import Record
+from ..store.shards import ShardRecord
 from .errors import ExtractionError
 from .image_list import ImageList
 
@@ -18,7 +18,7 @@ class Chunk:
     """Images of one shard.
 
     Attributes:
-        generation, number: place of the shard; see [`Record`].
+        generation, number: place of the shard; see [`ShardRecord`].
         batches: positions in the list of images, batch by batch. Batches are cut at the same places whichever images
             are missing, so that an image is in the same batch in every run.
         is_retry: whether it has only images that could not be read before.
@@ -43,7 +43,7 @@ def default_images_per_shard(num_images: int, batch_size: int, largest: int = MA
 def plan_chunks(
     images: ImageList,
     split: str | None,
-    records: Sequence[Record],
+    records: Sequence[ShardRecord],
     rows: Mapping[int, Mapping],
     images_per_shard: int,
     batch_size: int,
@@ -91,7 +91,9 @@ def check_conflicts(images: ImageList, split: str | None, rows: Mapping[int, Map
                 )
 
 
-def stamps_of_images(images: ImageList, records: Sequence[Record], rows: Mapping[int, Mapping]) -> dict[int, FileStamp]:
+def stamps_of_images(
+    images: ImageList, records: Sequence[ShardRecord], rows: Mapping[int, Mapping]
+) -> dict[int, FileStamp]:
     """Returns the stamps of images with features in the folder, by place in the list."""
     stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
     ids = [image.image_id for image in images.images]

@@ -42,7 +42,7 @@ def default_num_workers(accelerator: Accelerator) -> int:
 
 
 def progress_display(name: str, total: int, accelerator: Accelerator | None) -> ProgressDisplay:
-    """Returns a display of the share of a process, which the first one shows; without an accelerator nobody does."""
+    """Returns a display of the share of a process, shown by the first process; hidden without an accelerator."""
     if accelerator is None:
         return ProgressDisplay(name, total, shown=False)
     process, processes = accelerator.process_index + 1, accelerator.num_processes
@@ -63,7 +63,7 @@ def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Res
         except (ValueError, OSError) as caught:
             error = caught
     if accelerator.num_processes > 1:
-        with others_at_hand():
+        with ending_with_others():
             result, has_failed = broadcast_object_list([result, error is not None])
         if has_failed and not accelerator.is_main_process:
             raise SystemExit(2)
@@ -80,13 +80,13 @@ def on_every_process(accelerator: Accelerator, work: Callable[[], Result]) -> Re
 
 
 def wait_for_everyone(accelerator: Accelerator) -> None:
-    with others_at_hand():
+    with ending_with_others():
         accelerator.wait_for_everyone()
 
 
 @contextmanager
-def others_at_hand() -> Iterator[None]:
-    """Ends this process if another one ends inside the `with` block: quietly, if they share the terminal."""
+def ending_with_others() -> Iterator[None]:
+    """Ends this process if another one ends inside the `with` block: without a message if they share the terminal."""
     try:
         yield
     except RuntimeError as error:  # the message for a lost connection depends on the backend of torch

@@ -4,7 +4,8 @@ model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from ..auto import model_types_of
@@ -47,10 +48,12 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     if model_type in model_types_of("captioning"):
         return vision_of_captioner(name, folder)
     image_size = fields.pop("image_size", None)
-    if model_type == "ngsan_vision":
-        model = load_model(name, lambda: load_vision_model(folder))
-    else:
-        model = load_model(name, lambda: new_vision_model(folder, fields))
+    with naming_backbone(name):
+        if model_type == "ngsan_vision":
+            model = load_vision_model(folder)
+        else:
+            refuse_too_large(lambda: VisionModel(VisionConfig(pretrained=folder, **fields)), folder)
+            model = VisionModel.from_backbone(folder, **fields)
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, model.config.image_size)
     try:
         check_image_processor(image_processor)
@@ -81,22 +84,23 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     config = read_config_file(folder)
     model_type = config.get("model_type")
     if model_type in model_types_of("captioning"):
-        refuse_fields(name, fields, "a captioner", allowed=())
+        refuse_fields(name, fields, "a captioner")
     elif model_type == "ngsan_vision":
-        refuse_fields(name, fields, "a vision encoder", allowed=())
+        refuse_fields(name, fields, "a vision encoder")
     else:
         fields = fields_of_backbone(name, config, fields)
     return folder, model_type, fields
 
 
-def load_model(name: str | os.PathLike, load: Callable[[], VisionModel]) -> VisionModel:
-    """Returns the result of `load`, without the report of the unused last layer of a classifier."""
+@contextmanager
+def naming_backbone(name: str | os.PathLike) -> Iterator[None]:
+    """Turns errors inside the `with` block into one that names the backbone; hides reports of unused weights."""
     try:
         with quiet_loading():
-            return load()
+            yield
     except ExtractionError:
         raise
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
+    except Exception as error:  # transformers raises errors of many types for damaged files
         raise ExtractionError(f"{name} cannot be loaded as a backbone ({one_sentence(error)}).") from error
 
 
@@ -124,11 +128,6 @@ def load_vision_model(folder: str) -> VisionModel:
     return model
 
 
-def new_vision_model(folder: str, fields: dict) -> VisionModel:
-    refuse_too_large(lambda: VisionModel(VisionConfig(pretrained=folder, **fields)), folder)
-    return VisionModel.from_backbone(folder, **fields)
-
-
 def fields_of_backbone(name: str | os.PathLike, config: dict, fields: dict) -> dict:
     """Returns the fields of a VisionConfig around a backbone or detection model, its kind among them."""
     try:
@@ -142,7 +141,9 @@ def fields_of_backbone(name: str | os.PathLike, config: dict, fields: dict) -> d
     return {"kind": kind, **fields}
 
 
-def refuse_fields(name: str | os.PathLike, fields: dict, kind: str, allowed: tuple[str, ...]) -> None:
-    for field in fields.keys() - set(allowed):
-        option = f"--{field.replace('_', '-')}"
-        raise ExtractionError(f"{option} does not apply to {name}, which is {kind}; leave it out.")
+def refuse_fields(name: str | os.PathLike, fields: dict, kind: str, allowed: tuple[str, ...] = ()) -> None:
+    """Raises an ExtractionError for the first field that does not apply to a model of this kind."""
+    for field in fields:
+        if field not in allowed:
+            option = f"--{field.replace('_', '-')}"
+            raise ExtractionError(f"{option} does not apply to {name}, which is {kind}; leave it out.")

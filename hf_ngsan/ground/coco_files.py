@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, SupportsIndex
 
-from .files import write_file_atomically
+from .files import write_output
 
 MAX_DEVICE_BYTES = 2**24
-"""Read of a character device at most, since one such as /dev/zero never ends."""
+"""Bytes that are read of a character device at most: one such as /dev/zero never ends."""
 MAX_INTEGER = 2**63 - 1
 MAX_DIGITS = 400
 """Digits and sign of the longest integer that is parsed; Python refuses more than 4,300."""
@@ -89,8 +89,9 @@ class Record:
 
     def encodable(self, field: str) -> str:
         """Returns a field that must be a string of valid Unicode; raises a CocoFileError otherwise."""
-        check_encodable(self.string(field), self.where, field)
-        return self.string(field)
+        value = self.string(field)
+        check_encodable(value, self.where, field)
+        return value
 
     def text(self, field: str) -> str:
         """Returns [`encodable`] with single blanks between words and without line breaks."""
@@ -215,8 +216,7 @@ def write_caption_file(
         raise ValueError(f"There are no images to write to {path}.")
     # coco-caption fails without the first three
     content = {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": annotations}
-    text = json.dumps(content, ensure_ascii=False)
-    write_file_atomically(path, lambda file: file.write(text.encode()))
+    write_output(path, json.dumps(content, ensure_ascii=False))
     return len(annotations)
 
 
@@ -328,7 +328,7 @@ def read_json(path: str | os.PathLike) -> object:
         FileNotFoundError, IsADirectoryError: the path names no file.
         CocoFileError: the content is empty or not valid JSON.
     """
-    values = parse_values(read_text(path), path)
+    values = read_values(path)
     if len(values) > 1:
         raise CocoFileError(f"{path} is not valid JSON (line {values[1][0]}: there is more after the end).")
     return values[0][1]
@@ -339,7 +339,7 @@ def read_json_or_lines(path: str | os.PathLike) -> tuple[object, list[Record] | 
 
     Raises: as [`read_json`].
     """
-    values = parse_values(read_text(path), path)
+    values = read_values(path)
     document = values[0][1]
     if len(values) == 1 and not (isinstance(document, dict) and "image_id" in document):
         return document, None
@@ -351,7 +351,7 @@ def read_json_lines(path: str | os.PathLike) -> list[Record]:
 
     Raises: as [`read_json`]; or a value is no object.
     """
-    return [checked_record(f"{path}, line {line}", value) for line, value in parse_values(read_text(path), path)]
+    return [checked_record(f"{path}, line {line}", value) for line, value in read_values(path)]
 
 
 def read_text(path: str | os.PathLike) -> str:
@@ -381,8 +381,9 @@ def read_bytes(path: Path) -> bytes:
     return content
 
 
-def parse_values(text: str, path: str | os.PathLike) -> list[tuple[int, object]]:
-    """Parses one or more JSON values, one after another, each with the line where it begins."""
+def read_values(path: str | os.PathLike) -> list[tuple[int, object]]:
+    """Reads one or more JSON values, one after another, each with the line where it begins."""
+    text = read_text(path)
     decoder, values = json.JSONDecoder(parse_int=parse_integer), []
     line, position = 1, 0
     try:

@@ -41,9 +41,8 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         listening = socket.create_server((host, port), family=family)
     except (OSError, UnicodeError) as error:
-        reason = (getattr(error, "strerror", None) or str(error)).partition(" (")[
-            0
-        ]  # it repeats the address in brackets
+        message = getattr(error, "strerror", None) or str(error)
+        reason = message.partition(" (")[0]  # the address follows in brackets
         raise OSError(
             f"No server can listen at {host}, port {port or 'any'}: {reason}. Choose another --host or --port."
         ) from error

@@ -75,17 +75,16 @@ def type_and_reason(error: Exception) -> str:
 
 
 @contextmanager
-def blamed_on(what: str) -> Iterator[None]:
+def as_value_error(what: str) -> Iterator[None]:
     """Turns an error of Python itself inside the block, as libraries raise it on damaged settings, into a ValueError.
 
     Args:
-        what: clause that the error is put behind, in brackets.
+        what: the message; type and message of the original error follow in brackets.
     """
     try:
         yield
     except Exception as error:
-        is_told = isinstance(error, ValueError | OSError) or is_out_of_memory(error)
-        if is_told or type(error).__module__ != "builtins":
+        if isinstance(error, ValueError | OSError) or is_out_of_memory(error) or type(error).__module__ != "builtins":
             raise
         raise ValueError(f"{what} ({type_and_reason(error)}).") from error
 

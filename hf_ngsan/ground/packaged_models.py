@@ -58,9 +58,8 @@ def takes_names(function: Callable, position: int = 0) -> Callable:
 def classes_take_names(module: ModuleType) -> None:
     """Makes `from_pretrained` of every class that a module defines take the names of packaged models."""
     for one in list(vars(module).values()):
-        method = (
-            vars(one).get("from_pretrained") if isinstance(one, type) and one.__module__ == module.__name__ else None
-        )
-        if isinstance(method, classmethod):
-            loaded: Any = one
-            loaded.from_pretrained = classmethod(takes_names(method.__func__, position=1))
+        if isinstance(one, type) and one.__module__ == module.__name__:
+            method = vars(one).get("from_pretrained")
+            if isinstance(method, classmethod):
+                loaded: Any = one
+                loaded.from_pretrained = classmethod(takes_names(method.__func__, position=1))

@@ -16,7 +16,6 @@ class ProgressDisplay:
         with ProgressDisplay("epoch 1", total=100) as display:
             display.update(10)
 
-
     Args:
         name: of the work.
         total, done: number of items, and of those that are already done.

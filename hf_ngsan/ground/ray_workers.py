@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import torch
 
 CLIENT_PORT = 10_001
-"""Of a cluster whose address `ray://HOST` names none."""
+"""The port of a cluster with an address `ray://HOST`."""
 MAX_SECONDS = 10
 """How long a cluster may take to answer."""
 MAX_ATTEMPTS = 3
@@ -94,7 +94,7 @@ class RayWorkers:
     def connect(self, ray: Any) -> None:
         if not ray.is_initialized():
             try:
-                look_for(self.address or os.environ.get("RAY_ADDRESS", ""))
+                check_reachable(self.address or os.environ.get("RAY_ADDRESS", ""))
                 ray.init(address=self.address, logging_level=logging.ERROR, log_to_driver=False)
             except (OSError, RuntimeError, ValueError) as error:
                 raise RayError(
@@ -123,9 +123,9 @@ class RayWorkers:
 
 
 class Attempts:
-    """An actor that counts how often each item was begun, which a worker that dies cannot.
+    """An actor that counts how often each item was begun: a worker that dies cannot count.
 
-    It begins anew elsewhere if its own machine is lost.
+    Ray starts it again on another machine if its own is lost.
     """
 
     def __init__(self) -> None:
@@ -137,7 +137,7 @@ class Attempts:
 
 
 class RayWorker:
-    """What a worker runs: a callable of `map_batches` that does one item at a time.
+    """The work of one worker: a callable for `map_batches` that does one item at a time.
 
     Args:
         work: reference to the model, the function and the items.
@@ -171,7 +171,7 @@ class RayWorker:
         return None
 
 
-def look_for(address: str) -> None:
+def check_reachable(address: str) -> None:
     """Raises an OSError or ValueError for a cluster that does not answer; Ray itself would try for ten minutes."""
     url = urlsplit(address if "://" in address else f"//{address}")
     if address not in ("", "auto", "local") and url.scheme in ("", "ray"):

@@ -21,14 +21,14 @@ from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..auto import own_model_types
 from ..data.vocabulary import with_words
-from ..ground.messages import blamed_on
+from ..ground.messages import as_value_error
 from ..models.contrastive import pair_losses
 from ..models.images import load_image
 
 
 def at_work(model: PreTrainedModel) -> AbstractContextManager:
     """Returns a context in which errors of Python itself are reported as faults of a model's files."""
-    return blamed_on(f"This {model.config.model_type} model does not work; its files may be damaged")
+    return as_value_error(f"This {model.config.model_type} model does not work; its files may be damaged")
 
 
 class DualEncoder:

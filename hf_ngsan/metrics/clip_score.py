@@ -24,7 +24,7 @@ WEIGHT = 2.5
 
 
 class DualEncoder(Protocol):
-    """What is needed of a dual encoder, such as [`~hf_ngsan.guests.dual_encoders.DualEncoder`]."""
+    """A dual encoder, such as [`~hf_ngsan.guests.dual_encoders.DualEncoder`]."""
 
     @property
     def longest_text(self) -> int: ...
@@ -90,8 +90,10 @@ class ClipScore:
         Raises:
             ValueError: numbers that differ, no images, an image that cannot be read, or a text that is too long.
         """
-        if len(predictions) != len(images) or (references is not None and len(references) != len(images)):
+        if len(predictions) != len(images):
             raise ValueError(f"There are {len(predictions)} predictions, and {len(images)} images; give one for each.")
+        if references is not None and len(references) != len(images):
+            raise ValueError(f"There are {len(images)} images, but references of {len(references)}; give each some.")
         if not len(images):
             raise ValueError("There are no captions to score.")
         captions = self.embed_texts(predictions)
@@ -108,9 +110,9 @@ class ClipScore:
             product = 2 * values["clip_score"] * nearest
             values["ref_clip_score"] = np.divide(product, both, out=np.zeros_like(both), where=both > 0)
         scores: dict[str, Any] = {name: float(of_images.mean()) for name, of_images in values.items()}
-        return (
-            {**scores, "per_image": {name: found.tolist() for name, found in values.items()}} if per_image else scores
-        )
+        if per_image:
+            scores["per_image"] = {name: of_images.tolist() for name, of_images in values.items()}
+        return scores
 
     def batches(self, number: int) -> list[tuple[int, int]]:
         return [(start, start + self.batch_size) for start in range(0, number, self.batch_size)]

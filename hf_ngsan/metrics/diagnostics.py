@@ -8,6 +8,7 @@ import numpy as np
 
 from .ngrams import count_ngrams
 from .text import TokenizerChoice, encode_words, tokenize
+from .tokenization import not_a_string
 
 # Words a caption does not end with, unless it was cut off: articles, prepositions, conjunctions, forms of "to be" and
 # the like.
@@ -60,7 +61,7 @@ def caption_diagnostics(
         raise ValueError("Diagnostics need a list of at least one caption.")
     for index, caption in enumerate(captions):
         if not isinstance(caption, str):
-            raise ValueError(f"Caption {index} must be a string, not {type(caption).__name__} ({caption!r:.40}).")
+            raise not_a_string(f"Caption {index}", caption)
     tokenized = tokenize(list(captions), tokenizer)
     words = [caption.split() for caption in tokenized]
     lengths = [len(caption) for caption in words]

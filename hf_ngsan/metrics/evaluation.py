@@ -133,8 +133,9 @@ class CaptionMetrics(CaptionMetric):
         self.parts = [self.make_part(name) for name in self.metrics]
 
     def make_part(self, name: str) -> CaptionMetric:
-        if name in ("cider_d", "cider"):
-            return (CiderD if name == "cider_d" else Cider)(self.document_frequency)
+        weighted = {"cider_d": CiderD, "cider": Cider}
+        if name in weighted:
+            return weighted[name](self.document_frequency)
         return {"bleu": Bleu, "rouge_l": RougeL, "meteor": Meteor, "spice": Spice}[name]()
 
     def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:

@@ -6,7 +6,7 @@ from typing import Literal, Protocol
 import numpy as np
 
 from .ngrams import WordSequences
-from .tokenization import PTBTokenizer
+from .tokenization import PTBTokenizer, not_a_string
 
 
 class CaptionTokenizer(Protocol):
@@ -31,18 +31,14 @@ def check_scored(predictions: Sequence[str | None] | None, references: Sequence[
         )
     for row, (prediction, image_references) in enumerate(zip(predictions, references, strict=True)):
         if not isinstance(prediction, str):
-            raise ValueError(f"Prediction {row} must be a string, not {type_and_value(prediction)}.")
+            raise not_a_string(f"Prediction {row}", prediction)
         if isinstance(image_references, str):
             raise ValueError(f"The references of image {row} must be a list of strings, not one string.")
         if image_references is None or not len(image_references):
             raise ValueError(f"Image {row} has no references; every image needs at least one.")
         for index, reference in enumerate(image_references):
             if not isinstance(reference, str):
-                raise ValueError(f"Reference {index} of image {row} must be a string, not {type_and_value(reference)}.")
-
-
-def type_and_value(value: object) -> str:
-    return f"{type(value).__name__} ({value!r:.40})"
+                raise not_a_string(f"Reference {index} of image {row}", reference)
 
 
 def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[str]:

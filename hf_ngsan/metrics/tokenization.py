@@ -12,6 +12,11 @@ PUNCTUATION = frozenset(
 LINE_ENDS = re.compile("[\n\r\v\f\u2028\u2029]")
 
 
+def not_a_string(name: str, value: object) -> ValueError:
+    """Returns the error of a value that must be a string."""
+    return ValueError(f"{name} must be a string, not {type(value).__name__} ({value!r:.40}).")
+
+
 class PTBTokenizer:
     """Tokenizes captions exactly as the COCO evaluation does, without Java.
 
@@ -70,7 +75,7 @@ class PTBTokenizer:
         lines = []
         for index, caption in enumerate(captions):
             if not isinstance(caption, str):
-                raise ValueError(f"Caption {index} must be a string, not {type(caption).__name__} ({caption!r:.40}).")
+                raise not_a_string(f"Caption {index}", caption)
             lines.append(split_pairs(LINE_ENDS.sub(" ", caption)))
         return self.tokenize_joined(lines) if self.joined else [self.join_tokens(scan(line)) for line in lines]
 

@@ -76,15 +76,12 @@ def without_punctuation(answer: str) -> str:
     return PERIOD.sub("", cleaned, count=MAX_PERIODS)
 
 
-def with_digits_without_articles(answer: str) -> str:
-    """Lower-cases an answer, writes numbers up to ten as digits, drops articles, completes contractions."""
-    words = [DIGIT_OF_WORD.get(word, word) for word in answer.lower().split()]
-    return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
-
-
 @lru_cache(maxsize=2**16)
 def normalize_answer(answer: str) -> str:
     """Returns an answer as the official evaluation compares it.
+
+    Punctuation is removed, letters are lower-cased, numbers up to ten become digits, articles are dropped, and
+    contractions are completed.
 
     Example:
 
@@ -95,7 +92,8 @@ def normalize_answer(answer: str) -> str:
 
     ```
     """
-    return with_digits_without_articles(without_punctuation(tidy(answer)))
+    words = [DIGIT_OF_WORD.get(word, word) for word in without_punctuation(tidy(answer)).lower().split()]
+    return " ".join(CONTRACTIONS.get(word, word) for word in words if word not in ARTICLES)
 
 
 def tidy(answer: str) -> str:

@@ -12,9 +12,9 @@ import numpy as np
 
 from ..ground.progress_display import ProgressDisplay
 from ..store.fields import read_json
-from ..store.folders import DamagedFolderError, check_folder, find_folder, write_folder_atomically
+from ..store.folders import write_folder_atomically
 from .graph_file import PRECISIONS, GraphFileError, check_graph_file
-from .index_folder import IndexFolder, IndexFolderError
+from .index_folder import MAKE, IndexFolder, IndexFolderError
 
 FOLDER, GRAPH, CONTENT = "usearch", "graph.usearch", "content.json"
 DEFAULT_PRECISION = "i8"
@@ -49,12 +49,8 @@ class GraphSearch:
             raise IndexFolderError(
                 'Searching with usearch needs that package; install it with pip install "hf-ngsan[retrieval]".'
             ) from None
-        self.graphs: Any = Index
+        self.graph_class: Any = Index
         self.graph: Any = None
-
-    @property
-    def folder(self) -> Path:
-        return self.index.folder / FOLDER
 
     def content(self) -> dict:
         """Returns JSON that identifies the embeddings and settings of this graph."""
@@ -65,14 +61,14 @@ class GraphSearch:
         try:
             self.open(verify=True)
         except IndexFolderError:
-            write_folder_atomically(self.folder, self.write)
+            write_folder_atomically(self.index.folder / FOLDER, self.write)
 
     def drop_earlier(self) -> None:
         """Does nothing, since an earlier graph goes with its folder."""
 
     def write(self, folder: Path) -> None:
         dimension, total = self.index.description.dimension, self.index.description.num_items
-        graph = self.graphs(
+        graph = self.graph_class(
             ndim=dimension,
             metric="ip",
             dtype=self.precision,
@@ -98,22 +94,16 @@ class GraphSearch:
             IndexFolderError: the graph is missing, damaged, or of other embeddings.
         """
         if self.graph is None:
-            again = "run the same hf-ngsan index again, which makes it"
-            folder = find_folder(self.folder)
-            if not folder.is_dir():
-                raise IndexFolderError(f"{self.index.folder} has no graph to search ({FOLDER} is missing); {again}.")
-            try:
-                check_folder(folder, (GRAPH, CONTENT), read=None if verify else [CONTENT])
-            except DamagedFolderError as error:
-                raise IndexFolderError(f"{str(error).rstrip('.')}; {again} anew.") from None
+            read = None if verify else [CONTENT]
+            folder = self.index.backend_folder(FOLDER, (GRAPH, CONTENT), "graph to search", read)
             if read_json(folder / CONTENT) != self.content():
-                raise IndexFolderError(f"{folder} is a graph of other embeddings; {again} anew.")
+                raise IndexFolderError(f"{folder} is a graph of other embeddings; {MAKE} anew.")
             file, dimension = folder / GRAPH, self.index.description.dimension
             try:
                 check_graph_file(file, self.index.all_places(), dimension, self.precision, NEIGHBOURS)
-                self.graph = self.graphs.restore(str(file), view=True)
+                self.graph = self.graph_class.restore(str(file), view=True)
             except (GraphFileError, RuntimeError, ValueError) as error:
-                raise IndexFolderError(f"{file} is damaged ({error}); {again} anew.") from None
+                raise IndexFolderError(f"{file} is damaged ({error}); {MAKE} anew.") from None
         return self.graph
 
     def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -78,7 +78,8 @@ def open_backend(index: IndexFolder, spec: str, kind: IndexKind | None = None) -
 def check_backend(spec: str, kind: IndexKind | None = None) -> None:
     """Raises an IndexFolderError unless a spec names a backend, which has this kind of index."""
     name, colon, rest = spec.partition(":")
-    if spec != EXACT and not (name == "usearch" and bool(colon) == bool(rest)) and not (name == "milvus" and rest):
+    is_graph, is_milvus = name == "usearch" and bool(colon) == bool(rest), name == "milvus" and bool(rest)
+    if not (spec == EXACT or is_graph or is_milvus):
         raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: {FORMS}.")
     if kind is not None:
         if name != "milvus":

@@ -42,6 +42,7 @@ DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
 REMAKE = "delete this folder and run the same hf-ngsan index again"
+MAKE = "run the same hf-ngsan index again, which makes it"
 VERSION = 3
 MAX_THUMBNAIL_BYTES = 2**20
 MAX_THUMBNAIL_SIDE = 1024
@@ -117,7 +118,7 @@ class ShardItems:
                 raise FieldError(field)
 
     @property
-    def numbers(self) -> dict[int, FileStamp]:
+    def stamps_by_number(self) -> dict[int, FileStamp]:
         """The stamps by item number."""
         return {int(item): stamp for item, stamp in self.stamps.items()}
 
@@ -144,7 +145,7 @@ class Shard:
         """The embeddings, float16 `(items, dimension)`, memory-mapped; their numbers are not checked."""
         try:
             embeddings = np.lib.format.open_memmap(self.folder / EMBEDDINGS, mode="r")
-        except Exception as error:  # NumPy says in many ways that a file is damaged
+        except Exception as error:  # NumPy raises errors of many types for damaged files
             raise damaged(self.folder / EMBEDDINGS, " ".join(str(error).split())[:200]) from None
         is_table = embeddings.dtype == np.float16 and embeddings.ndim == 2 and len(embeddings) <= len(self.own)
         if not is_table or embeddings.shape[1] != self.description.dimension:
@@ -172,7 +173,8 @@ class Shard:
         except FieldError as error:
             raise damaged(self.folder / ITEMS, f"{error or 'it'} is not what was written") from None
         is_own = items.shard in (None, self.number) and items.index in (None, self.description.checksum)
-        has_own_stamps = all(number in self.own for number in items.numbers)  # the only check for earlier versions
+        # Shards of earlier versions record neither; their stamps alone show where they belong.
+        has_own_stamps = all(number in self.own for number in items.stamps_by_number)
         if not (is_own and has_own_stamps):
             raise damaged(self.folder, "it is the shard of another place or of another index")
         if len(items.names) != len(self.mapped) or len(items.names) + len(items.skipped) != len(self.own):
@@ -182,10 +184,10 @@ class Shard:
 
     def verify(self, thumbnails: bool = False) -> None:
         """Reads every file again and compares it with its checksum; optionally decodes thumbnails too."""
-        anew = Shard(self.folder, self.number, self.own, self.description)
-        anew.check(read=[THUMBNAILS])
-        _ = anew.embeddings, anew.items
-        with anew.thumbnails() as archive:
+        fresh = Shard(self.folder, self.number, self.own, self.description)  # without cached contents
+        fresh.check(read=[THUMBNAILS])
+        _ = fresh.embeddings, fresh.items
+        with fresh.thumbnails() as archive:
             for row in range(len(archive.namelist())) if thumbnails else ():
                 read_thumbnail(archive, row)
 
@@ -235,7 +237,7 @@ class IndexFolder:
         Raises:
             IndexFolderError: the folder has other files, an index of another model or other items, or a damaged shard.
         """
-        if (folder / DESCRIPTION).is_file():
+        if is_index(folder):
             found = read_description(folder)
             if found.fingerprint != description.fingerprint:
                 raise IndexFolderError(f"{folder} is an index of another model, {found.model}; name a new folder.")
@@ -267,15 +269,15 @@ class IndexFolder:
             raise FileNotFoundError(f"There is no index folder {folder}.")
         before = written_at(folder)
         try:
-            index = cls.opened_at_once(folder)
+            index = cls.open_complete(folder)
         except (IndexFolderError, OSError):
             if written_at(folder) == before:
                 raise
-            return cls.open(folder)  # another took its place meanwhile
+            return cls.open(folder)  # another index has taken its place meanwhile
         return index if written_at(folder) == before else cls.open(folder)
 
     @classmethod
-    def opened_at_once(cls, folder: Path) -> "IndexFolder":
+    def open_complete(cls, folder: Path) -> "IndexFolder":
         index = cls(folder, read_description(folder))
         number = sum(path.is_dir() for path in folder.glob("shard-*"))
         if number > index.num_shards:
@@ -317,7 +319,7 @@ class IndexFolder:
 
     def missing_shards(self) -> list[int]:
         """Returns the numbers of the missing shards."""
-        return sorted({*range(self.num_shards)}.difference(self.written_shards()))
+        return [number for number in range(self.num_shards) if not self.shard_folder(number).is_dir()]
 
     def write_shard(
         self,
@@ -379,7 +381,7 @@ class IndexFolder:
 
     def stamps(self) -> dict[int, FileStamp]:
         """Returns the stamps of the items of written shards, by item number."""
-        written = [self.shard(number).read_items().numbers for number in self.written_shards()]
+        written = [self.shard(number).read_items().stamps_by_number for number in self.written_shards()]
         return {number: stamp for numbers in written for number, stamp in numbers.items()}
 
     def embeddings(self) -> list[np.ndarray]:
@@ -419,9 +421,7 @@ class IndexFolder:
         Raises:
             IndexFolderError: the thumbnail is damaged.
         """
-        [(shard, row)] = self.at(np.array([place]))
-        with shard.thumbnails() as archive:
-            return read_thumbnail(archive, row) if archive.namelist() else None
+        return self.thumbnails_at(np.array([place]))[0]
 
     def thumbnails_at(self, places: np.ndarray) -> list[bytes | None]:
         """Returns the thumbnails of the items at some places, each file of thumbnails opened once."""
@@ -447,6 +447,27 @@ class IndexFolder:
     def places(self, number: int) -> np.ndarray:
         """Returns the places of a shard's embeddings, int64 `(items,)`."""
         return number * self.description.items_per_shard + np.arange(len(self.shard(number).mapped))
+
+    def backend_folder(self, name: str, files: Collection[str], what: str, read: Collection[str] | None = None) -> Path:
+        """Returns the folder of a search backend in this index, after a check of its files.
+
+        Args:
+            name: name of the folder.
+            files: names of its files.
+            what: its content, for messages.
+            read: files to compare by checksum, and not only by size; all if None.
+
+        Raises:
+            IndexFolderError: the folder is missing or damaged.
+        """
+        folder = find_folder(self.folder / name)
+        if not folder.is_dir():
+            raise IndexFolderError(f"{self.folder} has no {what} ({name} is missing); {MAKE}.")
+        try:
+            check_folder(folder, files, read)
+        except DamagedFolderError as error:
+            raise IndexFolderError(f"{str(error).rstrip('.')}; {MAKE} anew.") from None
+        return folder
 
     def checksum(self) -> str:
         """Returns a checksum of the embeddings and their places."""
@@ -474,7 +495,7 @@ class IndexFolder:
 
 
 def written_at(folder: Path) -> tuple[int, int] | None:
-    """Returns what tells the index of a folder from the one that takes its place; None while it has no index."""
+    """Returns an identity of a folder's index, which changes when another one takes its place; None if it has none."""
     try:
         status = (folder / DESCRIPTION).stat()
     except OSError:
@@ -488,13 +509,13 @@ def is_index(folder: Path) -> bool:
 
 def check_new_index(folder: Path) -> None:
     """Raises an IndexFolderError unless a folder is new or already an index."""
-    if not is_index(folder) and (folder.is_file() or (folder.is_dir() and not is_empty(folder))):
+    if not is_index(folder) and not is_empty(folder):
         raise IndexFolderError(f"{folder} holds something else than an index; name a new folder.")
 
 
 def read_description(folder: Path) -> IndexDescription:
     """Returns the description of an index; raises an IndexFolderError for a missing or damaged one."""
-    if not (folder / DESCRIPTION).is_file():
+    if not is_index(folder):
         raise IndexFolderError(f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index.")
     try:
         description = read_fields(IndexDescription, read_json(folder / DESCRIPTION))
@@ -523,7 +544,7 @@ def read_thumbnail(archive: zipfile.ZipFile, row: int) -> bytes:
             is_small = max(image.size) <= MAX_THUMBNAIL_SIDE
             if is_small:
                 image.load()
-    except Exception:  # Pillow says in many ways that a file is damaged
+    except Exception:  # Pillow raises errors of many types for damaged files
         raise ValueError(f"{name} cannot be decoded as a JPEG image") from None
     if not is_small:
         raise ValueError(f"{name} is {image.width} x {image.height} pixels large")

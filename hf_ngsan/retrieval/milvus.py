@@ -22,9 +22,9 @@ import numpy as np
 
 from ..ground.progress_display import ProgressDisplay
 from ..store.fields import read_json
-from ..store.folders import DamagedFolderError, check_folder, find_folder, write_folder_atomically
+from ..store.folders import write_folder_atomically
 from .approximate import CANDIDATES, CANDIDATES_A_HIT
-from .index_folder import IndexFolder, IndexFolderError
+from .index_folder import MAKE, IndexFolder, IndexFolderError
 
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_ANSWER = 600.0
@@ -89,8 +89,8 @@ class MilvusSearch:
         self.remedy = "start it, or correct the URI"
         if not is_server(uri):
             uri = os.path.abspath(uri)
-            self.remedy = "if it is damaged, delete it, and run the same hf-ngsan index again, which makes it"
-            logging.getLogger("grpc._server").addFilter(is_worth_telling)
+            self.remedy = f"if it is damaged, delete it, and {MAKE}"
+            logging.getLogger("grpc._server").addFilter(is_worth_logging)
         self.index, self.uri, self.kind = index, uri, kind
         try:
             from pymilvus import MilvusClient
@@ -192,7 +192,7 @@ class MilvusSearch:
         remembered = None
         for state in states:
             with suppress(IndexFolderError):
-                remembered = remembered or listing(state)[2]
+                remembered = remembered or read_listing(state)[2]
         made = self.client.list_indexes(collection)
         if self.kind is None:
             self.kind = remembered or (None if made else IndexKind())
@@ -202,9 +202,9 @@ class MilvusSearch:
             self.client.release_collection(collection, timeout=SECONDS_TO_ANSWER)
             self.client.drop_index(collection, made[0], timeout=SECONDS_TO_ANSWER)
         params = {"params": dict(self.kind.params)}  # Milvus Lite 3.2 ignores them at the upper level
-        way = self.client.prepare_index_params()
-        way.add_index("embedding", index_type=self.kind.index_type, metric_type=SCORE, params=params)
-        self.client.create_index(collection, way, timeout=SECONDS_TO_ANSWER)
+        index_params = self.client.prepare_index_params()
+        index_params.add_index("embedding", index_type=self.kind.index_type, metric_type=SCORE, params=params)
+        self.client.create_index(collection, index_params, timeout=SECONDS_TO_ANSWER)
 
     def wait_for_index(self, collection: str) -> None:
         """Returns when all rows are in the index; raises an IndexFolderError if it makes no progress."""
@@ -281,7 +281,7 @@ class MilvusSearch:
 
         Reading it raises an IndexFolderError unless all rows of the index are in the collection.
         """
-        keys, places, _ = listing(self.index)
+        keys, places, _ = read_listing(self.index)
         known = len(np.unique(keys))
         with self.asking():
             if not self.has(self.alias):
@@ -341,22 +341,16 @@ def cut(text: str) -> str:
     return text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
-def listing(index: IndexFolder) -> tuple[np.ndarray, np.ndarray, IndexKind | None]:
+def read_listing(index: IndexFolder) -> tuple[np.ndarray, np.ndarray, IndexKind | None]:
     """Returns the keys of an index's rows in Milvus, sorted, their places, and the kind of Milvus's index, if known.
 
     Raises:
         IndexFolderError: the list is missing, damaged, or of other embeddings.
     """
-    folder, again = find_folder(index.folder / FOLDER), "run the same hf-ngsan index again, which makes it"
-    if not folder.is_dir():
-        raise IndexFolderError(f"{index.folder} has no list of its rows in Milvus ({FOLDER} is missing); {again}.")
-    try:
-        check_folder(folder, (KEYS, PLACES, CONTENT))
-    except DamagedFolderError as error:
-        raise IndexFolderError(f"{str(error).rstrip('.')}; {again} anew.") from None
+    folder = index.backend_folder(FOLDER, (KEYS, PLACES, CONTENT), "list of its rows in Milvus")
     content = read_json(folder / CONTENT)
     if not isinstance(content, dict) or content.get("checksum") != index.checksum():
-        raise IndexFolderError(f"{folder} is of other embeddings; {again} anew.")
+        raise IndexFolderError(f"{folder} is of other embeddings; {MAKE} anew.")
     kind = content.get("kind")
     return np.load(folder / KEYS), np.load(folder / PLACES), None if kind is None else IndexKind(*kind)
 
@@ -364,7 +358,7 @@ def listing(index: IndexFolder) -> tuple[np.ndarray, np.ndarray, IndexKind | Non
 def keys_of(index: IndexFolder) -> np.ndarray:
     """Returns the keys of an index's rows; none if they are not known."""
     with suppress(IndexFolderError):
-        return np.unique(listing(index)[0])
+        return np.unique(read_listing(index)[0])
     return np.empty(0, KEY)
 
 
@@ -375,7 +369,7 @@ def places_of(found: Sequence[str], keys: np.ndarray, places: np.ndarray) -> np.
     return np.concatenate([places[:0], *(places[start:stop] for start, stop in zip(first, last, strict=True))])
 
 
-def is_worth_telling(record: logging.LogRecord) -> bool:
+def is_worth_logging(record: logging.LogRecord) -> bool:
     """Returns False for errors of the local server of Milvus Lite, which the client reports or survives."""
     if record.exc_info is None or record.exc_info[1] is None:
         return True

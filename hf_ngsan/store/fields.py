@@ -43,8 +43,9 @@ def read_fields(kind: type[Kind], value: object, name: str = "", complete: bool 
     if not isinstance(value, dict):
         raise FieldError(name)
     prefix = f"{name}." if name else ""
-    for unknown in sorted(value.keys() - known.keys()):
-        raise FieldError(f"{prefix}{unknown}")
+    unknown = value.keys() - known.keys()
+    if unknown:
+        raise FieldError(f"{prefix}{min(unknown)}")
     for key, entry in known.items():
         has_default = entry.default is not MISSING or entry.default_factory is not MISSING
         if key not in value and (complete or not has_default):

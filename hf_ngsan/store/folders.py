@@ -191,8 +191,10 @@ def remove(path: Path) -> None:
 
 
 def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
-    """Returns whether a folder is absent or has only some names and temporary files of killed writers."""
-    return not folder.exists() or all(
+    """Returns whether a path is free, or a folder with only some names and temporary files of killed writers."""
+    if not folder.exists():
+        return True
+    return folder.is_dir() and all(
         path.name.startswith(TEMPORARY_PREFIX) or path.name in besides for path in folder.iterdir()
     )
 

@@ -42,7 +42,7 @@ ROWS_PER_RECORD_BATCH = 64
 
 
 @dataclass(frozen=True)
-class Record:
+class ShardRecord:
     """The record of a complete shard.
 
     Attributes:
@@ -105,7 +105,7 @@ class ShardFolder:
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
 
-    def refuse_changed_shards(self, records: Iterable[Record]) -> None:
+    def refuse_changed_shards(self, records: Iterable[ShardRecord]) -> None:
         for record in records:
             file = self.path / record.file
             if not is_unchanged(file, record.stamp):
@@ -123,7 +123,7 @@ class ShardFolder:
         for file in (self.path / RECORDS).glob(f"{TEMPORARY_PREFIX}*"):
             file.unlink()
 
-    def records(self, with_images: bool = False) -> list[Record]:
+    def records(self, with_images: bool = False) -> list[ShardRecord]:
         """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete.
 
         Args:
@@ -132,7 +132,7 @@ class ShardFolder:
         records = read_records(self.path, with_images)
         return [one for one in records if not one.num_rows or self.size(one) == one.num_bytes]
 
-    def size(self, record: Record) -> int | None:
+    def size(self, record: ShardRecord) -> int | None:
         file = self.path / record.file
         return file.stat().st_size if file.is_file() else None
 
@@ -141,7 +141,7 @@ class ShardFolder:
 
         Args:
             description: description of the dataset.
-            skipped: as in [`Record`].
+            skipped: as in [`ShardRecord`].
             expected: names of the shards that all processes together must have written.
 
         Returns:
@@ -172,7 +172,7 @@ class ShardFolder:
         write_text_atomically(self.path / STATE, json.dumps(state, indent=2))
         return sum(record.num_rows for record in filled)
 
-    def describe(self, records: list[Record], description: str) -> tuple[dict, dict]:
+    def describe(self, records: list[ShardRecord], description: str) -> tuple[dict, dict]:
         """Returns the two JSON files of a saved dataset, which `datasets` writes for one row, with all shards named."""
         sample = Dataset.from_file(str(self.path / records[0].file)).select(range(1))
         sample.info.description = description
@@ -193,12 +193,12 @@ class ShardFolder:
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
 
 
-def read_records(folder: Path, with_images: bool = False) -> list[Record]:
+def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
     """Returns the records of a folder in the order of the rows, without damaged ones; see [`ShardFolder.records`]."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
         with suppress(FieldError):
-            record = read_fields(Record, read_json(file), complete=False)
+            record = read_fields(ShardRecord, read_json(file), complete=False)
             records.append(record if with_images else replace(record, images={}))
     return sorted(records, key=lambda record: (record.generation, record.chunk))
 
@@ -242,7 +242,7 @@ class ShardWriter:
     Args:
         folder: folder of the shard.
         features: columns of a row.
-        generation, chunk, image_list: see [`Record`].
+        generation, chunk, image_list: see [`ShardRecord`].
     """
 
     def __init__(self, folder: ShardFolder, features: Features, generation: int, chunk: int, image_list: str) -> None:
@@ -278,7 +278,7 @@ class ShardWriter:
             rename_durably(self.temporary, self.file)
         else:
             self.discard()
-        record = Record(
+        record = ShardRecord(
             self.generation,
             self.chunk,
             self.image_list,
@@ -286,9 +286,9 @@ class ShardWriter:
             stamp.num_bytes,
             stamp.sha256,
             skipped,
-            stamp.mtime_ns,
-            dict(images or {}),
-            list(end),
+            mtime_ns=stamp.mtime_ns,
+            images=dict(images or {}),
+            end=list(end),
         )
         write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
 

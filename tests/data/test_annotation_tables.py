@@ -59,6 +59,12 @@ def test_questions_alone(tmp_path):
         convert_annotations(write_vqa(tmp_path, [], [answer(10)])[1:], tmp_path / "more")
 
 
+def test_questions_of_which_none_can_be_used_are_named(tmp_path):
+    [questions, _] = write_vqa(tmp_path, [question(10, question=" ")], [])
+    with fails_naming("no record", "questions[0]"):
+        convert_annotations([questions], tmp_path / "out", skip_broken=True)
+
+
 FAULTS = {
     "no words": (question(10, question=" "), answer(10), ["questions[1]", "question"]),
     "twice": (question(20), answer(20), ["questions[1]", "20"]),

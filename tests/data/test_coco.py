@@ -124,6 +124,7 @@ CAPTION = ("captions", "annotations", 2)
         (put("instances", "images", 1, "width", value=0), ["images[1]", "(0, 100)"]),
         (put("instances", "images", 1, "id", value=7), ["images[1]", "7"]),
         (put("instances", "categories", 2, "id", value=5), ["categories[2]", "5"]),
+        (put("instances", "categories", 2, "name", value="\ud800"), ["categories[2]", "name", "ud800"]),
         (put(*BOX, "image_id", value=4), ["instances_train.json, annotations[1]", "image_id 4"]),
         (put(*BOX, "category_id", value=6), ["annotations[1]", "category_id 6"]),
         (put(*BOX, "bbox", value=[1, 2, 3]), ["annotations[1]", "bbox", "[1, 2, 3]"]),

@@ -70,6 +70,7 @@ def test_good_rows_pass_with_and_without_boxes_and_captions():
         (make_row(visual_boxes=[]), ["visual_boxes", "0", "3"]),
         (make_row(captions=[]), ["captions"]),
         (make_row(captions="a cat"), ["captions", "'a cat'"]),
+        (make_row(captions={"a cat": 1}), ["captions", "{'a cat': 1}"]),
         (make_row(captions=None), ["captions"]),
         (make_row(captions=["a cat", " "]), ["captions[1]", "' '"]),
         (make_row(captions=["a cat", 3]), ["captions[1]", "3"]),

@@ -139,7 +139,10 @@ def test_no_folder_that_holds_something_is_touched(regions, tmp_path):
     assert convert(regions, tmp_path / "empty").num_rows == 10
 
 
-@pytest.mark.parametrize("options", [{"dtype": "int8"}, {"boxes": "yxyx"}, {"images_per_shard": 0}, {"split": " "}])
+@pytest.mark.parametrize(
+    "options",
+    [{"dtype": "int8"}, {"boxes": "yxyx"}, {"grid_size": (0, 1)}, {"images_per_shard": 0}, {"split": " "}],
+)
 def test_options_that_are_none(regions, tmp_path, options):
     with fails_naming(*options.values()):
         convert(regions, tmp_path / "out", **options)

@@ -89,6 +89,7 @@ def wrong_item(**changes) -> dict:
     [
         (example(label="maybe"), ["label", "maybe"]),
         (example(sentence=" "), ["sentence"]),
+        (example(sentence="\ud800"), ["sentence", "ud800"]),
         (example(identifier="12"), ["identifier"]),
         (example(structured_rep=[[], []]), ["structured_rep"]),
         (example(structured_rep=[[], [], [7]]), ["structured_rep[2][0]"]),

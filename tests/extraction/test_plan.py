@@ -5,7 +5,7 @@ from hypothesis import given
 
 from hf_ngsan.extraction.image_list import ImageList, ListedImage
 from hf_ngsan.extraction.plan import default_images_per_shard, plan_chunks
-from hf_ngsan.store.shards import Record
+from hf_ngsan.store.shards import ShardRecord
 
 
 def image_list(number: int) -> ImageList:
@@ -23,7 +23,7 @@ def test_a_run_that_goes_on_does_what_is_missing_as_the_first_would_have(data, n
     assert [i for chunk in first for batch in chunk.batches for i in batch] == list(range(number))
     done = data.draw(st.sets(st.sampled_from(first)))
     unreadable = data.draw(st.sets(st.integers(0, number - 1)))
-    records = [Record(chunk.generation, chunk.number, images.checksum(None), 1, 0, "", []) for chunk in done]
+    records = [ShardRecord(chunk.generation, chunk.number, images.checksum(None), 1, 0, "", []) for chunk in done]
     rows = {i: row(i) for chunk in done for batch in chunk.batches for i in batch if i not in unreadable}
     second = plan_chunks(images, None, records, rows, images_per_shard, batch_size)
     assert [chunk for chunk in second if not chunk.is_retry] == [chunk for chunk in first if chunk not in done]

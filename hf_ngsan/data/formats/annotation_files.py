@@ -60,7 +60,8 @@ class AnnotatedImage:
 
     def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
         """Returns the annotations of two files, with the captions of both."""
-        captions = None if self.captions is other.captions is None else (self.captions or ()) + (other.captions or ())
+        has_captions = self.captions is not None or other.captions is not None
+        captions = (self.captions or ()) + (other.captions or ()) if has_captions else None
         return replace(
             self,
             name=self.name or other.name,
@@ -203,7 +204,7 @@ def read_sentence(sentence: Record) -> str:
     return sentence.text("raw") or " ".join(map(str, tokens))
 
 
-def is_vatex(document: object) -> bool:
+def is_vatex_captions(document: object) -> bool:
     return has_any(document, "videoID")
 
 
@@ -231,6 +232,6 @@ FORMATS = {
             "karpathy", "Karpathy's split files of COCO, Flickr8k and Flickr30k", is_karpathy, karpathy_entries
         ),
         AnnotationFormat("coco", "COCO's captions_*.json and instances_*.json", is_coco, coco_entries),
-        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex, vatex_entries),
+        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex_captions, vatex_entries),
     )
 }

@@ -84,6 +84,6 @@ class Annotations:
         return [image_id for image_id in of_kind if image_id not in image_ids]
 
 
-def listing(values: Iterable[object], number: int) -> str:
-    """Returns the first few of a number of values, for messages."""
-    return ", ".join(map(str, islice(values, MAX_LISTED))) + (", ..." if number > MAX_LISTED else "")
+def listing(values: Collection[object]) -> str:
+    """Returns the first few values, for messages."""
+    return ", ".join(map(str, islice(values, MAX_LISTED))) + (", ..." if len(values) > MAX_LISTED else "")

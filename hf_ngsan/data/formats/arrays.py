@@ -54,6 +54,12 @@ def refuse_large(num_bytes: int, where: str, limit: int = MAX_ARRAY_BYTES) -> No
         raise DataError(f"{where} takes {num_bytes / 2**20:.0f} MiB; it may take {limit >> 20} MiB at most.")
 
 
+def refuse_empty(array: np.ndarray, where: str) -> None:
+    """Raises a DataError for an array without numbers."""
+    if not array.size:
+        raise DataError(f"{where} has shape {array.shape}, which is empty.")
+
+
 def refuse_inflation(num_bytes: int, stored: int, where: str) -> None:
     """Raises a DataError for an array that is too large, or far larger than its compressed bytes."""
     refuse_large(num_bytes, where)

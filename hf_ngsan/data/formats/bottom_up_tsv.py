@@ -77,8 +77,8 @@ def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
         whole_number(text, name, where) for name, text in zip(FIELDS, fields[:4], strict=False)
     )
     where = f"{where} (image {image_id})"
-    if min(width, height) < 1:
-        raise DataError(f"{where}: the image is {width} x {height} pixels; image_w and image_h must be above 0.")
+    if min(width, height) < 1 or max(width, height) >= 2**31:
+        raise DataError(f"{where}: the image is {width} x {height} pixels; image_w and image_h are wrong.")
     if not 1 <= num_boxes <= MAX_REGIONS:
         raise DataError(f"{where}: num_boxes is {num_boxes}; it must be between 1 and {MAX_REGIONS}.")
     boxes, features = (decode(text, name, where) for name, text in zip(FIELDS[4:], fields[4:], strict=True))

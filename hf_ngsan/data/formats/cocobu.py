@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from ..errors import DataError
-from .arrays import keys_of_npz_file, opened_npz, read_npy_file
+from .arrays import keys_of_npz_file, opened_npz, read_npy_file, refuse_empty
 from .record import FeatureRecord, ListedSource, files_in
 
 KEY = "feat"
@@ -28,6 +28,7 @@ class CocobuSource(ListedSource):
     def read_record(self, key: str) -> FeatureRecord:
         with opened_npz(self.features / f"{key}.npz") as arrays:
             features = arrays.read(KEY)
+        refuse_empty(features, self.where(key))
         grid = features.shape[:2] if features.ndim == 3 else None
         features = features.reshape(-1, features.shape[-1]) if grid else features
         if self.boxes is None or grid:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from ..errors import DataError
-from .arrays import naming_damage, read_npy_file, refuse_large, shape_of_npy_file
+from .arrays import naming_damage, read_npy_file, refuse_empty, refuse_large, shape_of_npy_file
 from .record import FeatureRecord, FileSource
 
 
@@ -42,9 +42,8 @@ class ArraySource(FileSource):
 
 
 def record_of_map(features: np.ndarray, where: str) -> FeatureRecord:
+    refuse_empty(features, where)
     dimension, height, width = features.shape
-    if not features.size:
-        raise DataError(f"{where} has shape {features.shape}, which is empty.")
     return FeatureRecord(features.reshape(dimension, -1).T, grid=(height, width))
 
 

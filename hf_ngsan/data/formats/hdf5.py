@@ -1,13 +1,14 @@
 """HDF5 files of the Meshed-Memory Transformer (`ID_features`, `ID_boxes`) and of RSTNet (`ID_grids`)."""
 
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from ..errors import DataError
-from .arrays import check_array, naming_damage, refuse_inflation
+from .arrays import check_array, naming_damage, refuse_empty, refuse_inflation
 from .record import FeatureRecord, ListedSource
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class Hdf5Source(ListedSource):
         """Reads an array of two dimensions that is stored in the file itself."""
         import h5py
 
-        where = f"{self.path}, {key}"
+        where = self.where(key)
         if key not in self.keys:
             raise DataError(f"{where} is missing; the file has other arrays of this image.")
         with naming_damage(where):
@@ -108,7 +109,7 @@ class M2Source(Hdf5Source):
         features = self.read_array(f"{key}{FEATURES}")
         return FeatureRecord(features, self.read_array(f"{key}{BOXES}") if self.has_boxes else None)
 
-    @property
+    @cached_property
     def has_boxes(self) -> bool:
         return any(key.endswith(BOXES) for key in self.keys)
 
@@ -120,10 +121,11 @@ class GridSource(Hdf5Source):
 
     def read_record(self, key: str) -> FeatureRecord:
         features = self.read_array(f"{key}{GRIDS}")
+        refuse_empty(features, f"{self.where(key)}{GRIDS}")
         side = math.isqrt(len(features))
-        if not side or side**2 != len(features):
+        if side**2 != len(features):
             raise DataError(
-                f"{self.path}, {key}{GRIDS} has shape {features.shape}; it must be (cells, feature dimension)"
+                f"{self.where(key)}{GRIDS} has shape {features.shape}; it must be (cells, feature dimension)"
                 " with the cells of a square grid."
             )
         return FeatureRecord(features, grid=(side, side))

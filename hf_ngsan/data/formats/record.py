@@ -67,7 +67,7 @@ def image_size(content: bytes, where: str) -> tuple[int, int]:
             raise ValueError("it is missing")
         image.load()
         return image.size
-    except Exception as error:  # Pillow says in many ways that a file is damaged
+    except Exception as error:  # Pillow raises errors of many types for damaged files
         raise DataError(f"{where}: the image cannot be read ({reason_of(error)}); leave it out.") from error
 
 

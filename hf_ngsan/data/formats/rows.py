@@ -1,7 +1,7 @@
 """Rows of the feature contract from records of feature files, and Arrow tables of the rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ class LeftOutError(DataError):
 
 
 @dataclass
-class Plan:
+class ConversionPlan:
     """The inputs of a folder of features, and the columns of its rows.
 
     Attributes:
@@ -52,7 +52,7 @@ class Plan:
     has_captions: bool = False
     has_split: bool = False
     guesses_sizes: bool = False
-    format: int = field(default=FORMAT)
+    format: int = FORMAT
 
     @property
     def columns(self) -> Features:
@@ -68,7 +68,9 @@ class Plan:
             del columns["captions"]
         if self.has_images:
             del columns["visual_features"]
-        return Features({**columns, **({"file_name": Value("string")} if self.has_names else {})})
+        if self.has_names:
+            columns["file_name"] = Value("string")
+        return columns
 
     @property
     def notes(self) -> list[str]:
@@ -92,7 +94,7 @@ class RowMaker:
         split: split of images without one in the annotations.
     """
 
-    plan: Plan
+    plan: ConversionPlan
     annotations: Annotations
     convention: str | None = None
     grid_size: tuple[int, int] | None = None
@@ -130,21 +132,20 @@ class RowMaker:
         if self.plan.has_captions and not captions:
             raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
         refuse_long_caption(max(map(len, captions or ()), default=0), f"{where}: a caption")
-        self.complete(row, size, is_numbered, guesses_size="visual_boxes" in row and size is None, where=where)
+        self.complete(row, size, is_numbered, where)
         if size is not None:
             row["width"], row["height"] = size
         return {**row, "image_id": image_id, "file_name": name, "captions": list(captions or ()), "split": split}
 
-    def complete(
-        self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, guesses_size: bool, where: str
-    ) -> None:
+    def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
         """Completes the plan with the first row; compares later rows with it."""
         plan = self.plan
         if not plan.is_known:
-            plan.is_known, plan.guesses_sizes = True, guesses_size
+            plan.is_known = True
             plan.feature_size = row["visual_features"].shape[1] if "visual_features" in row else 0
             plan.has_boxes, plan.has_sizes = "visual_boxes" in row, size is not None
             plan.has_names, plan.has_images = not is_numbered, "image" in row
+            plan.guesses_sizes = plan.has_boxes and not plan.has_sizes
         for what, has, had in (
             ("pixels", "image" in row, plan.has_images),
             ("boxes", "visual_boxes" in row, plan.has_boxes),
@@ -160,7 +161,14 @@ class RowMaker:
         features, boxes = self.features_and_boxes(record, size, where)
         feature_size = self.plan.feature_size or None
         row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
-        return {**row, "visual_features": self.stored(row["visual_features"], where)}
+        with np.errstate(over="ignore"):
+            stored = row["visual_features"].astype(self.plan.dtype)
+        if not np.isfinite(stored).all():
+            raise DataError(
+                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
+                " damaged, or need --dtype float32."
+            )
+        return {**row, "visual_features": stored}
 
     def features_and_boxes(
         self, record: FeatureRecord, size: tuple[int, int] | None, where: str
@@ -174,16 +182,6 @@ class RowMaker:
         if record.boxes is None:
             return features, None
         return features, contract_boxes(record.boxes, size, self.convention, where)
-
-    def stored(self, features: np.ndarray, where: str) -> np.ndarray:
-        with np.errstate(over="ignore"):
-            stored = features.astype(self.plan.dtype)
-        if not np.isfinite(stored).all():
-            raise DataError(
-                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
-                " damaged, or need --dtype float32."
-            )
-        return stored
 
     def annotated(self, image_id: int, name: str, is_numbered: bool, where: str) -> AnnotatedImage:
         if not self.annotations:
@@ -212,17 +210,14 @@ def bytes_of(row: Mapping[str, Any]) -> int:
 def table_of(rows: Sequence[dict], columns: Features) -> pa.Table:
     """Returns rows of arrays as an Arrow table, without a Python object for each number."""
     schema = columns.arrow_schema
-    arrays = []
-    for column in schema:
-        values = [row[column.name] for row in rows]
-        arrays.append(
-            vectors_of(values, column.type) if isinstance(values[0], np.ndarray) else pa.array(values, column.type)
-        )
+    arrays = [array_of([row[column.name] for row in rows], column.type) for column in schema]
     return pa.Table.from_arrays(arrays, schema=schema)
 
 
-def vectors_of(values: list[np.ndarray], kind: pa.DataType) -> pa.ListArray:
-    """Returns arrays `(N, D)` of any N as an Arrow array of lists of vectors."""
+def array_of(values: list, kind: pa.DataType) -> pa.Array:
+    """Returns values as an Arrow array; arrays `(N, D)` of any N become lists of vectors."""
+    if not isinstance(values[0], np.ndarray):
+        return pa.array(values, kind)
     offsets = np.concatenate([[0], np.cumsum([len(value) for value in values])])
     numbers = pa.array(np.concatenate(values).reshape(-1), kind.value_type.value_type)
     vectors = pa.FixedSizeListArray.from_arrays(numbers, type=kind.value_type)

@@ -50,10 +50,10 @@ class Questions:
         of_questions = {path: document for path, document in documents.items() if path not in of_answers}
         questions = self.read(of_questions, "questions", read_question)
         answers = self.read(of_answers, "annotations", read_answers)
-        if alone and not questions:
+        if not of_questions:
+            if not alone:
+                raise DataError(f"{paths[0]} has answers without questions; give the file of the questions too.")
             questions = dict(answers)
-        if not questions:
-            raise DataError(f"{paths[0]} has answers without questions; give the file of the questions too.")
         for number, (where, answer) in list(answers.items()):
             _, question = questions.get(number, (where, {}))
             if question.get("image_id") != answer["image_id"]:

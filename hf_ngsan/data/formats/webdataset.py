@@ -107,7 +107,7 @@ def key_of(name: str) -> tuple[str, str]:
 def refuse_unsafe(member: tarfile.TarInfo, where: str) -> None:
     """Raises a DataError for a member that is no plain file, or whose name leads out of the folder."""
     name = PurePosixPath(member.name.replace("\\", "/"))
-    if name.is_absolute() or ".." in name.parts or ":" in name.parts[0]:
+    if name.is_absolute() or ".." in name.parts or ":" in str(name).partition("/")[0]:
         raise DataError(f"{where} has a name that leads out of the folder; such a file is an attack.")
     if not member.isreg() or member.issparse():
         raise DataError(f"{where} is a link, a device or a sparse file; it must be a plain file.")
@@ -143,10 +143,8 @@ def members_of(archive: tarfile.TarFile, path: Path) -> Iterator[tarfile.TarInfo
 def refuse_lost_members(path: Path) -> None:
     """Raises a DataError for a tar file, compressed or not, that the datasets library would read only in part."""
     with naming_damage(str(path)), open(path, "rb") as file:
-        if (
-            file.read(len(ZIP)) == ZIP
-        ):  # a zip file, which the library reads too: its directory is at its end, so a cut is noticed
-            return
+        if file.read(len(ZIP)) == ZIP:
+            return  # the library reads zip files too; their directory is at the end, so it notices a cut
         file.seek(0)
         with tarfile.open(fileobj=file, mode="r:*") as archive:
             for _ in members_of(archive, path):

@@ -4,10 +4,11 @@ find_columns(dataset, "flickr8k", None, None).captions  # ("caption_0", "caption
 """
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import datasets
-from datasets import Dataset, LargeList, List, Value
+from datasets import ClassLabel, Dataset, LargeList, List, Value
 
 from ..errors import DataError
 
@@ -47,6 +48,17 @@ class Columns:
     file_name: str | None
     size: tuple[str, ...]
 
+    @property
+    def key(self) -> str | None:
+        """The column that is equal in the rows of one image, or None."""
+        return self.id or self.file_name
+
+    @property
+    def besides_images(self) -> list[str]:
+        """The columns other than that of the images, each once."""
+        names = (*self.captions, self.id, self.row_id, self.file_name, *self.size)
+        return list(dict.fromkeys(filter(None, names)))
+
 
 def find_columns(dataset: Dataset, source: str, image: str | None, captions: str | None) -> Columns:
     """Finds the columns by their types and names, unless they are given.
@@ -60,15 +72,18 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     Raises:
         DataError: no image column, several of them, or a given column that is not there or of another type.
     """
-    [image] = [find_image_column(dataset, source)] if image is None else given_columns(dataset, source, "image", image)
+    image = find_image_column(dataset, source) if image is None else given_columns(dataset, source, "image", image)[0]
     chosen = find_caption_columns(dataset) if captions is None else given_columns(dataset, source, "captions", captions)
-    sides = [find_name(dataset, (name,)) for name in ("width", "height")]
-    size = tuple(name for name in sides if name is not None and is_integer(dataset.features[name]))
-    file_name = find_name(dataset, FILE_NAMES)
-    if file_name is not None and not is_text(dataset.features[file_name]):
-        file_name = None
-    image_id, row_id = find_name(dataset, ID_NAMES), find_name(dataset, ("id",))
-    return Columns(image, tuple(chosen), image_id, row_id, file_name, size if len(size) == 2 else ())
+    sides = [find_name(dataset, (name,), is_integer) for name in ("width", "height")]
+    size = tuple(name for name in sides if name is not None)
+    return Columns(
+        image=image,
+        captions=tuple(chosen),
+        id=find_name(dataset, ID_NAMES, is_scalar),
+        row_id=find_name(dataset, ("id",), is_scalar),
+        file_name=find_name(dataset, FILE_NAMES, is_text),
+        size=size if len(size) == 2 else (),
+    )
 
 
 def find_image_column(dataset: Dataset, source: str) -> str:
@@ -128,14 +143,21 @@ def given_columns(dataset: Dataset, source: str, key: str, text: str) -> list[st
     return names
 
 
-def find_name(dataset: Dataset, names: tuple[str, ...]) -> str | None:
-    """Returns the column that is first in a list of names, ignoring case."""
+def find_name(
+    dataset: Dataset, names: tuple[str, ...], fits: Callable[[object], bool] = lambda feature: True
+) -> str | None:
+    """Returns the column that is first in a list of names, ignoring case; None without one, or if its type is wrong."""
     found = {name.lower(): name for name in dataset.column_names}
-    return next((found[name] for name in names if name in found), None)
+    name = next((found[name] for name in names if name in found), None)
+    return name if name is not None and fits(dataset.features[name]) else None
 
 
 def list_columns(dataset: Dataset) -> str:
     return ", ".join(dataset.column_names) or "no columns"
+
+
+def is_scalar(feature: object) -> bool:
+    return isinstance(feature, Value | ClassLabel)
 
 
 def is_value(feature: object, *types: str) -> bool:

@@ -16,19 +16,19 @@ from datasets import Dataset
 from ...ground.files import sha256
 
 
-def first_rows(keys: Sequence | np.ndarray, counts: np.ndarray) -> np.ndarray:
+def first_rows(keys: Sequence | np.ndarray, is_used: np.ndarray) -> np.ndarray:
     """Finds the first row of each image.
 
     Args:
         keys: n values, equal for rows of the same image.
-        counts: `(n,)`, whether a row is used.
+        is_used: `(n,)`, whether a row is used.
 
     Returns:
         `(n,)`, the first used row with the same key; -1 at unused rows.
     """
     first: dict[Any, int] = {}
-    places = np.full(len(counts), -1)
-    for row in np.flatnonzero(counts).tolist():
+    places = np.full(len(is_used), -1)
+    for row in np.flatnonzero(is_used).tolist():
         places[row] = first.setdefault(keys[row], row)
     return places
 

@@ -53,10 +53,10 @@ def load_images(
     Raises:
         DataError: there is no such dataset, split or column, or it cannot be read.
     """
-    if streaming:
-        return stream_images(source, split, image, captions, config, shuffle_buffer)
     name = f"{source}, split {split}"
     try:
+        if streaming:
+            return stream_images(source, split, image, captions, config, shuffle_buffer)
         dataset, numbers = open_split(source, split, config)
         if not len(dataset):
             raise DataError(f"{name}: the dataset has no rows.")

@@ -17,11 +17,20 @@ from ..row_formats import with_named_images
 from .columns import Columns, is_text
 from .identity import content_keys, first_rows, image_parts, other_images, whole_numbers
 
+TYPES = {
+    "image_id": Value("int64"),
+    "captions": List(Value("string")),
+    "file_name": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+}
+
 
 def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
     """Returns the images in some rows of a dataset, each with all of its captions."""
     images = image_column(dataset, columns.image, source)
-    table = read_columns(dataset, columns)
+    table = dataset.select_columns(columns.besides_images).with_format("arrow")[:]
+    table.validate(full=True)
     in_split = np.full(len(dataset), numbers is None)
     in_split[numbers or []] = True
     check_images(images, in_split, name)
@@ -64,15 +73,6 @@ def all_but_images(
     return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **found}, chosen
 
 
-TYPES = {
-    "image_id": Value("int64"),
-    "captions": List(Value("string")),
-    "file_name": Value("string"),
-    "width": Value("int32"),
-    "height": Value("int32"),
-}
-
-
 def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
     """Returns only the images, as column `image`; paths are relative to the source's folder."""
     if is_text(dataset.features[column]):
@@ -84,16 +84,6 @@ def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
     if not (isinstance(dataset.features[column], Image) and dataset.features[column].decode):
         images = images.cast_column(column, Image())
     return images if column == "image" else images.rename_column(column, "image")
-
-
-def read_columns(dataset: Dataset, columns: Columns) -> pa.Table:
-    """Returns the other columns that are needed, memory-mapped."""
-    names = dict.fromkeys(
-        filter(None, (*columns.captions, columns.id, columns.row_id, columns.file_name, *columns.size))
-    )
-    table = dataset.select_columns(list(names)).with_format("arrow")[:]
-    table.validate(full=True)
-    return table
 
 
 def check_images(images: Dataset, in_split: np.ndarray, name: str) -> None:
@@ -121,25 +111,23 @@ def is_url(path: str) -> bool:
 
 def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> list[Any]:
     """Returns keys that are equal for rows of the same image."""
-    column = columns.id or columns.file_name
-    if column is None:
+    if columns.key is None:
         return content_keys(images)
-    keys = table[column].to_pylist()
+    keys = table[columns.key].to_pylist()
     missing = [row for row in np.flatnonzero(in_split) if keys[row] is None]
     if missing:
-        raise DataError(f"{name}, row {missing[0]}: {column} is missing; rows of one image must have it in common.")
+        raise DataError(f"{name}, row {missing[0]}: {columns.key} is missing; rows of one image must share it.")
     return keys
 
 
 def refuse_other_images(images: Dataset, owners: np.ndarray, table: pa.Table, columns: Columns, name: str) -> None:
     """Raises a DataError for rows with the same id or file name but different images."""
-    column = columns.id or columns.file_name
-    if column is None:  # rows were merged by the images themselves
+    if columns.key is None:  # rows were merged by the images themselves
         return
     for row, first in other_images(images, owners):
         raise DataError(
-            f"{name}: rows {first} and {row} have the {column} {table[column][row].as_py()!r:.60}, but different"
-            " images; give each image one of its own, or leave a row out."
+            f"{name}: rows {first} and {row} have the {columns.key} {table[columns.key][row].as_py()!r:.60}, but"
+            " different images; give each image one of its own, or leave a row out."
         )
 
 
@@ -206,9 +194,10 @@ def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.Li
     parts = [part for column in columns for part in texts_of(column)]
     rows = np.concatenate([part_rows for part_rows, _ in parts])
     texts = pa.chunked_array([part_texts for _, part_texts in parts], pa.string())
-    counts = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False)) & (owners[rows] >= 0)
-    owner, places = owners[rows[counts]], np.flatnonzero(counts)
-    places = places[np.lexsort((rows[counts], owner))]  # a stable sort: the columns of a row stay in order
+    has_words = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False))
+    places = np.flatnonzero(has_words & (owners[rows] >= 0))
+    owner = owners[rows[places]]
+    places = places[np.lexsort((rows[places], owner))]  # a stable sort: the columns of a row stay in order
     offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(owners)))])
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts.take(pa.array(places)).combine_chunks())
 

@@ -7,8 +7,8 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from huggingface_hub import HfApi, constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from ...ground.files import is_stream
+from ...store.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import refuse_lost_members
 from ..prepared import naming_the_cache
@@ -63,9 +64,9 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
     return next(iter(parts.values())), [number for number, value in enumerate(column) if value == name]
 
 
-def split_names(source: str, config: str | None = None) -> list[str]:
+def split_names(source: str) -> list[str]:
     """Returns the names of the splits that [`open_split`] finds."""
-    parts = open_source(source, config)
+    parts = open_source(source, None)
     return list(dict.fromkeys(column_of_splits(parts) or parts))
 
 
@@ -75,15 +76,23 @@ def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
     if others or "split" not in dataset.column_names:
         return None
     feature, values = dataset.features["split"], dataset.with_format(None)["split"][:]
-    return [feature.int2str(value) if isinstance(feature, ClassLabel) else str(value) for value in values]
+    if isinstance(feature, ClassLabel):
+        values = [value if value is None else feature.int2str(value) for value in values]
+    return list(map(str, values))
+
+
+def is_saved(folder: Path) -> bool:
+    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
+    return any((folder / name).is_file() for name in SAVED_DATASET_FILES)
 
 
 def open_source(source: str, config: str | None, streaming: bool = False) -> dict[str, Any]:
     """Opens all splits of a dataset by name, as `Dataset` or, if streamed, as `IterableDataset`."""
     path = Path(source)
     place, files = str(path.absolute()), None
-    if path.is_dir() and not streaming and any((path / name).is_file() for name in SAVED_DATASET_FILES):
-        found = read(source, lambda: datasets.load_from_disk(source))
+    if is_saved(path) and not streaming:
+        with naming_source(source):
+            found: Any = datasets.load_from_disk(source)
         return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
     if path.is_dir():
         check_folder_of_data(path)
@@ -97,10 +106,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
-    found = read(
-        source,
-        lambda: datasets.load_dataset(place, name=config, data_files=files, streaming=streaming),  # nosec B615  # the user's choice
-    )
+    with naming_source(source):
+        found = datasets.load_dataset(place, name=config, data_files=files, streaming=streaming)  # nosec B615  # the user's choice
     return {str(name): part for name, part in found.items()}
 
 
@@ -153,11 +160,12 @@ def check_hub(name: str) -> None:
         ) from None
 
 
-def read(source: str, load: Callable[[], Any]) -> Any:
-    """Calls a loading function of the datasets library, and turns its errors into one sentence."""
+@contextmanager
+def naming_source(source: str) -> Iterator[None]:
+    """Turns errors of the datasets library inside the `with` block into a DataError that names the source."""
     try:
         with quiet_datasets(), naming_the_cache(source):
-            return load()
+            yield
     except DataError:
         raise
     except Exception as error:
@@ -177,14 +185,10 @@ def read(source: str, load: Callable[[], Any]) -> Any:
 @contextmanager
 def quiet_datasets() -> Iterator[None]:
     """Silences the log of the datasets library inside the `with` block, and shows its bars only in a terminal."""
-    shows_bars = datasets.are_progress_bars_disabled() is False
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)
-    if not sys.stderr.isatty():
-        datasets.disable_progress_bars()
     try:
-        yield
+        with nullcontext() if sys.stderr.isatty() else without_progress_bars():
+            yield
     finally:
         datasets.logging.set_verbosity(verbosity)
-        if shows_bars:
-            datasets.enable_progress_bars()

@@ -30,11 +30,11 @@ def stream_images(
     A first pass reads everything but the images into memory. A row is an image with all of its captions.
 
     Args:
-        source, split, image, captions, config: as there; also a folder of WebDataset's tar files.
+        source, split, image, captions, config: as for `load_images`; also a folder of WebDataset's tar files.
         shuffle_buffer: rows of a window that training shuffles, and images that are held in memory.
 
     Raises:
-        DataError: as there, or a buffer without rows.
+        DataError: as for `load_images`, or a buffer without rows.
     """
     if shuffle_buffer < 1:
         raise DataError(f"In images:{source}, shuffle_buffer is {shuffle_buffer}; it must be at least 1.")
@@ -67,10 +67,10 @@ def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
 
 def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
     """Returns the other columns that are needed, with the number of rows in `__row__`."""
-    names = dict.fromkeys(filter(None, (*columns.captions, columns.id, columns.file_name, *columns.size)))
+    names = columns.besides_images
     found: dict[str, list] = {name: [] for name in names}
     number = 0
-    for row in stream.select_columns(list(names) or [columns.image]).decode(False):
+    for row in stream.select_columns(names or [columns.image]).decode(False):
         number += 1
         for name in names:
             found[name].append(row[name])
@@ -141,14 +141,10 @@ class ImageStream:
         feature = (stream.features or {})[self.column]
         if isinstance(feature, Image):
             stream = stream.cast_column(self.column, Image(decode=False))
-        self.items = islice(values_of(stream, self.column), number, None)
+        # Iteration by rows would split the files among loading processes.
+        values = (value for batch in stream.iter(batch_size=BATCH) for value in batch[self.column])
+        self.items = islice(values, number, None)
         self.first = self.next = number
-
-
-def values_of(stream: IterableDataset, column: str) -> Iterator[Any]:
-    """Yields a column from beginning to end. Iteration by rows would split the files among loading processes."""
-    for batch in stream.iter(batch_size=BATCH):
-        yield from batch[column]
 
 
 def shuffle_buffer_of(rows: Any) -> int | None:

@@ -5,7 +5,7 @@ swap.prompt.answer, swap.answer  # ("left of", "right of")
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,15 +67,15 @@ def score_swaps(swaps: Sequence[RelationSwap], before: Sequence[str], after: Seq
         is stated; chance is 0.5, also for a captioner that never changes its mind) and of those whose relation
         `changed` at all.
     """
-    found: Mapping[str, list[tuple[bool, bool]]] = defaultdict(list)
+    found: defaultdict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for swap, first, second in zip(swaps, before, after, strict=True):
         words = [text.removeprefix(swap.prompt.text).strip() for text in (first, second)]
         follows = f"{words[1]} ".startswith(f"{swap.answer} ")
         changed = f"{words[0]} ".startswith(f"{swap.answer} ") != follows
         found[swap.prompt.group].append((follows, changed))
-    return {
-        group: {"swaps": len(of_group), "follow": mean[0], "changed": mean[1], "chance": 0.5}
-        for group in (SYMMETRIC, DIRECTIONAL)
-        if (of_group := found[group])
-        for mean in [np.mean(of_group, axis=0).tolist()]
-    }
+    scores = {}
+    for group in (SYMMETRIC, DIRECTIONAL):
+        if found[group]:
+            follow, changed = np.mean(found[group], axis=0).tolist()
+            scores[group] = {"swaps": len(found[group]), "follow": follow, "changed": changed, "chance": 0.5}
+    return scores

@@ -100,8 +100,9 @@ def lay_out(number: int, coins: dict[str, int], random: np.random.Generator) -> 
     """Returns boxes `(N, 4)`, the landmark's first, such that some object has the answer of each coin."""
     while True:
         boxes = propose_layouts(number, coins, random)
-        for fits in (fit_canvas, touch_as_meant, show_answers):
-            boxes = boxes[fits(boxes, coins)]
+        boxes = boxes[np.all((boxes >= 0) & (boxes <= 1), axis=(1, 2))]  # within the canvas
+        boxes = boxes[touch_as_meant(boxes, coins)]
+        boxes = boxes[show_answers(boxes, coins)]
         if len(boxes):
             return boxes[0]
 
@@ -146,10 +147,6 @@ def propose_layouts(number: int, coins: dict[str, int], random: np.random.Genera
 def angles_along(axis: int | np.ndarray, random: np.random.Generator, layouts: int) -> np.ndarray:
     """Returns angles near the horizontal axis (0) or the vertical one (1), in either direction."""
     return axis * np.pi / 2 + random.integers(2, size=layouts) * np.pi + random.uniform(-0.35, 0.35, size=layouts)
-
-
-def fit_canvas(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:
-    return np.all((boxes >= 0) & (boxes <= 1), axis=(1, 2))
 
 
 def touch_as_meant(boxes: np.ndarray, coins: dict[str, int]) -> np.ndarray:

@@ -66,8 +66,7 @@ def load_scenes(
     from ..prepared import Rows, fingerprint, prepare
 
     number = sizes[split]
-    more = ["descriptions"] if descriptions else []
-    key = fingerprint("scenes", split, number, seed, images, image_size, *more)
+    key = fingerprint("scenes", split, number, seed, images, image_size, descriptions)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
     rows = make_rows(split, number, seed, images, image_size, descriptions)  # a generator: no scene is made yet
     return prepare("scenes", key, split, lambda: Rows(features, rows, number))
@@ -79,11 +78,14 @@ def make_rows(
     split_number = SPLITS.index(split)
     for index in range(number):
         scene = make_scene(seed, split_number, index)
+        captions = scene.captions
+        if descriptions:  # each joins all captions and begins with another one
+            captions = [" and ".join(captions[first:] + captions[:first]) for first in range(len(captions))]
         row = {
             "image_id": split_number * MAX_SCENES + index,
             "visual_features": scene.features,
             "visual_boxes": scene.boxes,
-            "captions": every_order(scene.captions) if descriptions else scene.captions,
+            "captions": captions,
             "width": image_size,
             "height": image_size,
             "split": split,
@@ -92,8 +94,3 @@ def make_rows(
         if images:
             row["image"] = draw_scene(scene, image_size)
         yield row
-
-
-def every_order(captions: list[str]) -> list[str]:
-    """Returns descriptions that join all captions, each beginning with another one."""
-    return [" and ".join(captions[first:] + captions[:first]) for first in range(len(captions))]

@@ -187,6 +187,7 @@ TSV_FAULTS = {
     "no boxes": (other(num_boxes=0), ["line 2", "num_boxes is 0"]),
     "absurdly many boxes": (other(num_boxes=10**15), ["line 2", 10**15]),
     "no size": (other(image_w=0), ["line 2", "0 x 60"]),
+    "absurd size": (other(image_h=2**31), ["line 2", f"30 x {2**31}"]),
     "id": (other(image_id="x7"), ["line 2", "image_id", "x7"]),
     "long id": (other(image_id="7" * 5000), ["line 2", "image_id"]),
     "twice": (other(image_id=7), ["line 2", "image 7"]),
@@ -249,6 +250,16 @@ def test_folders_without_boxes_or_with_others_are_named(tmp_path):
         convert_features([path], tmp_path / "out")
     np.savez(path / "cocobu_att" / "12.npz", z=features_of(12))
     with fails_naming("12.npz", "'feat'", "z"):
+        convert_features([path], tmp_path / "out")
+    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
+
+
+@pytest.mark.parametrize("shape", [(), (0, DIMENSION), (0, 3, DIMENSION), (2, 3, 0)])
+def test_features_without_numbers_are_named_or_listed(shape, tmp_path):
+    path = write_cocobu(tmp_path / "cocobu")
+    np.savez(path / "cocobu_att" / "12.npz", feat=np.ones(shape, np.float32))
+    with fails_naming("12", shape):
         convert_features([path], tmp_path / "out")
     result = convert_features([path], tmp_path / "out", skip_broken=True)
     assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]

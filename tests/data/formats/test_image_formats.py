@@ -114,6 +114,7 @@ def link(name, kind):
 FAULTS = {
     "climbing": ({"../12.png": photo(12), "../12.txt": b"a"}, ["../12.png"]),
     "absolute": ({"/12.png": photo(12), "/12.txt": b"a"}, ["/12.png"]),
+    "no name": ({".": photo(12)}, ["0 images"]),
     "link": ({"12.png": link("12.png", tarfile.SYMTYPE), "12.txt": b"a"}, ["12.png", "link"]),
     "device": ({"12.png": link("12.png", tarfile.CHRTYPE), "12.txt": b"a"}, ["12.png"]),
     "no image": ({"12.txt": b"a"}, ["12", "0 images"]),

@@ -127,6 +127,12 @@ def test_without_numbers_of_their_own_the_row_is_the_number(tmp_path, column):
     assert rows["image_id"][:] == [0, 1, 2]
 
 
+def test_lists_are_no_ids(tmp_path):
+    dataset = one_row_a_caption()
+    dataset = dataset.add_column("image_id", [[place] for place in range(len(dataset))])
+    check_rows(load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train"))
+
+
 def test_an_id_of_several_images_is_not_taken_for_their_number(tmp_path):
     file = write_parquet(lists().add_column("image_id", [4, 4, 5]), tmp_path / "mine.parquet")
     with pytest.warns(UserWarning, match="image_id"):
@@ -229,6 +235,10 @@ def test_width_and_height_are_kept_where_they_are_known(tmp_path):
     other = lists().add_column("width", ["20"] * 3).add_column("height", [10, 10, 10])
     rows = load_data(f"images:{write_parquet(other, tmp_path / 'other.parquet')}", "train")
     assert not {"width", "height"} & set(rows.column_names)
+    huge = lists().add_column("width", [2**31] * 3).add_column("height", [10, 10, 10])
+    for keys in ("", ",streaming=true"):
+        with fails_naming("huge.parquet", "train", 2**31):
+            load_data(f"images:{write_parquet(huge, tmp_path / 'huge.parquet')}{keys}", "train")
 
 
 @pytest.mark.parametrize("split", ["validation", "val"])
