@@ -15,10 +15,10 @@ from ..data.contract import DTYPES, caption_features, check_row
 from ..ground.files import FileStamp
 from ..ground.progress_display import ProgressDisplay
 from ..ground.ray_workers import RayWorkers
-from ..loading.provenance import vision_provenance
+from ..loading.provenance import installed_versions, vision_provenance
 from ..store.shards import ShardWriter, shard_name
 from .errors import ExtractionError
-from .feature_folder import FORMAT, FeatureFolder, check_output_folder, package_versions
+from .feature_folder import FORMAT, PACKAGES, FeatureFolder, check_output_folder
 from .image_list import ImageList, check_split, list_images
 from .loading import ImageChange, PreparedBatch, load_batches, next_batch
 from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images, stamps_of_images
@@ -141,7 +141,7 @@ def extract_features(
             "columns": columns,
             "images_per_shard": shard_size,
             **({} if change is None else {"change": dict(change.description)}),
-            "versions": package_versions(),
+            "versions": installed_versions(PACKAGES),
         }
         check_output_folder(folder.path)
         lock.acquire()

@@ -3,11 +3,9 @@
 read_extraction("features")["backbone"]  # "microsoft/resnet-50"
 """
 
-import importlib.metadata
 import json
 import os
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from datasets import Dataset
@@ -32,15 +30,7 @@ METADATA_TYPES = {
 }
 
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
-
-
-def package_versions() -> dict[str, str]:
-    """Returns the versions of the packages that features depend on."""
-    versions = {}
-    for name in PACKAGES:
-        with suppress(importlib.metadata.PackageNotFoundError):  # a checkout that is not installed
-            versions[name] = importlib.metadata.version(name)
-    return versions
+"""Libraries that features depend on."""
 
 
 def read_extraction(directory: str | os.PathLike) -> dict:
@@ -63,7 +53,8 @@ def read_extraction(directory: str | os.PathLike) -> dict:
     metadata = read_json(file)
     try:
         provenance_difference(metadata, metadata)
-        complete = all(isinstance(metadata[name], kind) for name, kind in METADATA_TYPES.items())
+        has_types = all(isinstance(metadata[name], kind) for name, kind in METADATA_TYPES.items())
+        complete = has_types and metadata["images_per_shard"] > 0
     except (LookupError, TypeError, AttributeError):
         complete = False
     if not complete:

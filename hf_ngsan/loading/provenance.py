@@ -9,8 +9,9 @@ their dataset, and a captioner in its configuration:
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any, TypeGuard
 
 import torch
@@ -247,3 +248,12 @@ def remember_features(model: PreTrainedModel, rows: Dataset, data: str) -> None:
         model.config.features_provenance = None
     else:
         model.config.features_provenance = features_provenance(rows, data) or model.config.features_provenance
+
+
+def installed_versions(names: Iterable[str]) -> dict[str, str]:
+    """Returns the versions of those packages that are installed."""
+    versions = {}
+    for name in names:
+        with suppress(PackageNotFoundError):  # such as hf-ngsan itself in a checkout that is not installed
+            versions[name] = version(name)
+    return versions

@@ -13,8 +13,6 @@ import inspect
 import json
 import logging
 from collections.abc import Mapping
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +25,7 @@ from ..ground.files import write_text_atomically
 from ..ground.messages import one_sentence
 from ..models.attention_maps import evaluation_mode
 from ..models.modeling_vision import cell_boxes
+from .provenance import installed_versions
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +33,7 @@ SELF_TEST = "self_test.json"
 TOLERANCE = 1e-4
 SEED = 0
 LIBRARIES = ("hf-ngsan", "transformers", "torch", "tokenizers", "numpy", "pillow")
+"""Those that affect the outputs of a model."""
 GRID = 3
 """Rows and columns of random features for a model without a grid size."""
 IMAGE = (96, 128)
@@ -84,7 +84,7 @@ def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) 
     except Exception as error:  # of a model of any kind
         logger.warning("%s gets no %s: %s", folder, SELF_TEST, one_sentence(error))
         return
-    record = {"seed": SEED, "versions": versions(), **found}
+    record = {"seed": SEED, "versions": installed_versions(LIBRARIES), **found}
     write_text_atomically(Path(folder) / SELF_TEST, json.dumps(record) + "\n")
 
 
@@ -111,22 +111,13 @@ def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) ->
         )
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise SelfTestError(f"{file} is damaged, or is the record of another model; write it anew.") from error
-    installed = versions()
+    installed = installed_versions(LIBRARIES)
     others = sorted(name for name in known if known[name] != installed.get(name, "none"))
     return SelfTestResult(
         difference,
         {name: known[name] for name in others},
         {name: installed.get(name, "none") for name in others},
     )
-
-
-def versions() -> dict[str, str]:
-    """Returns the installed versions of the libraries that affect the outputs of a model."""
-    found = {}
-    for name in LIBRARIES:
-        with suppress(PackageNotFoundError):
-            found[name] = version(name)
-    return found
 
 
 def in_float32(model: PreTrainedModel) -> Any:

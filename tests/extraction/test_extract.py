@@ -411,9 +411,10 @@ def test_a_split_without_a_name_is_refused(tmp_path, photos, split):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("images_per_shard", 2.5), ("feature_size", "6"), ("columns", None), ("backbone", 3)]
+    ("name", "value"),
+    [("images_per_shard", 2.5), ("images_per_shard", 0), ("feature_size", "6"), ("columns", None), ("backbone", 3)],
 )
-def test_a_description_with_a_value_of_another_type_is_damaged(finished, tmp_path, name, value):
+def test_a_description_with_a_value_that_no_extraction_writes_is_damaged(finished, tmp_path, name, value):
     metadata = json.loads((finished / "extraction.json").read_text())
     (tmp_path / "extraction.json").write_text(json.dumps({**metadata, name: value}))
     with pytest.raises(ExtractionError, match=r"extraction\.json"):
