@@ -89,7 +89,7 @@ def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> 
     same captions.
 
     Args:
-        policy: what to draw from.
+        policy: the distribution to draw from.
         logits (`torch.Tensor` of shape `(batch_size, vocab_size)`): the model's.
         uniforms (`torch.Tensor` of shape `(batch_size,)`): independent, uniform in [0, 1).
 
@@ -101,7 +101,7 @@ def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> 
     # below the total even after rounding, so that the word found has a probability above 0
     target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     words = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
-    return words.clamp(max=logits.shape[-1] - 1)  # of logits that are not numbers, as the loss will tell
+    return words.clamp(max=logits.shape[-1] - 1)  # if logits are not numbers, which the loss will report
 
 
 def encode_images(model: Any, visual: dict) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -127,7 +127,7 @@ def sample_captions(
 
     Args:
         model: a captioner in evaluation mode, not wrapped.
-        policy: what to draw from.
+        policy: the distribution to draw from.
         states (`torch.Tensor` of shape `(B, N, hidden_size)`): last hidden states of the encoder.
         attention_mask (`torch.Tensor` of shape `(B, N)`, *optional*): 1 = real, 0 = padding.
         uniforms (`torch.Tensor` of shape `(B * k, max_new_tokens)`): see [`draw_words`].
@@ -143,7 +143,7 @@ def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = No
     """Returns a function for `generate(custom_generate=...)` that draws captions, one for each row of `uniforms`.
 
     Args:
-        policy: what to draw from.
+        policy: the distribution to draw from.
         uniforms (`torch.Tensor` of shape `(rows, max_new_tokens)`): see [`draw_words`].
         greedy_each: the last of so many rows is the greedy caption; `None` for none.
     """

@@ -32,7 +32,7 @@ from .policy import Policy, encode_images, image_uniforms, labels_of, sample_cap
 from .self_critical_rewards import CaptionRewards
 
 MAX_BAD_ENDINGS = 0.05
-"""Share of bad endings above which training warns. Of COCO's references BADSHARE end badly."""
+"""Share of bad endings above which training warns. Of COCO's references 1.4% end badly."""
 COLLAPSE = 2.0
 """Nats per word by which references may become less likely (e ** 2: about 7 times) while the reward rises, before
 training warns."""
@@ -98,11 +98,11 @@ class SelfCritical(Objective):
     Args:
         rewards: scores captions.
         settings: the section `self_critical` of a recipe.
-        policy: what captions are drawn from.
-        bad_ending_ids: words with which no caption should end.
+        policy: the distribution that captions are drawn from.
+        bad_ending_ids: words that no caption should end with.
 
-    A batch holds `row_index (B,)`, the number of each training row, the model's visual inputs, and `labels (B * C, T)`,
-    of which the first caption of each image is watched: how likely it still is.
+    A batch holds `row_index (B,)`, the number of each training row, the model's visual inputs, and `labels (B * C, T)`.
+    The likelihood of the first reference of each image is a statistic that shows whether the reward is exploited.
     """
 
     training_mode = False
