@@ -4,7 +4,6 @@ rows = load_rows("features:DIR", "test", limit=100)
 rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the model reads, checked
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,8 +65,8 @@ def load_rows(
     rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
-    if limit is not None and limit < len(rows):
-        rows = rows.select(range(limit))
+    if limit is not None:
+        rows = rows.take(limit)
     if with_captions:
         check_captions(rows, spec, split)
     return rows
@@ -160,20 +159,24 @@ def check_grid(model: PreTrainedModel, rows: Dataset, data: str) -> None:
         )
 
 
-def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase, provenance: Mapping | None = None) -> dict:
-    """Returns JSON values that identify training captions, their vocabulary and the features of their images.
+def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> dict:
+    """Returns JSON values that identify training captions and their vocabulary.
 
     Args:
         rows: rows, with `captions` unless they are to be distilled on.
         tokenizer: tokenizer of the model.
-        provenance: provenance of the features, if known.
     """
     texts = [caption for texts in rows["captions"] for caption in texts] if "captions" in rows.column_names else []
-    identity = {
+    return {
         "number of images": len(rows),
         "text of the captions": short_checksum(texts),
         "vocabulary": short_checksum(sorted(tokenizer.get_vocab().items())),
     }
-    if provenance is not None:
-        identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
-    return identity
+
+
+def features_identity(model: PreTrainedModel) -> dict:
+    """Returns JSON values that identify the features that a model is trained on; none if their origin is unknown."""
+    provenance = getattr(model.config, "features_provenance", None)
+    if provenance is None:
+        return {}
+    return {"backbone or preprocessing of its features": short_checksum(provenance["checksums"])}

@@ -27,7 +27,7 @@ def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, ProcessorMix
     """Loads a captioner, or several that caption together as an ensemble, and the processor of the first.
 
     Args:
-        names: what [`~hf_ngsan.loading.models.find_model_folder`] takes.
+        names: names for [`~hf_ngsan.loading.models.find_model_folder`].
 
     Raises:
         FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`]; captioners of other

@@ -29,7 +29,7 @@ def load_questions(spec: str, split: str, with_answers: bool = True, limit: int 
                 f"{spec}, split {split}, has no column {column!r}; give a dataset of questions with their answers, "
                 "such as vqa:DIR,features=DIR or nlvr:DIR."
             )
-    return rows.select(range(limit)) if limit is not None and limit < len(rows) else rows
+    return rows if limit is None else rows.take(limit)
 
 
 def column(rows: Dataset, name: str) -> list:
@@ -72,9 +72,8 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
     if "multiple_choice_answer" in rows.column_names:
         best: Iterable[str] = map(normalize_answer, column(rows, "multiple_choice_answer"))
     else:
-        best = (
-            Counter(map(normalize_answer, given)).most_common(1)[0][0] for given in column(rows, "answers") if given
-        )
+        of_questions = (Counter(map(normalize_answer, given)) for given in column(rows, "answers") if given)
+        best = (counts.most_common(1)[0][0] for counts in of_questions)
     counts = Counter(best)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:

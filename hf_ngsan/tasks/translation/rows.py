@@ -29,7 +29,7 @@ def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
             f"{spec}, split {split}, is no parallel text (it has no column {missing[0]!r}); write "
             "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE."
         )
-    return rows.select(range(min(len(rows), limit or len(rows))))
+    return rows if limit is None else rows.take(limit)
 
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
