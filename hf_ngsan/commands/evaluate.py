@@ -15,7 +15,7 @@ from .arguments import (
     add_data_arguments,
     add_engine_argument,
     add_launch_argument,
-    add_models_argument,
+    add_model_argument,
     check_output_file,
 )
 
@@ -72,7 +72,7 @@ class TaskOptions:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models_argument(parser)
+    add_model_argument(parser, or_ensemble=True)
     add_data_arguments(parser)
     add_batch_size_argument(parser, 64)
     add_engine_argument(parser)

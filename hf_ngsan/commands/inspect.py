@@ -184,7 +184,7 @@ def lines_of_model(path: Path) -> list[str]:
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
-    numbers, in_files = sum(map(count_weights, files)), f"in {len(files)} file{'s'[: len(files) > 1]}"
+    numbers, in_files = sum(map(count_weights, files)), f"in {len(files)} file{'' if len(files) == 1 else 's'}"
     if config.get("model_type") not in MODEL_TYPES:
         return [*lines, f"weights: {numbers:,} numbers {in_files}"]
     return [*lines, f"parameters: {count_parameters(path):,}", f"weights: {in_files}"]
@@ -212,7 +212,8 @@ def lines_of_index(path: Path) -> list[str]:
 
     description = read_description(path)
     index, problems = IndexFolder(path, description), []
-    found, skipped, missing = 0, 0, index.missing_shards()
+    found = skipped = 0
+    missing = index.missing_shards()
     if missing:
         problems.append(
             f"{len(missing)} of {index.num_shards} shards are missing; the same hf-ngsan index command continues it."
@@ -224,7 +225,8 @@ def lines_of_index(path: Path) -> list[str]:
         except IndexFolderError as error:
             problems.append(str(error))
             continue
-        found, skipped = found + len(shard.items.names), skipped + len(shard.items.skipped)
+        found += len(shard.items.names)
+        skipped += len(shard.items.skipped)
     more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
     return [
         f"{found} images of {description.num_items} in {description.source}",
@@ -242,7 +244,7 @@ def lines_of_run(path: Path) -> list[str]:
     if history:
         last = history[-1]
         scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-        lines.append(f"{len(history)} epoch{'s'[: len(history) > 1]}; the last: {scores}")
+        lines.append(f"{len(history)} epoch{'' if len(history) == 1 else 's'}; the last: {scores}")
     else:
         lines.append("no epoch is finished")
     for name in ("best", "last"):

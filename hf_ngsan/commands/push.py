@@ -70,9 +70,8 @@ def run(options: argparse.Namespace) -> None:
     if target is not None:
         check_new_folder(str(target), "--dry-run")
     repo_id = options.repo_id if target is not None else full_name(options.repo_id)
-    facts = known_facts(
-        options.model, options.runs, license=options.license
-    )  # refuses links to files elsewhere, so before loading
+    # before the model is loaded, since it refuses links to files elsewhere
+    facts = known_facts(options.model, options.runs, license=options.license)
     given = [f"--{name}" for name in ("license", "runs", "examples") if getattr(options, name)]
     if facts.own_card is not None and given:
         raise ValueError(

@@ -109,8 +109,9 @@ def run(options: argparse.Namespace) -> None:
         ]
         text = json.dumps(entries, ensure_ascii=False, indent=1)
         write_file_atomically(options.per_image, lambda file: file.write(text.encode()))
+    width = 14 if options.clip_score else 8
     for name, value in scores.items():
-        print(f"{name:<14} {value:.4f}" if options.clip_score else f"{name:<8} {value:.4f}")
+        print(f"{name:<{width}} {value:.4f}")
     left_out = len(references) - len(images)
     note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
     print(f"{len(images)} images{note}")
