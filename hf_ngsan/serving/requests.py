@@ -13,6 +13,7 @@ from ..ground.bounds import MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
 from ..models.images import ImageError, decoded_at_scale, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
+from ..tasks.generation_options import DEFAULT_LENGTH
 from .images import ImageReader
 from .limits import BusyError, RequestError, ServingLimits
 
@@ -25,8 +26,6 @@ LARGE_BODIES = 8
 """Bodies of maximal size that may be in memory at the same time."""
 MAX_MARKS = 100_000
 """Maximal brackets and commas of JSON: a body of only these would take thirty times its size when parsed."""
-NEW_TOKENS = 20
-"""Default length of a caption in transformers, if neither request nor model sets it."""
 
 
 @dataclass(frozen=True)
@@ -119,9 +118,8 @@ class RequestReader:
         parser = MultiPartParser(
             body.request.headers, body.chunks(), max_files=self.limits.images, max_fields=len(OPTIONS) + 2
         )
-        parser.spool_max_size = (
-            self.limits.request_bytes
-        )  # keeps files in memory: a process may open fewer files than there are images
+        # keeps files in memory: a process may open fewer files than there are images
+        parser.spool_max_size = self.limits.request_bytes
         try:
             form = await parser.parse()
         except MultiPartException as error:
@@ -159,14 +157,14 @@ class RequestReader:
             words = reader.number_of_words(text)
             beams = beams or usual.num_beams
             room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
-            asked, tokens = tokens, tokens or usual.max_new_tokens or usual.max_length or NEW_TOKENS
+            asked, tokens = tokens, tokens or usual.max_new_tokens or usual.max_length or DEFAULT_LENGTH
             if tokens > room and (asked or words):
                 raise RequestError(
                     400,
                     f"max_new_tokens is {tokens}, after {words} words of text; this captioner can write {room} then.",
                 )
         passes = (beams or 1) + bool(options.get("scores"))  # scores take another pass over the caption
-        return passes * (words + (tokens or NEW_TOKENS))
+        return passes * (words + (tokens or DEFAULT_LENGTH))
 
     def prepared(self, image: Image.Image, place: int, text: str) -> Any:
         """Returns an image as an input of the pipeline."""
