@@ -169,8 +169,7 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     recipe = recipe_of(folder)
     found = list(of_the_run(folder, recipe)) if recipe is not None and folder.name == "best" else []
     seed = None if recipe is None else recipe.training.seed
-    for one in read_evaluations(folder):
-        found.append(replace(one, seed=seed if one.seed is None else one.seed))
+    found += [replace(one, seed=seed if one.seed is None else one.seed) for one in read_evaluations(folder)]
     return [replace(one, data=public_name(one.data)) for one in found]
 
 
