@@ -83,7 +83,7 @@ class Parts:
         return reads_images(self.pipeline.model.config)
 
     def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
-        """Returns the captions of all beams, the best first, with attention and what else the captioner has.
+        """Returns the captions of all beams, the best first, with attention, and confidence and visualness if known.
 
         Args:
             image: an image of Pillow, or a row with features.
