@@ -32,10 +32,6 @@ IN_PERCENT = {"bleu", "accuracy", *(name for name in NAMES if "_to_" in name)}
 """Scores that commands print in the unit of the papers; the others are multiplied by 100."""
 
 
-def unit(metric: str) -> int:
-    return 1 if metric in IN_PERCENT else 100
-
-
 def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
     """Returns the score of each row `(rows,)` in the unit of the papers; None for a score of the corpus as a whole.
 
@@ -81,7 +77,7 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
         for metric in table.compared
         for name, seed in records
     }
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in plan.names:
         seeds = [seed for seed in plan.seeds if (name, seed) in records]
         failed = {
@@ -89,21 +85,29 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
             for seed in plan.seeds
             if folders[name, seed].folder.name in errors
         }
-        row: dict[str, Any] = {"name": name, "ours": table.runs[name].ours, "seeds": seeds, "failed": failed}
-        row["scores"] = {}
+        scores = {}
         for metric in metrics:
-            values = [unit(metric) * records[name, seed]["scores"].get(metric, np.nan) for seed in seeds]
+            unit = 1 if metric in IN_PERCENT else 100
+            values = [unit * records[name, seed]["scores"].get(metric, np.nan) for seed in seeds]
             if values and not np.isnan(values).any():
                 mean, paper = statistics.mean(values), table.rows[name].get(metric)
-                row["scores"][metric] = {
+                scores[metric] = {
                     "mean": mean,
                     "std": statistics.stdev(values) if len(values) > 1 else None,
                     "values": values,
                     "paper": paper,
                     "difference": None if paper is None else mean - paper,
                 }
-        row["comparisons"] = {}
-        rows.append(row)
+        rows.append(
+            {
+                "name": name,
+                "ours": table.runs[name].ours,
+                "seeds": seeds,
+                "failed": failed,
+                "scores": scores,
+                "comparisons": {},
+            }
+        )
     for metric in table.compared:
         compared = []
         for row in rows:
@@ -221,12 +225,8 @@ def as_csv(results: dict) -> str:
     for row in results["rows"]:
         for metric, score in row["scores"].items():
             found = row["comparisons"].get(metric)
-            cells = [
-                row["name"],
-                metric,
-                len(row["seeds"]),
-                *(score[key] for key in ("mean", "std", "paper", "difference")),
-            ]
+            cells = [row["name"], metric, len(row["seeds"])]
+            cells += [score[key] for key in ("mean", "std", "paper", "difference")]
             if found is not None:
                 keys = ("paper", "p_value", "p_holm")
                 cells += [found["against"], found["difference"], *found["interval"], *(found[key] for key in keys)]
