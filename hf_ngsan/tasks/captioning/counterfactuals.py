@@ -59,9 +59,9 @@ class Captioned:
         caption: the caption.
         log_probability: mean over the tokens of the first caption, given these boxes.
         words: the words of the first caption.
-        log_probabilities: of these words, given these boxes.
-        attention: `(words, regions)`, of these words.
-        boxes: `(regions, 4)`.
+        log_probabilities: log-probabilities of these words, given these boxes.
+        attention: attention of these words, `(words, regions)`.
+        boxes: the boxes, `(regions, 4)`.
     """
 
     caption: str

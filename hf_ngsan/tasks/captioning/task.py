@@ -64,18 +64,6 @@ def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator
     return {"visual_features": features, "visual_boxes": boxes}
 
 
-CAPTIONER = InputRoles(
-    words="decoder_input_ids",
-    word_mask="decoder_attention_mask",
-    source=("visual_features", "visual_boxes"),
-    source_mask="attention_mask",
-    source_name="visual tokens",
-    rows_name="images",
-    source_is_a_set=True,
-    draw_source=draw_regions,
-)
-
-
 class CaptioningTask(Task):
     """Trains a captioner of images, regions or video frames by a [`CaptioningRecipe`]."""
 
@@ -86,7 +74,16 @@ class CaptioningTask(Task):
     pipeline_tag = "image-to-text"
     tags = ("image-captioning",)
     can_ensemble = True
-    input_roles = CAPTIONER
+    input_roles = InputRoles(
+        words="decoder_input_ids",
+        word_mask="decoder_attention_mask",
+        source=("visual_features", "visual_boxes"),
+        source_mask="attention_mask",
+        source_name="visual tokens",
+        rows_name="images",
+        source_is_a_set=True,
+        draw_source=draw_regions,
+    )
     recipe: CaptioningRecipe
     guest: Guest | None = None
     """The captioner of transformers that is trained, if it is one."""
@@ -407,7 +404,7 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
     counts about as much as any other. The only caption of an image weighs 1.
 
     Args:
-        captions: for each image its captions; the document frequencies are theirs.
+        captions: captions of each image; the document frequencies are theirs.
         power: 0 gives every caption the weight 1.
 
     Returns:

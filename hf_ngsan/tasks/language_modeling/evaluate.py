@@ -32,8 +32,8 @@ def evaluate_language_model(
     Args:
         model: a language model in evaluation mode.
         processor: the model's.
-        rows: with a column `captions`.
-        accelerator: to split the work among its processes; each gets the whole result.
+        rows: rows with a column `captions`.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: rows evaluated together in one process.
 
     Returns:

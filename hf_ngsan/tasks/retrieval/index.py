@@ -81,10 +81,10 @@ def index_images(
 
     Args:
         model, processor: a dual encoder with a vision encoder, in evaluation mode, and its processor.
-        images: from [`~hf_ngsan.extraction.list_images`].
-        folder: of the index; made if absent.
+        images: images of [`~hf_ngsan.extraction.list_images`].
+        folder: folder of the index; made if absent.
         name: folder or Hub name of the model, which a search loads.
-        split: of the images, if they are of a dataset.
+        split: split of the images, if they are of a dataset.
         batch_size: images embedded together.
         num_workers: processes that read images, for each process that has a model; `None` = the processors that each
             has, 4 at most.
@@ -95,7 +95,7 @@ def index_images(
             default that of the index, and `exact` for a new one.
         kind: kind of the index that Milvus makes; by default that of the index, and Milvus's choice for a new one.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
-        accelerator: to share the work among its processes; made if `None`.
+        accelerator: accelerator of the processes that split the work; made if `None`.
         ray: workers of a Ray cluster that do the work instead; each reads its images itself unless `num_workers` is
             given.
 
@@ -194,8 +194,8 @@ class EarlierEmbeddings:
     Attributes:
         index: the index.
         images: the images that are listed, and behind them those of the index that are not, if these stay.
-        places: by the number of an image, the place of its embedding in the index; none of a changed file.
-        stamps: by the number of an image, the stamp of its file when it was embedded.
+        places: places of embeddings in the index by the numbers of their images, without those of changed files.
+        stamps: stamps of files, when they were embedded, by the numbers of their images.
         is_changed: whether a listed image of the index was changed, or could not be read and can be now.
     """
 
