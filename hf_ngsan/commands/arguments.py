@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 ENGINES = ("torch", "onnx", "openvino", "auto")
-"""Those of `loading.engines`, which imports torch."""
+"""The engines of `loading.engines`, which imports torch."""
 RAY = "ray"
 """The choice of --engine that shares the work of a command."""
 MAX_GPUS = 64

@@ -54,7 +54,7 @@ class Table:
         baselines: the row that each other row is compared with.
         data: `name` of the paper's data and its numbers of rows, `train` and `evaluated`.
         paper_settings, paper_evaluation: changes to the paper's training configs, and options of its evaluations.
-        small: for other data, by reader: `config`, `split` and `settings`.
+        small: `config`, `split` and `settings` of other data, by reader.
     """
 
     paper: str

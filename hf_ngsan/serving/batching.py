@@ -96,8 +96,8 @@ class Batcher:
 
         Args:
             images: inputs of the work.
-            options: of all of them.
-            cost: of each of them, beams x tokens.
+            options: options of all images.
+            cost: cost of each image, beams x tokens.
 
         Raises:
             BusyError: too many images wait already.

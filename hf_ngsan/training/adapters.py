@@ -56,7 +56,7 @@ def freeze(model: PreTrainedModel, names: Iterable[str]) -> None:
 
     Args:
         model: the model.
-        names: of modules or parameters; with `*` and `?`, patterns of names of parameters.
+        names: names of modules or parameters, or patterns of names of parameters with `*` and `?`.
 
     Raises:
         UnknownPartError: no part has such a name, or nothing is left to train.

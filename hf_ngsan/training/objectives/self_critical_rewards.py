@@ -45,17 +45,17 @@ class CaptionRewards:
     The first two are 0 for an empty caption, one without any word before its end.
 
     Args:
-        references: for each training row its reference captions, as text. Tokenized once, whole, and ended by the end
+        references: reference captions of each training row, as text. Tokenized once, whole, and ended by the end
             token; captions that have no word left are passed over.
         tokenizer: the captioner's, with an end token.
         weights: the weights of `cider_d`, `bleu_4` and `clip_score`; a reward of weight 0 is not computed.
         functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
             special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
             a list, an array or a tensor.
-        document_frequency: for `cider_d`, counted on token ids with this tokenizer's end token, and with that among
-            its ignored tokens if `end_token` is `False`; by default that of `references`.
+        document_frequency: document frequencies for `cider_d`, counted on token ids with this tokenizer's end token,
+            and with that among its ignored tokens if `end_token` is `False`; by default those of `references`.
         end_token: whether the end token takes part in CIDEr-D and BLEU-4.
-        clip_score: for `clip_score`.
+        clip_score: the reward `clip_score`.
 
     Raises:
         RewardError: a row without references, unknown names, no weight other than 0, a tokenizer without an end token,
@@ -252,8 +252,9 @@ class ClipReward:
     """CLIPScore of captions of the training images (Hessel et al. 2021) as a reward (Cho et al. 2022).
 
     Args:
-        metric: with a dual encoder.
-        images: of the training rows. Each is embedded once, alone, so that its embedding depends on nothing else.
+        metric: CLIPScore with a dual encoder.
+        images: training rows with images. Each image is embedded once, alone, so that its embedding depends on nothing
+            else.
     """
 
     def __init__(self, metric: ClipScore, images: Sequence[Mapping[str, Any]]) -> None:
