@@ -1,6 +1,7 @@
 """The command `hf-ngsan index`: a folder of image embeddings, which `hf-ngsan search` reads."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ground.argument_types import positive_int, user_path
@@ -127,8 +128,6 @@ def index_kind(options: argparse.Namespace) -> "IndexKind | None":
 
 
 def find_images(options: argparse.Namespace) -> "ImageList":
-    from pathlib import Path
-
     from ..extraction.image_list import list_images
     from ..retrieval import check_backend, check_new_index
 

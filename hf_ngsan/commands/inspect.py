@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -192,7 +193,6 @@ def lines_of_model(path: Path) -> list[str]:
 
 def count_weights(file: Path) -> int:
     """Returns the number of weights in a file, from its header alone."""
-    import math
 
     from safetensors import SafetensorError, safe_open
 

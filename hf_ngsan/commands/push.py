@@ -2,6 +2,9 @@
 
 import argparse
 import sys
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..ground.argument_types import user_path
 from .arguments import MODEL, check_new_folder
@@ -51,10 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from dataclasses import replace
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
-
     from huggingface_hub.utils import disable_progress_bars, validate_repo_id
 
     from ..loading.models import load_model
