@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,26 +85,14 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
             for seed in plan.seeds
             if folders[name, seed].folder.name in errors
         }
-        scores = {}
-        for metric in metrics:
-            unit = 1 if metric in IN_PERCENT else 100
-            values = [unit * records[name, seed]["scores"].get(metric, np.nan) for seed in seeds]
-            if values and not np.isnan(values).any():
-                mean, paper = statistics.mean(values), table.rows[name].get(metric)
-                scores[metric] = {
-                    "mean": mean,
-                    "std": statistics.stdev(values) if len(values) > 1 else None,
-                    "values": values,
-                    "paper": paper,
-                    "difference": None if paper is None else mean - paper,
-                }
+        of_seeds = [records[name, seed]["scores"] for seed in seeds]
         rows.append(
             {
                 "name": name,
                 "ours": table.runs[name].ours,
                 "seeds": seeds,
                 "failed": failed,
-                "scores": scores,
+                "scores": summaries(of_seeds, metrics, table.rows[name]),
                 "comparisons": {},
             }
         )
@@ -129,6 +117,32 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
         "compared": list(table.compared),
         "rows": rows,
     }
+
+
+def summaries(
+    scores: Sequence[Mapping[str, float]], metrics: Sequence[str], papers: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """Returns mean, deviation and values of each metric in the unit of the papers, beside the paper's number.
+
+    Args:
+        scores: scores of a row with each seed; a metric that one of them lacks is left out.
+        metrics: names of the metrics.
+        papers: the paper's numbers by metric.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for metric in metrics:
+        unit = 1 if metric in IN_PERCENT else 100
+        values = [unit * of_seed.get(metric, np.nan) for of_seed in scores]
+        if values and not np.isnan(values).any():
+            mean, paper = statistics.mean(values), papers.get(metric)
+            found[metric] = {
+                "mean": mean,
+                "std": statistics.stdev(values) if len(values) > 1 else None,
+                "values": values,
+                "paper": paper,
+                "difference": None if paper is None else mean - paper,
+            }
+    return found
 
 
 def comparison(
