@@ -146,14 +146,15 @@ def make_plan(
         arguments += changes_of(config, overrides)
         recipe = load_recipe(config, arguments)
         check_output_folder(recipe, resume=True, overwrite=False)
-        found = PlannedRun(run, seed, folder, recipe, ([], []))
         training = ["train", "--config", config, *arguments, "--resume"]
-        files = ["--output", str(found.file(".results")), "--record", str(found.file(".scores.json"))]
-        if run.name not in table.rows:
-            files = files[2:]
-        model = ["evaluate", "--model", str(folder), "--data", recipe.data.spec, "--split", settings["split"]]
-        limit = [] if recipe.data.limit is None else ["--limit", str(recipe.data.limit)]
-        return replace(found, commands=(training, [*model, *limit, *evaluation, *files]))
+        scoring = ["evaluate", "--model", str(folder), "--data", recipe.data.spec, "--split", settings["split"]]
+        if recipe.data.limit is not None:
+            scoring += ["--limit", str(recipe.data.limit)]
+        scoring += evaluation
+        if run.name in table.rows:
+            scoring += ["--output", f"{folder}.results"]
+        scoring += ["--record", f"{folder}.scores.json"]
+        return PlannedRun(run, seed, folder, recipe, (training, scoring))
 
     needed = dict.fromkeys(table.runs[name].needs for name in names)
     runs = [planned(table.runs[name], seeds[0]) for name in needed if name is not None]
