@@ -147,7 +147,8 @@ class RequestReader:
 
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
         """Returns beams x tokens; refuses an impossible beginning of captions, or too many tokens after it."""
-        beams, tokens, words = options.get("num_beams"), options.get("max_new_tokens"), 0
+        asked, words = options.get("max_new_tokens"), 0
+        beams, tokens = options.get("num_beams") or 1, asked or DEFAULT_LENGTH
         if self.pipeline is not None:
             reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
             try:
@@ -155,16 +156,16 @@ class RequestReader:
             except ValueError as error:
                 raise RequestError(400, str(error)) from error
             words = reader.number_of_words(text)
-            beams = beams or usual.num_beams
+            beams = options.get("num_beams") or usual.num_beams or 1
+            tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_LENGTH
             room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
-            asked, tokens = tokens, tokens or usual.max_new_tokens or usual.max_length or DEFAULT_LENGTH
             if tokens > room and (asked or words):
                 raise RequestError(
                     400,
                     f"max_new_tokens is {tokens}, after {words} words of text; this captioner can write {room} then.",
                 )
-        passes = (beams or 1) + bool(options.get("scores"))  # scores take another pass over the caption
-        return passes * (words + (tokens or DEFAULT_LENGTH))
+        passes = beams + bool(options.get("scores"))  # scores take another pass over the caption
+        return passes * (words + tokens)
 
     def prepared(self, image: Image.Image, place: int, text: str) -> Any:
         """Returns an image as an input of the pipeline."""
