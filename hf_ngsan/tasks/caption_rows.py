@@ -114,7 +114,7 @@ def rows_for(
         )
     members: Any = getattr(model, "members", [model])
     for member in members:
-        check_feature_size(member, size, data)
+        check_feature_dimension(member, size, data)
         check_grid(member, rows, data)
         check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
@@ -134,13 +134,13 @@ def check_drawable(rows: Dataset, data: str, split: str) -> None:
         )
 
 
-def check_feature_size(model: PreTrainedModel, visual_feature_size: int | None, data: str) -> None:
+def check_feature_dimension(model: PreTrainedModel, dimension: int, data: str) -> None:
     """Raises a DataError unless the features of a dataset have the dimension that the model takes."""
     expected = model.config.visual_feature_size
-    if expected != visual_feature_size:
+    if expected != dimension:
         images = "" if model.config.vision_config is None else ", or data with images, such as scenes:images=true"
         raise DataError(
-            f"The feature dimension of {data} is {visual_feature_size}, but the model takes visual_feature_size="
+            f"The feature dimension of {data} is {dimension}, but the model takes visual_feature_size="
             f"{expected}; use a model or features of the same dimension{images}."
         )
 

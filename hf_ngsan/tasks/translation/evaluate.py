@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ...models.text_scores import TextScores, text_scores
 from ...models.word_generation import WordGenerationMixin
 from ...training.gathering import map_sharded
-from .rows import check_sources
+from .rows import source_lengths
 
 
 def translate_batch(
@@ -71,7 +71,7 @@ def translate_rows(
     Raises:
         DataError: sources have more tokens than the model translates.
     """
-    order = np.argsort(-check_sources(rows, tokenizer, data), kind="stable")
+    order = np.argsort(-source_lengths(rows, tokenizer, data), kind="stable")
     sources = rows["source"][:]
 
     def translate(places: range) -> list[str]:

@@ -60,8 +60,8 @@ def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     return rows.add_column("length", lengths[kept].tolist())
 
 
-def check_sources(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str) -> np.ndarray:
-    """Returns the tokens of each source.
+def source_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str) -> np.ndarray:
+    """Returns the number of tokens of each source.
 
     Raises:
         DataError: some have more tokens than the longest sentence of training.
