@@ -55,7 +55,7 @@ class Page(gradio.Blocks):
             return value
         path = value.get("path")
         if not isinstance(path, str) or path not in self.upload_file_set:
-            raise refusal("This is no photograph that was uploaded here; upload one first.")
+            raise refusal("This is not a photograph that was uploaded here; upload one first.")
         return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 

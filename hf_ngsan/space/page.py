@@ -233,7 +233,7 @@ def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_br
 
     Raises:
         OSError: the address cannot be used; the port may be taken.
-        ValueError: the host is no IP address and no name.
+        ValueError: the host is neither an IP address nor a name.
     """
     listen(host, port or 0).close()
     _, url, _ = page.launch(
