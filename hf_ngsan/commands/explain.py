@@ -136,7 +136,7 @@ def run_counterfactual(options: argparse.Namespace) -> None:
             f"{options.data} has no visual_boxes, so there is no geometry to change; give data with boxes."
         )
     if is_guest(model.config) or not isinstance(model, WordAttentionMixin):
-        raise ValueError(f"{options.model} is no captioner of regions; give one of this package.")
+        raise ValueError(f"{options.model} is not a captioner of regions; give one of this package.")
     rows_for(model, processor, loaded, options.data)
     model = model.to(make_accelerator().device)
     if options.counterfactual == "score":

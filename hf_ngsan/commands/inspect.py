@@ -90,7 +90,7 @@ def verify(path: Path) -> str:
     from ..training.checkpoints import Checkpoints, read_state
 
     if not path.is_dir():
-        raise NotADirectoryError(f"{path} is no folder; name an index, extracted features, or a training run.")
+        raise NotADirectoryError(f"{path} is not a folder; name an index, extracted features, or a training run.")
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
         for number in range(index.num_shards):
@@ -261,7 +261,7 @@ def read_history(file: Path) -> list[dict[str, Any]]:
     except (ValueError, RecursionError):
         entries = [None]
     if not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{file} is damaged: a line is no JSON object.")
+        raise ValueError(f"{file} is damaged: a line is not a JSON object.")
     return entries
 
 

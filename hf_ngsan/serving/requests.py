@@ -191,7 +191,7 @@ def parsed(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        raise RequestError(400, "The body is no JSON.") from None
+        raise RequestError(400, "The body is not JSON.") from None
 
 
 def checked_options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -203,7 +203,7 @@ def checked_options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
             if not isinstance(value, bool):
                 raise RequestError(400, f"scores is {value!r:.60}; it must be true or false.")
         elif name not in OPTIONS:
-            raise RequestError(400, f"{name!r:.60} is no option; there are {', '.join(OPTIONS)}, text and scores.")
+            raise RequestError(400, f"{name!r:.60} is not an option; there are {', '.join(OPTIONS)}, text and scores.")
         elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= OPTIONS[name]:
             raise RequestError(400, f"{name} is {value!r:.60}; it must be a whole number from 1 to {OPTIONS[name]}.")
     return tuple(sorted(options.items()))

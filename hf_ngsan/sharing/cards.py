@@ -276,4 +276,4 @@ def check_card(folder: Path) -> None:
     except FileNotFoundError:
         raise ValueError(f"{folder} has no card ({CARD}).") from None
     except Exception as error:  # YAML's errors are of many types
-        raise ValueError(f"{folder / CARD} is no model card ({one_sentence(error)}).") from error
+        raise ValueError(f"{folder / CARD} is not a model card ({one_sentence(error)}).") from error

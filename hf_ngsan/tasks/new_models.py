@@ -40,7 +40,7 @@ FOLLOWS_FROM_DATA = {
 
 
 def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
-    """Raises a RecipeError for a key of section `model` that is no field of its configuration.
+    """Raises a RecipeError for a key of section `model` that is not a field of its configuration.
 
     Args:
         fields: fields of the section.

@@ -40,7 +40,7 @@ def task_class_of(model: Mapping) -> type[Task]:
     """Returns the class of the task of a training config's section `model`.
 
     Raises:
-        RecipeError: the model type is unknown or has no task, or a name is no text.
+        RecipeError: the model type is unknown or has no task, or a name is not text.
         FileNotFoundError, ModelFolderError: the folder of `init_from` has no model.
     """
     for key, value in (("init_from", model.get("init_from", "")), ("model_type", model.get("model_type") or "")):

@@ -20,13 +20,13 @@ def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
     """Returns one split of parallel text, or its first `limit` pairs, with columns `source`, `target` and `line`.
 
     Raises:
-        DataError: the data cannot be used, or are no parallel text.
+        DataError: the data cannot be used, or are not parallel text.
     """
     rows = load_data(spec, split)
     missing = [name for name in (*SIDES, "line") if name not in rows.column_names]
     if missing:
         raise DataError(
-            f"{spec}, split {split}, is no parallel text (it has no column {missing[0]!r}); write "
+            f"{spec}, split {split}, is not parallel text (it has no column {missing[0]!r}); write "
             "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE."
         )
     return rows if limit is None else rows.take(limit)

@@ -8,7 +8,7 @@ expected reward (REINFORCE; eq. 5-8 of Rennie et al. 2017). The baseline b lower
   itself, the estimate is (k - 1) / k of the gradient;
 - `"leave_one_out"`: the mean reward of the other k - 1 samples: the gradient itself.
 
-With beam search in place of sampling, as RSTNet does it, the k beams are no draws from the policy, and the estimate is
+With beam search in place of sampling, as RSTNet does it, the k beams are not draws from the policy, and the estimate is
 biased whatever the baseline.
 """
 

@@ -299,7 +299,7 @@ def load_reward_function(name: str) -> RewardFunction:
     """
     module_name, _, attribute = name.partition(":")
     if not attribute.isidentifier():
-        raise RewardError(f"{name!r} is no reward function; write package.module:function.")
+        raise RewardError(f"{name!r} is not a reward function; write package.module:function.")
     module = import_user_module(module_name, f"Reward function {name}")
     function = getattr(module, attribute, None)
     if not callable(function):
