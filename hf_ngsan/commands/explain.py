@@ -10,6 +10,8 @@ from .arguments import DATASETS, add_data_arguments, add_model_argument, check_f
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..visualization.heads import Match
+
 SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
 
 For a match it shows the share of each attention head, for a caption the effect of a change of boxes."""
@@ -102,6 +104,17 @@ def run_match(options: argparse.Namespace) -> None:
         check_query(processor, options.text)
         inputs = processor(images=image, text=options.text).to(device)
         match = explain_match(model.to(device), processor.tokenizer, inputs)
+    print_match(match)
+    if options.figure:
+        image.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
+        maps = np.zeros((0, image.height, image.width))
+        if len(match.image_weights) and match.boxes is not None:
+            maps = attention_maps(match.image_weights, match.boxes, *image.size)
+        save_figure(plot_match(image, maps, match), options.figure)
+
+
+def print_match(match: "Match") -> None:
+    """Prints the similarity of an image and a text, and the share of each head in it."""
     print(f"similarity\t{match.similarity:.4f}")
     sides = (("image", match.image_weights, match.shares.sum(1)), ("text", match.text_weights, match.shares.sum(0)))
     for side, weights, shares in sides:
@@ -110,12 +123,6 @@ def run_match(options: argparse.Namespace) -> None:
             print(f"{side} head {number + 1}\t{shares[number]:+.4f}{word}")
         if len(weights):
             print(f"{side} bias\t{shares[-1]:+.4f}")
-    if options.figure:
-        image.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
-        maps = np.zeros((0, image.height, image.width))
-        if len(match.image_weights) and match.boxes is not None:
-            maps = attention_maps(match.image_weights, match.boxes, *image.size)
-        save_figure(plot_match(image, maps, match), options.figure)
 
 
 def run_counterfactual(options: argparse.Namespace) -> None:
