@@ -147,10 +147,8 @@ def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = No
         uniforms (`torch.Tensor` of shape `(rows, max_new_tokens)`): see [`draw_words`].
         greedy_each: the last of so many rows is the greedy caption; `None` for none.
     """
-    places = torch.arange(len(uniforms), device=uniforms.device)
-    is_greedy = torch.zeros_like(places, dtype=torch.bool)
-    if greedy_each is not None:
-        is_greedy = places % greedy_each == greedy_each - 1
+    rows = torch.arange(len(uniforms), device=uniforms.device)
+    is_greedy = None if greedy_each is None else rows % greedy_each == greedy_each - 1
 
     def draw(
         model: Any,
@@ -162,11 +160,11 @@ def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = No
     ) -> torch.Tensor:
         number = len(uniforms) // len(input_ids)
         decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), of_model)
-        ended = torch.zeros_like(is_greedy)
+        ended = torch.zeros_like(rows, dtype=torch.bool)
         for numbers in uniforms.unbind(-1):
             logits = decoder.step().logits[:, -1]
             words = draw_words(policy, logits, numbers)
-            if greedy_each is not None:
+            if is_greedy is not None:
                 words = torch.where(is_greedy, policy.logits(logits).argmax(-1), words)
             decoder.append(words.masked_fill(ended, policy.pad_token_id))
             ended |= words == policy.eos_token_id
