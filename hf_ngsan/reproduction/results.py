@@ -149,19 +149,21 @@ def comparison(
     metric: str, name: str, base: str | None, plan: Plan, items: Mapping[tuple[str, str, int], np.ndarray | None]
 ) -> dict[str, Any] | None:
     """Returns the comparison of a row with its baseline over their common seeds; None without any."""
-    pairs = [(items.get((metric, name, seed)), items.get((metric, base or "", seed))) for seed in plan.seeds]
+    if base is None:
+        return None
+    pairs = [(items.get((metric, name, seed)), items.get((metric, base, seed))) for seed in plan.seeds]
     differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-    if base is None or not differences:
+    if not differences:
         return None
     found = compare(np.mean(differences, axis=0))
-    papers = [plan.table.rows[one].get(metric) for one in (name, base)]
+    ours, theirs = (plan.table.rows[one].get(metric) for one in (name, base))
     return {
         "against": base,
         "seeds": len(differences),
         "difference": found.difference,
         "interval": list(found.interval),
         "p_value": found.p_value,
-        "paper": None if None in papers else papers[0] - papers[1],  # type: ignore[operator]  # no None
+        "paper": None if ours is None or theirs is None else ours - theirs,
     }
 
 
@@ -205,7 +207,8 @@ def as_markdown(results: dict) -> str:
             cells += [number(found["paper"], "+"), f"{found['p_holm']:.4f}"]
         lines.append(f"| {' | '.join(cells)} |")
     failed = [(row["name"], seed, error) for row in results["rows"] for seed, error in row["failed"].items()]
-    lines += ["", *(f"- {name}, seed {seed}, failed: {error}" for name, seed, error in failed)] if failed else []
+    if failed:
+        lines += ["", *(f"- {name}, seed {seed}, failed: {error}" for name, seed, error in failed)]
     return "\n".join(lines) + "\n"
 
 
