@@ -61,7 +61,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
         return
     if not config.is_file():
         raise FileExistsError(
-            f"training.output_dir: {folder} holds files that are not a training run ({TRAINING_CONFIG} is missing); "
+            f"training.output_dir: {folder} holds files that are no training run ({TRAINING_CONFIG} is missing); "
             "choose another folder."
         )
     if (folder / "config.json").is_file():  # a shared model has a training config too
