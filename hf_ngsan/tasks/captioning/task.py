@@ -410,6 +410,8 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
     Returns:
         For each image the weights of its captions.
     """
+    if not power:
+        return [[1.0] * len(texts) for texts in captions]
     pairs = [
         (caption, [*texts[:index], *texts[index + 1 :]])
         for texts in captions

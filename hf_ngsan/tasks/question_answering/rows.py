@@ -72,8 +72,9 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
     if "multiple_choice_answer" in rows.column_names:
         best: Iterable[str] = map(normalize_answer, column(rows, "multiple_choice_answer"))
     else:
-        of_questions = (Counter(map(normalize_answer, given)) for given in column(rows, "answers") if given)
-        best = (counts.most_common(1)[0][0] for counts in of_questions)
+        best = (
+            Counter(map(normalize_answer, given)).most_common(1)[0][0] for given in column(rows, "answers") if given
+        )
     counts = Counter(best)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
