@@ -13,7 +13,6 @@ from ..ground.bounds import MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
 from ..models.images import ImageError, decoded_at_scale, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
-from ..tasks.generation_options import DEFAULT_LENGTH
 from .images import ImageReader
 from .limits import BusyError, RequestError, ServingLimits
 
@@ -26,6 +25,8 @@ LARGE_BODIES = 8
 """Bodies of maximal size that may be in memory at the same time."""
 MAX_MARKS = 100_000
 """Maximal brackets and commas of JSON: a body of only these would take thirty times its size when parsed."""
+NEW_TOKENS = 20
+"""Default length of a caption in transformers, if neither request nor model sets it."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ class RequestReader:
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
         """Returns beams x tokens; refuses an impossible beginning of captions, or too many tokens after it."""
         asked, words = options.get("max_new_tokens"), 0
-        beams, tokens = options.get("num_beams") or 1, asked or DEFAULT_LENGTH
+        beams, tokens = options.get("num_beams") or 1, asked or NEW_TOKENS
         if self.pipeline is not None:
             reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
             try:
@@ -157,7 +158,7 @@ class RequestReader:
                 raise RequestError(400, str(error)) from error
             words = reader.number_of_words(text)
             beams = options.get("num_beams") or usual.num_beams or 1
-            tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_LENGTH
+            tokens = asked or usual.max_new_tokens or usual.max_length or NEW_TOKENS
             room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
             if tokens > room and (asked or words):
                 raise RequestError(
