@@ -60,7 +60,7 @@ GROUPS = {
         "app": "commands.app",
     },
 }
-"""Modules of the commands, by what people do with them."""
+"""Modules of the commands, by their use."""
 COMMANDS = {name: module for commands in GROUPS.values() for name, module in commands.items()}
 """Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
 `add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has

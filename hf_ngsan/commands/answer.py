@@ -78,6 +78,7 @@ def run(options: argparse.Namespace) -> None:
     from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
+    from ..tasks.captioning.images import skipped_error
     from ..tasks.question_answering.answers import answer_questions
 
     check(options)
@@ -95,11 +96,10 @@ def run(options: argparse.Namespace) -> None:
     )
     written, skipped = [], 0
     for name, answers, error in results:
-        if error is not None and not options.skip_errors:
-            raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
         if error is not None:
+            reason = skipped_error(error, options.skip_errors)
             skipped += 1
-            print(f"hf-ngsan: skipped {printable(name)}: {error}", file=sys.stderr)
+            print(f"hf-ngsan: skipped {printable(name)}: {reason}", file=sys.stderr)
         if answers and options.output:
             written.append({"question_id": int(name), "answer": answers[0][0]})
         if options.json:

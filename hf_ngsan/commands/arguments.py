@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 ENGINES = ("torch", "onnx", "openvino", "auto")
-"""Those of `loading.engines`, which imports torch."""
+"""The engines of `loading.engines`, which imports torch."""
 RAY = "ray"
 """The choice of --engine that shares the work of a command."""
 MAX_GPUS = 64
@@ -39,28 +39,20 @@ MODEL = "folder of a model, folder of a training run (for its best model), or na
 """Help of an argument that names a model."""
 
 
-def add_model_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
+def add_model_argument(
+    parser: argparse.ArgumentParser, default: str | None = None, *, or_ensemble: bool = False
+) -> None:
+    """Adds `--model`; with `or_ensemble` it takes several models, and its value is a list."""
+    ensemble = "; several models form an ensemble" if or_ensemble else ""
     comes_with = "" if default is None else f" ({default}, which comes with the package)"
     parser.add_argument(
         "--model",
         required=default is None,
-        default=default,
+        default=[default] if default is not None and or_ensemble else default,
+        nargs="+" if or_ensemble else None,
         type=user_path,
         metavar="DIR",
-        help=MODEL + comes_with,
-    )
-
-
-def add_models_argument(parser: argparse.ArgumentParser, default: str | None = None) -> None:
-    several = f"{MODEL}; several models form an ensemble"
-    parser.add_argument(
-        "--model",
-        required=default is None,
-        default=default and [default],
-        nargs="+",
-        type=user_path,
-        metavar="DIR",
-        help=several if default is None else f"{several} ({default}, which comes with the package)",
+        help=f"{MODEL}{ensemble}{comes_with}",
     )
 
 
@@ -124,14 +116,14 @@ def add_engine_argument(parser: argparse.ArgumentParser, with_ray: bool = False)
         "--engine",
         choices=(*ENGINES, RAY) if with_ray else ENGINES,
         default="torch",
-        help="what runs the convolutional backbone of the vision encoder on a CPU (%(default)s): onnx and openvino "
+        help="runtime of the vision encoder's convolutional backbone on a CPU (%(default)s): onnx and openvino "
         "export it on first use; auto is onnx where it is installed and can run the model"
         + ("; ray shares the work among the workers of a Ray cluster, which run torch" if with_ray else ""),
     )
     if with_ray:
         cluster = parser.add_argument_group("--engine ray", "All machines need the same paths to images and output.")
         cluster.add_argument(
-            "--address", help="of the cluster, auto for the one of this machine (one is started on this machine)"
+            "--address", help="address of the cluster; auto is the one of this machine (starts one on this machine)"
         )
         cluster.add_argument(
             "--workers", type=positive_int, metavar="N", help="number of workers (one per processor, or per GPU share)"
@@ -299,7 +291,7 @@ def add_json_arguments(parser: argparse.ArgumentParser, what: str) -> None:
 
 
 def json_of(record: dict) -> str:
-    """Returns a line of JSON; what is no UTF-8, as in names of files, stands in it as escapes."""
+    """Returns a line of JSON; lone surrogates, as in file names that are not UTF-8, are escaped."""
     text = json.dumps(record, ensure_ascii=False)
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
 

@@ -1,6 +1,7 @@
 """The command `hf-ngsan attach-vision`: a vision encoder for a captioner that was trained on features."""
 
 import argparse
+from pathlib import Path
 
 from ..ground.argument_types import user_path
 from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
@@ -35,8 +36,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from pathlib import Path
-
     from ..loading.models import save_model
     from ..sharing.cards import CardFacts
     from ..sharing.known_facts import recorded_config

@@ -1,6 +1,7 @@
 """The command `hf-ngsan average`: a model with the mean weights of the last checkpoints of a training run."""
 
 import argparse
+from pathlib import Path
 
 from ..ground.argument_types import positive_int, user_path
 from .arguments import check_new_folder
@@ -23,8 +24,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from pathlib import Path
-
     from ..loading.models import load_model, save_model
     from ..store.folders import write_folder_atomically
     from ..training.checkpoints import Checkpoints, average_checkpoints

@@ -6,13 +6,7 @@ import os
 from ..ground.argument_types import at_most, user_path
 from ..ground.bounds import MAX_CAPTIONS
 from ..ground.packaged_models import DUAL_ENCODER
-from .arguments import (
-    DATASETS,
-    add_batch_size_argument,
-    add_data_arguments,
-    add_model_argument,
-    check_output_file,
-)
+from .arguments import DATASETS, add_batch_size_argument, add_data_arguments, add_model_argument, check_output_file
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.
 

@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +18,7 @@ from .arguments import (
     add_engine_argument,
     add_generation_arguments,
     add_json_arguments,
-    add_models_argument,
+    add_model_argument,
     add_skip_errors_argument,
     check_output_file,
     check_text,
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
 
+    from ..ground.ray_workers import RayWorkers
     from ..tasks.captioning.images import CaptionedImage
     from ..tasks.retrieval.encoders import PassingImages
 
@@ -65,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="IMAGE",
         help="image files, URLs of images, or folders of images, for a model with a vision encoder",
     )
-    add_models_argument(parser, default=CAPTIONER)
+    add_model_argument(parser, CAPTIONER, or_ensemble=True)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
     add_engine_argument(parser, with_ray=True)
@@ -164,12 +165,8 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..ground.launching import make_accelerator
-    from ..loading.engines import use_engine
     from ..loading.models import is_guest, reads_images
     from ..tasks.captioning.generate import is_model, load_captioners
-    from ..tasks.captioning.images import caption_images, skipped_error
-    from ..tasks.captioning.parts import CaptionParts
 
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
@@ -183,7 +180,7 @@ def run(options: argparse.Namespace) -> None:
         check_options_of_ray(options)
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
-    paths = list(image_files(options.images))[: options.limit]
+    paths = list(paths_of_images(options.images))[: options.limit]
     model, processor = load_captioners(models)
     text = text_of(options, model, processor)
     generation = search_options(options, model.generation_config)
@@ -206,27 +203,26 @@ def run(options: argparse.Namespace) -> None:
         names = list(names)
         images = embedded.seeing(images, names)
     arguments = {**text, **generation, **returned_scores(options, model)}
-    errors: list[str] = []
-    if ray is not None:
-        parts = CaptionParts(
-            model,
-            processor,
-            images,
-            list(names),
-            Path(f"{options.output}.parts"),
-            line=json_line if options.json else partial(line, with_scores=options.scores),
-            skips_errors=options.skip_errors,
-            batch_size=options.batch_size,
-            arguments=arguments,
-        )
-        with written_lines(options.output) as write:
-            for lines, skipped in parts.caption(ray):
-                errors += skipped
-                for one in lines:
-                    write(one)
-        parts.remove()
-        report_skipped(errors, len(parts.names))
-        return
+    if ray is None:
+        errors, number = caption_here(options, model, processor, images, names, arguments)
+    else:
+        errors, number = caption_with_ray(ray, options, model, processor, images, list(names), arguments)
+    if embedded is not None:
+        embedded.save(options.with_embeddings[1])
+    for error in errors:
+        print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
+    if errors:
+        print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)
+
+
+def caption_here(
+    options: argparse.Namespace, model: Any, processor: Any, images: Any, names: Iterable[str], arguments: dict
+) -> tuple[list[str], int]:
+    """Captions images in this process; returns the reasons of skipped images, and the number of images."""
+    from ..ground.launching import make_accelerator
+    from ..loading.engines import use_engine
+    from ..tasks.captioning.images import caption_images, skipped_error
+
     use_engine(model.to(make_accelerator().device), processor, options.engine)
     results = caption_images(
         model,
@@ -238,16 +234,47 @@ def run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         **arguments,
     )
-    number = 0
+    errors, number, as_line = [], 0, line_format(options)
     with written_lines(options.output) as write:
         for found in results:
             if found.error is not None:
                 errors.append(skipped_error(found.error, options.skip_errors))
-            write(json_line(found) if options.json else line(found, options.scores))
+            write(as_line(found))
             number += found.rank == 0
-    if embedded is not None:
-        embedded.save(options.with_embeddings[1])
-    report_skipped(errors, number)
+    return errors, number
+
+
+def caption_with_ray(
+    ray: "RayWorkers",
+    options: argparse.Namespace,
+    model: Any,
+    processor: Any,
+    images: Any,
+    names: list[str],
+    arguments: dict,
+) -> tuple[list[str], int]:
+    """Captions images with the workers of a Ray cluster; returns the same as `caption_here`."""
+    from ..tasks.captioning.parts import CaptionParts
+
+    parts = CaptionParts(
+        model,
+        processor,
+        images,
+        names,
+        Path(f"{options.output}.parts"),
+        line=line_format(options),
+        skips_errors=options.skip_errors,
+        batch_size=options.batch_size,
+        arguments=arguments,
+    )
+    errors = []
+    with written_lines(options.output) as write:
+        for lines, skipped in parts.caption(ray):
+            errors += skipped
+            for one in lines:
+                write(one)
+    parts.remove()
+    return errors, len(names)
 
 
 def check_options_of_ray(options: argparse.Namespace) -> None:
@@ -258,15 +285,8 @@ def check_options_of_ray(options: argparse.Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')} does not work with --engine ray; leave one of the two out.")
 
 
-def report_skipped(errors: list[str], number: int) -> None:
-    for error in errors:
-        print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
-    if errors:
-        print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)
-
-
 def returned_scores(options: argparse.Namespace, model: Any) -> dict[str, bool]:
-    """Returns the arguments of the pipeline for what is printed beside captions; a note names what is missing."""
+    """Returns the arguments of the pipeline for scores and confidence; a note says if there is no confidence."""
     from ..loading.confidence import is_calibrated
 
     if not options.scores:
@@ -281,13 +301,20 @@ def returned_scores(options: argparse.Namespace, model: Any) -> dict[str, bool]:
     return {"return_scores": True, "return_confidence": has_confidence}
 
 
+def line_format(options: argparse.Namespace) -> "Callable[[CaptionedImage], str]":
+    """Returns the function that turns a caption into a line of the output."""
+    return json_line if options.json else partial(line, with_scores=options.scores)
+
+
 def line(found: "CaptionedImage", with_scores: bool) -> str:
     """Returns the columns of a caption: name, caption and, if wanted, its score, confidence and a warning."""
     columns = [printable(found.name), found.caption or ""]
     if with_scores and found.score is not None:
-        columns += [f"{found.score:.3f}"]
-        columns += [] if found.confidence is None else [f"{found.confidence:.2f}"]
-        columns += ["unlike the training images"] if found.unlike_training else []
+        columns.append(f"{found.score:.3f}")
+        if found.confidence is not None:
+            columns.append(f"{found.confidence:.2f}")
+        if found.unlike_training:
+            columns.append("unlike the training images")
     return "\t".join(columns)
 
 
@@ -298,14 +325,16 @@ def json_line(found: "CaptionedImage") -> str:
     record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}
     if found.confidence is not None:
         record |= {"confidence": found.confidence, "unlike_training": found.unlike_training}
-    return json_of(record | ({"attention": found.figure} if found.figure else {}))
+    if found.figure is not None:
+        record["attention"] = found.figure
+    return json_of(record)
 
 
 def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str, str]:
     """Returns the argument `text` of the pipeline: the beginning of captions, or the prompt.
 
     Raises:
-        ValueError: the captioner does not take what is given.
+        ValueError: the captioner takes no prompt, no beginning, or not these words.
     """
     from ..guests.captioners import guest_of
     from ..loading.models import is_guest
@@ -328,7 +357,7 @@ def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str
 
 
 def embeddings_of(options: argparse.Namespace) -> "PassingImages":
-    """Returns what embeds the images that are captioned."""
+    """Returns the embedder of the images that are captioned."""
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval.encoders import PassingImages
@@ -355,7 +384,7 @@ def reranked(options: argparse.Namespace, beams: int) -> dict:
     return {"reranker": reranker, "num_beams": beams, "num_return_sequences": beams}
 
 
-def image_files(places: Iterable[str]) -> Iterator[str]:
+def paths_of_images(places: Iterable[str]) -> Iterator[str]:
     """Yields paths and URLs, with each folder replaced by its images in the order of `hf-ngsan extract`."""
     from ..extraction import list_images
 

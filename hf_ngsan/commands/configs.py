@@ -28,7 +28,7 @@ def run(options: argparse.Namespace) -> None:
         copy_config(options.copy, output, overwrite=options.overwrite)
         print(f"Copied {options.copy} to {output}; hf-ngsan train --config {output} trains by it.")
     elif options.output is not None or options.overwrite:
-        raise ValueError("--output and --overwrite are of a copy; name the config with --copy NAME.")
+        raise ValueError("--output and --overwrite are for a copy; name the config with --copy NAME.")
     else:
         configs = packaged_configs()
         width = max(map(len, configs), default=0)

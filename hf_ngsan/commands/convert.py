@@ -1,6 +1,7 @@
 """The command `hf-ngsan convert`: a dataset from feature files, images or annotations of third parties."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data.formats.annotation_files import FORMATS as ANNOTATION_FORMATS
@@ -73,8 +74,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from pathlib import Path
-
     from ..data.annotation_tables import convert_annotations
     from ..data.conversion import convert_features, is_annotation
 

@@ -3,7 +3,6 @@
 import argparse
 import json
 import os
-from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +14,7 @@ from .arguments import (
     add_data_arguments,
     add_engine_argument,
     add_launch_argument,
-    add_models_argument,
+    add_model_argument,
     check_output_file,
 )
 
@@ -72,7 +71,7 @@ class TaskOptions:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_models_argument(parser)
+    add_model_argument(parser, or_ensemble=True)
     add_data_arguments(parser)
     add_batch_size_argument(parser, 64)
     add_engine_argument(parser)
@@ -151,11 +150,7 @@ def run(options: argparse.Namespace) -> None:
         if options.output:
             evaluation.save(options.output)
         if options.record is not None:
-            generation: Any = getattr(model, "generation_config", None)
-            settings = {} if generation is None else generation.to_dict()
-            record(options, kind, len(rows), evaluation, settings)
-            if not options.record:
-                record_self_test(options, model, processor)
+            record(options, kind, len(rows), evaluation, model, processor)
         print(json.dumps(evaluation.scores if evaluation.report is None else evaluation.report, indent=2))
     leave_process_group()
 
@@ -171,11 +166,16 @@ def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:
 
 
 def record(
-    options: argparse.Namespace, kind: type["Task"], rows: int, evaluation: "Evaluation", generation: Mapping[str, Any]
+    options: argparse.Namespace, kind: type["Task"], rows: int, evaluation: "Evaluation", model: Any, processor: Any
 ) -> None:
-    """Writes the scores, with the settings that they depend on, into the folder of the model or the file asked for."""
+    """Writes the scores, with the settings that they depend on, into the file asked for or the folder of the model.
+
+    The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`. `--overwrite` of its training run may
+    delete both files.
+    """
     from ..ground.files import write_output
     from ..loading.models import find_model_folder
+    from ..loading.self_test import SELF_TEST, write_self_test
     from ..sharing.evaluations import (
         EVALUATIONS,
         RecordedEvaluation,
@@ -183,37 +183,23 @@ def record(
         record_evaluation,
         weights_checksum,
     )
+    from ..training.output_folder import MARKER, claim_files
 
     folder = Path(find_model_folder(options.model[0]))
-    given = options.task_options.given(options)
+    generation = getattr(model, "generation_config", None)
+    settings = {} if generation is None else generation.to_dict()
     found = RecordedEvaluation(
         data=options.data,
         split=options.split,
         rows=rows,
         scores=dict(evaluation.scores),
-        fingerprints=fingerprints_of(kind, evaluation, generation, given),
+        fingerprints=fingerprints_of(kind, evaluation, settings, options.task_options.given(options)),
         weights=weights_checksum(folder),
     )
     if options.record:
         write_output(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")
         return
-    record_evaluation(folder, found)
-    claim(folder, EVALUATIONS)
-
-
-def record_self_test(options: argparse.Namespace, model: Any, processor: Any) -> None:
-    """Writes outputs of the model into its folder, for `hf-ngsan inspect --self-test`."""
-    from ..loading.models import find_model_folder
-    from ..loading.self_test import SELF_TEST, write_self_test
-
-    folder = Path(find_model_folder(options.model[0]))
-    write_self_test(model, processor, folder)
-    claim(folder, SELF_TEST)
-
-
-def claim(folder: Path, name: str) -> None:
-    """Lists a new file of a model among those of its training run, which `--overwrite` may delete."""
-    from ..training.output_folder import MARKER, claim_files
-
     if (folder.parent / MARKER).is_file():
-        claim_files(folder.parent, [f"{folder.name}/{name}"])
+        claim_files(folder.parent, [f"{folder.name}/{name}" for name in (EVALUATIONS, SELF_TEST)])
+    record_evaluation(folder, found)
+    write_self_test(model, processor, folder)

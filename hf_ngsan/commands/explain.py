@@ -1,4 +1,4 @@
-"""The command `hf-ngsan explain`: the heads behind an image-text match, or what geometry does to a caption."""
+"""The command `hf-ngsan explain`: the heads behind an image-text match, or the effect of geometry on a caption."""
 
 import argparse
 import json
@@ -10,26 +10,28 @@ from .arguments import DATASETS, add_data_arguments, add_model_argument, check_f
 if TYPE_CHECKING:
     import numpy as np
 
+    from ..visualization.heads import Match
+
 SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
 
-Of a match it shows the share of each attention head, of a caption what a change of boxes does to it."""
+For a match it shows the share of each attention head, for a caption the effect of a change of boxes."""
 EPILOG = f"""examples:
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
 
-Of a dual encoder, the first line has the cosine similarity of image and text. It is a sum of terms, one for each pair
+For a dual encoder, the first line has the cosine similarity of image and text. It is a sum of terms, one for each pair
 of an image head and a text head; the bias of a projection counts as another head. Each further line has a head, a tab
 and the sum of its terms; that of a text head also has the word with the largest weight. The lines of one side add up
-to the similarity. Of CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the
-share of a head is what the similarity would lose without it, to first order; the bias is the rest.
+to the similarity. For CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the
+share of a head is the similarity that would be lost without it, to first order; the bias is the rest.
 
-Of a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON: the caption
-before and after, and of the words of the first caption log-probabilities and attention, given either boxes. "score"
-exchanges boxes in many images. On synthetic scenes, such that another relation becomes true: "follow" is the share of
-exchanges after which the captioner states it, 0.5 by chance. On other data it exchanges two boxes at random and counts
-the captions that change.
+For a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON: the captions
+before and after, and the log-probabilities and attention of the words of the first caption, given either boxes. "score"
+exchanges two boxes in many images. On synthetic scenes the exchange makes another relation true: "follow" is the share
+of exchanges after which the captioner states it, 0.5 by chance. On other data the boxes are drawn at random, and the
+changed captions are counted.
 
 {DATASETS}"""
 CHANGES = ("move", "scale", "mirror", "swap", "score")
@@ -53,9 +55,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--region", type=whole_number, default=0, metavar="N", help="region, from 0 (0)")
     group.add_argument("--other", type=whole_number, default=1, metavar="N", help="the region that it swaps with (1)")
     group.add_argument(
-        "--offset", nargs=2, type=float, default=(0.2, 0.0), metavar=("X", "Y"), help="of a move, in images (0.2 0)"
+        "--offset",
+        nargs=2,
+        type=float,
+        default=(0.2, 0.0),
+        metavar=("X", "Y"),
+        help="shift of a moved box, in images (0.2 0)",
     )
-    group.add_argument("--factor", type=float, default=2.0, metavar="F", help="of the sides of a scaled box (2)")
+    group.add_argument("--factor", type=float, default=2.0, metavar="F", help="factor of the sides of a scaled box (2)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -97,6 +104,17 @@ def run_match(options: argparse.Namespace) -> None:
         check_query(processor, options.text)
         inputs = processor(images=image, text=options.text).to(device)
         match = explain_match(model.to(device), processor.tokenizer, inputs)
+    print_match(match)
+    if options.figure:
+        image.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
+        maps = np.zeros((0, image.height, image.width))
+        if len(match.image_weights) and match.boxes is not None:
+            maps = attention_maps(match.image_weights, match.boxes, *image.size)
+        save_figure(plot_match(image, maps, match), options.figure)
+
+
+def print_match(match: "Match") -> None:
+    """Prints the similarity of an image and a text, and the share of each head in it."""
     print(f"similarity\t{match.similarity:.4f}")
     sides = (("image", match.image_weights, match.shares.sum(1)), ("text", match.text_weights, match.shares.sum(0)))
     for side, weights, shares in sides:
@@ -105,12 +123,6 @@ def run_match(options: argparse.Namespace) -> None:
             print(f"{side} head {number + 1}\t{shares[number]:+.4f}{word}")
         if len(weights):
             print(f"{side} bias\t{shares[-1]:+.4f}")
-    if options.figure:
-        image.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
-        maps = np.zeros((0, image.height, image.width))
-        if len(match.image_weights) and match.boxes is not None:
-            maps = attention_maps(match.image_weights, match.boxes, *image.size)
-        save_figure(plot_match(image, maps, match), options.figure)
 
 
 def run_counterfactual(options: argparse.Namespace) -> None:
@@ -131,7 +143,7 @@ def run_counterfactual(options: argparse.Namespace) -> None:
             f"{options.data} has no visual_boxes, so there is no geometry to change; give data with boxes."
         )
     if is_guest(model.config) or not isinstance(model, WordAttentionMixin):
-        raise ValueError(f"{options.model} is no captioner of regions; give one of this package.")
+        raise ValueError(f"{options.model} is not a captioner of regions; give one of this package.")
     rows_for(model, processor, loaded, options.data)
     model = model.to(make_accelerator().device)
     if options.counterfactual == "score":
@@ -157,24 +169,21 @@ def changed_boxes(options: argparse.Namespace, row: dict) -> "np.ndarray":
     """Returns the boxes of a row after the change that the options describe."""
     import numpy as np
 
-    from ..tasks.captioning import counterfactuals
+    from ..tasks.captioning.counterfactuals import mirror_box, move_box, scale_box, swap_boxes
 
     boxes, kind = np.asarray(row["visual_boxes"], dtype=np.float32), options.counterfactual
-    regions = (options.region, options.other) if kind == "swap" else (options.region,)
-    for number in regions:
+    for number in (options.region, options.other) if kind == "swap" else (options.region,):
         if number >= len(boxes):
             raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {number}.")
-    if kind == "scale" and not 0 < options.factor <= 100:
+    if kind == "move":
+        return move_box(boxes, options.region, options.offset)
+    if kind == "mirror":
+        return mirror_box(boxes, options.region)
+    if kind == "swap":
+        return swap_boxes(boxes, options.region, options.other)
+    if not 0 < options.factor <= 100:
         raise ValueError(f"--factor {options.factor}: give a number above 0, 100 at most.")
-    arguments: dict[str, Any] = {
-        "move": (options.offset,),
-        "scale": (options.factor,),
-        "mirror": (),
-        "swap": regions[1:],
-    }
-    return getattr(counterfactuals, f"{kind}_{'boxes' if kind == 'swap' else 'box'}")(
-        boxes, options.region, *arguments[kind]
-    )
+    return scale_box(boxes, options.region, options.factor)
 
 
 def draw_change(row: dict, change: Any, path: str) -> None:

@@ -1,6 +1,7 @@
 """The command `hf-ngsan export`: a captioner in the format of ONNX, OpenVINO or torch.export."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import user_path
@@ -50,8 +51,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from ..exporting import Captioner, check_format, compare, write_exported_captioner
     from ..loading.models import load_captioner, load_config, task_of
     from ..store.folders import write_folder_atomically
@@ -86,8 +85,6 @@ def run(options: argparse.Namespace) -> int:
 
 
 def export_dual_encoder(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
     from ..exporting.dual_encoder import write_exported_dual_encoder
     from ..guests.exported import is_exported
     from ..loading.models import find_model_folder, load_model
@@ -118,7 +115,6 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
     CIDEr-D is only meaningful on captions like those of training: scenes are scored only if the model was trained on
     them.
     """
-    from pathlib import Path
 
     from ..data.scenes import FEATURE_SIZE
     from ..loading.models import find_model_folder

@@ -2,6 +2,7 @@
 
 import argparse
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ground.argument_types import at_most, fraction, share, user_path, whole_number
@@ -140,8 +141,6 @@ def run(options: argparse.Namespace) -> None:
 
 
 def find_images(options: argparse.Namespace) -> "ImageList":
-    from pathlib import Path
-
     from ..extraction.feature_folder import check_output_folder
     from ..extraction.image_list import list_images
 

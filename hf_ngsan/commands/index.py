@@ -1,6 +1,7 @@
 """The command `hf-ngsan index`: a folder of image embeddings, which `hf-ngsan search` reads."""
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..ground.argument_types import positive_int, user_path
@@ -97,7 +98,7 @@ def run(options: argparse.Namespace) -> None:
         images_per_shard=options.images_per_shard,
         strict=options.strict,
         backend=options.to,
-        kind=kind_of(options),
+        kind=index_kind(options),
         prune=options.prune,
         accelerator=accelerator,
         ray=ray,
@@ -118,7 +119,7 @@ def parameter(text: str) -> tuple[str, int]:
         raise argparse.ArgumentTypeError(f"{text[:50]!r} is not NAME=N, such as M=32") from None
 
 
-def kind_of(options: argparse.Namespace) -> "IndexKind | None":
+def index_kind(options: argparse.Namespace) -> "IndexKind | None":
     from ..retrieval import IndexKind
 
     if options.index_type is None and options.index_params:
@@ -127,13 +128,12 @@ def kind_of(options: argparse.Namespace) -> "IndexKind | None":
 
 
 def find_images(options: argparse.Namespace) -> "ImageList":
-    from pathlib import Path
-
     from ..extraction.image_list import list_images
     from ..retrieval import check_backend, check_new_index
 
-    if options.to is not None or kind_of(options) is not None:
-        check_backend(options.to or "", kind_of(options))
+    kind = index_kind(options)
+    if options.to is not None or kind is not None:
+        check_backend(options.to or "", kind)
     check_new_index(Path(options.output))
     check_place(Path(options.output))
     return list_images(options.images, options.image_folder, options.split)

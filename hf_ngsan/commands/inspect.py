@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,7 +90,7 @@ def verify(path: Path) -> str:
     from ..training.checkpoints import Checkpoints, read_state
 
     if not path.is_dir():
-        raise NotADirectoryError(f"{path} is no folder; name an index, extracted features, or a training run.")
+        raise NotADirectoryError(f"{path} is not a folder; name an index, extracted features, or a training run.")
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
         for number in range(index.num_shards):
@@ -184,7 +185,7 @@ def lines_of_model(path: Path) -> list[str]:
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
-    numbers, in_files = sum(map(count_weights, files)), f"in {len(files)} file{'s'[: len(files) > 1]}"
+    numbers, in_files = sum(map(count_weights, files)), f"in {len(files)} file{'' if len(files) == 1 else 's'}"
     if config.get("model_type") not in MODEL_TYPES:
         return [*lines, f"weights: {numbers:,} numbers {in_files}"]
     return [*lines, f"parameters: {count_parameters(path):,}", f"weights: {in_files}"]
@@ -192,7 +193,6 @@ def lines_of_model(path: Path) -> list[str]:
 
 def count_weights(file: Path) -> int:
     """Returns the number of weights in a file, from its header alone."""
-    import math
 
     from safetensors import SafetensorError, safe_open
 
@@ -212,7 +212,8 @@ def lines_of_index(path: Path) -> list[str]:
 
     description = read_description(path)
     index, problems = IndexFolder(path, description), []
-    found, skipped, missing = 0, 0, index.missing_shards()
+    found = skipped = 0
+    missing = index.missing_shards()
     if missing:
         problems.append(
             f"{len(missing)} of {index.num_shards} shards are missing; the same hf-ngsan index command continues it."
@@ -224,7 +225,8 @@ def lines_of_index(path: Path) -> list[str]:
         except IndexFolderError as error:
             problems.append(str(error))
             continue
-        found, skipped = found + len(shard.items.names), skipped + len(shard.items.skipped)
+        found += len(shard.items.names)
+        skipped += len(shard.items.skipped)
     more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
     return [
         f"{found} images of {description.num_items} in {description.source}",
@@ -242,7 +244,7 @@ def lines_of_run(path: Path) -> list[str]:
     if history:
         last = history[-1]
         scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-        lines.append(f"{len(history)} epoch{'s'[: len(history) > 1]}; the last: {scores}")
+        lines.append(f"{len(history)} epoch{'' if len(history) == 1 else 's'}; the last: {scores}")
     else:
         lines.append("no epoch is finished")
     for name in ("best", "last"):
@@ -259,7 +261,7 @@ def read_history(file: Path) -> list[dict[str, Any]]:
     except (ValueError, RecursionError):
         entries = [None]
     if not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{file} is damaged: a line is no JSON object.")
+        raise ValueError(f"{file} is damaged: a line is not a JSON object.")
     return entries
 
 

@@ -2,6 +2,9 @@
 
 import argparse
 import sys
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from ..ground.argument_types import user_path
 from .arguments import MODEL, check_new_folder
@@ -51,10 +54,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from dataclasses import replace
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
-
     from huggingface_hub.utils import disable_progress_bars, validate_repo_id
 
     from ..loading.models import load_model
@@ -70,9 +69,8 @@ def run(options: argparse.Namespace) -> None:
     if target is not None:
         check_new_folder(str(target), "--dry-run")
     repo_id = options.repo_id if target is not None else full_name(options.repo_id)
-    facts = known_facts(
-        options.model, options.runs, license=options.license
-    )  # refuses links to files elsewhere, so before loading
+    # before the model is loaded, since it refuses links to files elsewhere
+    facts = known_facts(options.model, options.runs, license=options.license)
     given = [f"--{name}" for name in ("license", "runs", "examples") if getattr(options, name)]
     if facts.own_card is not None and given:
         raise ValueError(

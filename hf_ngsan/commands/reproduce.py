@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("--table", metavar="N", help="number of the table in the paper")
     either.add_argument("--figure", metavar="N", help="ngsan: 3 or 4, the geometric weight of a model that you name")
-    parser.add_argument("--model", type=user_path, metavar="DIR", help="of --figure: a captioner with a content bias")
+    parser.add_argument("--model", type=user_path, metavar="DIR", help="for --figure: a captioner with a content bias")
     parser.add_argument("--data", metavar="SPEC", help="dataset, such as scenes or features:DIR (the paper's)")
     parser.add_argument(
         "--scale",
@@ -67,6 +67,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    import torch
+
     from ..reproduction.papers import find_table
     from ..reproduction.plan import make_plan
     from ..reproduction.results import as_markdown, results_of, write_results
@@ -94,7 +96,7 @@ def run(options: argparse.Namespace) -> int:
         seeds=range(options.first_seed, options.first_seed + options.seeds),
         only=options.only,
         overrides=options.overrides,
-        threads=threads(),
+        threads=None if torch.accelerator.is_available() else 1,
     )
     processes = options.processes or num_devices()
     records = read_records(plan)
@@ -151,19 +153,11 @@ def default_output(options: argparse.Namespace) -> str:
     return f"runs/reproduce/{name}"
 
 
-def threads() -> int | None:
-    """Returns the CPU threads of each training; None on an accelerator."""
-    import torch
-
-    return None if torch.accelerator.is_available() else 1
-
-
 def print_plan(plan: "Plan", processes: int) -> None:
     """Prints rows, training configs, parameters and times, each from some measured steps."""
     from ..reproduction.plan import measure
 
     logging.getLogger("hf_ngsan").setLevel(logging.WARNING)
-
     print(f"Table {plan.table.number} of {plan.table.source}: {plan.table.title}; {plan.spec}, split {plan.split}")
     if not plan.is_papers:
         print(f"These are other data than the paper's ({plan.table.data['name']}).")

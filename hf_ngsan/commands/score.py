@@ -71,19 +71,7 @@ def run(options: argparse.Namespace) -> None:
     if options.check_server_format:
         run_server_check(options)
         return
-    if options.references is None:
-        raise ValueError("The references are missing; name their file with --references CAPTIONS.json.")
-
-    if (options.clip_score is None) != (options.image_folder is None):
-        raise ValueError("CLIPScore needs the images; give --clip-score and --image-folder together.")
-    if options.truncate_captions and options.clip_score is None:
-        raise ValueError("--truncate-captions is for --clip-score; leave it out.")
-    if options.per_image is not None:
-        check_output_file(options.per_image, "--per-image")
-        folder = Path(options.per_image).parent
-        if not folder.is_dir():
-            raise FileNotFoundError(f"--per-image {options.per_image}: the folder {folder} does not exist; create it.")
-
+    check(options)
     from ..ground.coco_files import read_references, read_results
     from ..ground.files import write_file_atomically
     from ..metrics.document_frequency import DocumentFrequency
@@ -102,18 +90,31 @@ def run(options: argparse.Namespace) -> None:
         per_image = per_image and {**per_image, **clip["per_image"]}
         scores |= {name: value for name, value in clip.items() if name != "per_image"}
     if per_image is not None:
-        rows = zip(*per_image.values(), strict=True)
-        entries = [
-            {"image_id": image, **dict(zip(per_image, row, strict=True))}
-            for image, row in zip(images, rows, strict=True)
-        ]
+        rows = zip(images, *per_image.values(), strict=True)
+        entries = [dict(zip(("image_id", *per_image), row, strict=True)) for row in rows]
         text = json.dumps(entries, ensure_ascii=False, indent=1)
         write_file_atomically(options.per_image, lambda file: file.write(text.encode()))
+    width = 14 if options.clip_score else 8
     for name, value in scores.items():
-        print(f"{name:<14} {value:.4f}" if options.clip_score else f"{name:<8} {value:.4f}")
+        print(f"{name:<{width}} {value:.4f}")
     left_out = len(references) - len(images)
     note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
     print(f"{len(images)} images{note}")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises a ValueError or an OSError for options that are missing, need each other or name no file to write."""
+    if options.references is None:
+        raise ValueError("The references are missing; name their file with --references CAPTIONS.json.")
+    if (options.clip_score is None) != (options.image_folder is None):
+        raise ValueError("CLIPScore needs the images; give --clip-score and --image-folder together.")
+    if options.truncate_captions and options.clip_score is None:
+        raise ValueError("--truncate-captions is for --clip-score; leave it out.")
+    if options.per_image is not None:
+        check_output_file(options.per_image, "--per-image")
+        folder = Path(options.per_image).parent
+        if not folder.is_dir():
+            raise FileNotFoundError(f"--per-image {options.per_image}: the folder {folder} does not exist; create it.")
 
 
 def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], references: list[list[str]]) -> dict:

@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from pathlib import Path
 
 from ..ground.argument_types import positive_int, user_path
 from ..ground.messages import printable
@@ -51,8 +52,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from pathlib import Path
-
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..retrieval import IndexFolder

@@ -1,6 +1,7 @@
 """The command `hf-ngsan visualness`: a table of how much each word of a captioner depends on the image."""
 
 import argparse
+from pathlib import Path
 
 from ..ground.argument_types import positive_int, user_path
 from .arguments import DATASETS, add_data_arguments, add_generation_arguments, add_model_argument, generation_options
@@ -33,8 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from pathlib import Path
-
     from ..ground.launching import make_accelerator
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for

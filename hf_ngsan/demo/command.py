@@ -1,9 +1,8 @@
 """The command `hf-ngsan demo`: small models, trained and compared on synthetic scenes."""
 
 import argparse
-import os
 
-from ..ground.argument_types import at_most, whole_number
+from ..ground.argument_types import at_most, user_path, whole_number
 from ..ground.bounds import MAX_INTEGER
 
 SUMMARY = """Caption a photograph, train small models and compare them.
@@ -17,11 +16,7 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--output",
-        type=os.path.expanduser,
-        default="runs/demo",
-        metavar="DIR",
-        help="folder of the results (%(default)s)",
+        "--output", type=user_path, default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)"
     )
     parser.add_argument(
         "--seed",

@@ -177,8 +177,7 @@ def use(recipe: Recipe, output: Path) -> None:
     replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(recipe.output_dir), new))
     print(f'Saved to {folder}; read back with AutoModelForImageTextToText and pipeline("image-to-text").')
 
-    rows = load_rows(recipe.data.spec, "test")
-    rows = rows.select(range(min(NUM_CAPTIONS, len(rows))))
+    rows = load_rows(recipe.data.spec, "test", limit=NUM_CAPTIONS)
     captioner = pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
     captions = [found[0]["generated_text"] for found in captioner(rows)]
     entries = [

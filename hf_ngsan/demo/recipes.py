@@ -58,7 +58,7 @@ def scenes_recipe(variant: str, output_dir: Path, seed: int = 0, changes: Sectio
     Args:
         variant: one of `VARIANTS`, or `FROM_PIXELS`.
         output_dir: folder of the run.
-        seed: of the scenes and of the weights; not negative.
+        seed: seed of the scenes and of the weights; not negative.
         changes: sections with keys to change.
     """
     if variant == FROM_PIXELS:

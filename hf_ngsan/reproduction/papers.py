@@ -50,11 +50,11 @@ class Table:
         source: authors and year.
         metrics, compared: names of its scores, and of those that rows are compared by.
         rows: numbers of the paper by row and metric, in the units of the paper.
-        runs: what each row trains, and what that needs.
+        runs: the training of each row, and trainings that it needs.
         baselines: the row that each other row is compared with.
         data: `name` of the paper's data and its numbers of rows, `train` and `evaluated`.
         paper_settings, paper_evaluation: changes to the paper's training configs, and options of its evaluations.
-        small: for other data, by reader: `config`, `split` and `settings`.
+        small: `config`, `split` and `settings` of other data, by reader.
     """
 
     paper: str

@@ -25,7 +25,6 @@ from ..training.run import load_split, short_checksum
 from ..training.settings import ScheduleSettings
 from .papers import Run, Table, UnknownTableError, select_rows
 
-SCALES = ("paper", "small")
 MEASURED_BATCHES = 8
 ALIKE = ("training.tracker=null",)
 """Changes to every training config."""
@@ -59,7 +58,7 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a table needs.
+    """The trainings of a table, and the data that they are evaluated on.
 
     Attributes:
         table: the table.
@@ -84,7 +83,7 @@ class Plan:
 
     @property
     def num_rows(self) -> int:
-        """The number of different models, whose runs with the first seed come first."""
+        """The number of different models; their runs with the first seed come first."""
         return len({one.run.name for one in self.runs})
 
 
@@ -147,14 +146,15 @@ def make_plan(
         arguments += changes_of(config, overrides)
         recipe = load_recipe(config, arguments)
         check_output_folder(recipe, resume=True, overwrite=False)
-        found = PlannedRun(run, seed, folder, recipe, ([], []))
         training = ["train", "--config", config, *arguments, "--resume"]
-        files = ["--output", str(found.file(".results")), "--record", str(found.file(".scores.json"))]
-        if run.name not in table.rows:
-            files = files[2:]
-        model = ["evaluate", "--model", str(folder), "--data", recipe.data.spec, "--split", settings["split"]]
-        limit = [] if recipe.data.limit is None else ["--limit", str(recipe.data.limit)]
-        return replace(found, commands=(training, [*model, *limit, *evaluation, *files]))
+        scoring = ["evaluate", "--model", str(folder), "--data", recipe.data.spec, "--split", settings["split"]]
+        if recipe.data.limit is not None:
+            scoring += ["--limit", str(recipe.data.limit)]
+        scoring += evaluation
+        if run.name in table.rows:
+            scoring += ["--output", f"{folder}.results"]
+        scoring += ["--record", f"{folder}.scores.json"]
+        return PlannedRun(run, seed, folder, recipe, (training, scoring))
 
     needed = dict.fromkeys(table.runs[name].needs for name in names)
     runs = [planned(table.runs[name], seeds[0]) for name in needed if name is not None]
@@ -181,7 +181,7 @@ def folder_name(name: str) -> str:
 
 
 def changes_of(config: str, changes: Sequence[str]) -> list[str]:
-    """Returns those of some changes whose keys a training config has: a language model has fewer than a captioner."""
+    """Returns the changes whose keys a training config has; that of a language model has fewer than a captioner's."""
     sections = load_recipe(config).sections()
     known = {f"{section}.{entry.name}" for section, kind in sections.items() for entry in fields(kind)}
     return [text for text in changes if text.startswith("model.") or "." not in text or text.split("=")[0] in known]
@@ -239,10 +239,9 @@ def measure_steps(recipe: Recipe, training_rows: int, folder: Path, language_mod
     }
     brief["training"] = replace(brief["training"], output_dir=str(folder))
     brief["data"] = replace(recipe.data, limit=number, validation_split=None)
-    model = (
-        recipe.model if language_model is None else {**recipe.model, "pretrained_language_model": str(language_model)}
-    )
-    result = train(replace(recipe, model=model, **brief))
+    if language_model is not None:
+        brief["model"] = {**recipe.model, "pretrained_language_model": str(language_model)}
+    result = train(replace(recipe, **brief))
     trained: Any = load_model(result.best_dir)[0]
     last = {entry.get("stage", "xe"): entry["seconds"] for entry in result.history}
     sections = {"xe": "training", "joint": "training", "scst": "self_critical"}

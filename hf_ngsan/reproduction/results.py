@@ -4,7 +4,7 @@ import csv
 import io
 import json
 import statistics
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,10 +30,6 @@ NAMES = {
 }
 IN_PERCENT = {"bleu", "accuracy", *(name for name in NAMES if "_to_" in name)}
 """Scores that commands print in the unit of the papers; the others are multiplied by 100."""
-
-
-def unit(metric: str) -> int:
-    return 1 if metric in IN_PERCENT else 100
 
 
 def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
@@ -81,7 +77,7 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
         for metric in table.compared
         for name, seed in records
     }
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name in plan.names:
         seeds = [seed for seed in plan.seeds if (name, seed) in records]
         failed = {
@@ -89,21 +85,17 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
             for seed in plan.seeds
             if folders[name, seed].folder.name in errors
         }
-        row: dict[str, Any] = {"name": name, "ours": table.runs[name].ours, "seeds": seeds, "failed": failed}
-        row["scores"] = {}
-        for metric in metrics:
-            values = [unit(metric) * records[name, seed]["scores"].get(metric, np.nan) for seed in seeds]
-            if values and not np.isnan(values).any():
-                mean, paper = statistics.mean(values), table.rows[name].get(metric)
-                row["scores"][metric] = {
-                    "mean": mean,
-                    "std": statistics.stdev(values) if len(values) > 1 else None,
-                    "values": values,
-                    "paper": paper,
-                    "difference": None if paper is None else mean - paper,
-                }
-        row["comparisons"] = {}
-        rows.append(row)
+        of_seeds = [records[name, seed]["scores"] for seed in seeds]
+        rows.append(
+            {
+                "name": name,
+                "ours": table.runs[name].ours,
+                "seeds": seeds,
+                "failed": failed,
+                "scores": summaries(of_seeds, metrics, table.rows[name]),
+                "comparisons": {},
+            }
+        )
     for metric in table.compared:
         compared = []
         for row in rows:
@@ -127,23 +119,51 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
     }
 
 
+def summaries(
+    scores: Sequence[Mapping[str, float]], metrics: Sequence[str], papers: Mapping[str, float]
+) -> dict[str, dict[str, Any]]:
+    """Returns mean, deviation and values of each metric in the unit of the papers, beside the paper's number.
+
+    Args:
+        scores: scores of a row with each seed; a metric that one of them lacks is left out.
+        metrics: names of the metrics.
+        papers: the paper's numbers by metric.
+    """
+    found: dict[str, dict[str, Any]] = {}
+    for metric in metrics:
+        unit = 1 if metric in IN_PERCENT else 100
+        values = [unit * of_seed.get(metric, np.nan) for of_seed in scores]
+        if values and not np.isnan(values).any():
+            mean, paper = statistics.mean(values), papers.get(metric)
+            found[metric] = {
+                "mean": mean,
+                "std": statistics.stdev(values) if len(values) > 1 else None,
+                "values": values,
+                "paper": paper,
+                "difference": None if paper is None else mean - paper,
+            }
+    return found
+
+
 def comparison(
     metric: str, name: str, base: str | None, plan: Plan, items: Mapping[tuple[str, str, int], np.ndarray | None]
 ) -> dict[str, Any] | None:
     """Returns the comparison of a row with its baseline over their common seeds; None without any."""
-    pairs = [(items.get((metric, name, seed)), items.get((metric, base or "", seed))) for seed in plan.seeds]
+    if base is None:
+        return None
+    pairs = [(items.get((metric, name, seed)), items.get((metric, base, seed))) for seed in plan.seeds]
     differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-    if base is None or not differences:
+    if not differences:
         return None
     found = compare(np.mean(differences, axis=0))
-    papers = [plan.table.rows[one].get(metric) for one in (name, base)]
+    ours, theirs = (plan.table.rows[one].get(metric) for one in (name, base))
     return {
         "against": base,
         "seeds": len(differences),
         "difference": found.difference,
         "interval": list(found.interval),
         "p_value": found.p_value,
-        "paper": None if None in papers else papers[0] - papers[1],  # type: ignore[operator]  # no None
+        "paper": None if ours is None or theirs is None else ours - theirs,
     }
 
 
@@ -187,7 +207,8 @@ def as_markdown(results: dict) -> str:
             cells += [number(found["paper"], "+"), f"{found['p_holm']:.4f}"]
         lines.append(f"| {' | '.join(cells)} |")
     failed = [(row["name"], seed, error) for row in results["rows"] for seed, error in row["failed"].items()]
-    lines += ["", *(f"- {name}, seed {seed}, failed: {error}" for name, seed, error in failed)] if failed else []
+    if failed:
+        lines += ["", *(f"- {name}, seed {seed}, failed: {error}" for name, seed, error in failed)]
     return "\n".join(lines) + "\n"
 
 
@@ -221,12 +242,8 @@ def as_csv(results: dict) -> str:
     for row in results["rows"]:
         for metric, score in row["scores"].items():
             found = row["comparisons"].get(metric)
-            cells = [
-                row["name"],
-                metric,
-                len(row["seeds"]),
-                *(score[key] for key in ("mean", "std", "paper", "difference")),
-            ]
+            cells = [row["name"], metric, len(row["seeds"])]
+            cells += [score[key] for key in ("mean", "std", "paper", "difference")]
             if found is not None:
                 keys = ("paper", "p_value", "p_holm")
                 cells += [found["against"], found["difference"], *found["interval"], *(found[key] for key in keys)]

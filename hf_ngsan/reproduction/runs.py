@@ -40,7 +40,7 @@ def num_devices() -> int:
 def execute(
     plan: Plan, processes: int, minutes: float | None, say: Callable[[str], None], modules: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Trains and evaluates what is not done yet.
+    """Trains and evaluates the runs that are not done yet.
 
     Args:
         plan: the plan.
@@ -112,7 +112,7 @@ def run_process(one: PlannedRun, device: int, running: set[subprocess.Popen], mo
 
 
 def write_record(one: PlannedRun, plan: Plan) -> None:
-    """Writes what a run was and gave, beside its folder."""
+    """Writes the settings, data, scores and environment of a run into a file beside its folder."""
     history = (one.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
     found: Any = read_json(one.file(".scores.json"))
     record = {

@@ -72,7 +72,7 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
 
     batcher = Batcher(work, limits)
     statuses: Counter[int] = Counter()
-    seconds = [0.0]
+    seconds = 0.0
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -90,10 +90,11 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
 
     @app.post("/caption")
     async def caption(request: Request) -> Response:
+        nonlocal seconds
         start = time.perf_counter()
         response = await answer(request)
         statuses[response.status_code] += 1
-        seconds[0] += time.perf_counter() - start
+        seconds += time.perf_counter() - start
         return response
 
     async def answer(request: Request) -> Response:
@@ -133,7 +134,7 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
             "batches_total": batcher.batches,
             "images_total": batcher.images,
             "waiting_images": batcher.waiting,
-            "request_seconds_sum": seconds[0],
+            "request_seconds_sum": seconds,
             "request_seconds_count": sum(statuses.values()),
             **{f'requests_total{{status="{status}"}}': number for status, number in sorted(statuses.items())},
         }

@@ -17,7 +17,6 @@ from typing import Any
 from ..ground.freed_memory import give_back_freed_memory
 from .limits import BusyError, ServingLimits
 
-Work = Callable[[list, Any], Sequence]
 MAX_DELAY = 0.25
 """Share of a request's time limit for which other images may overtake the last image of the costliest request."""
 SECONDS_IDLE, SECONDS_BUSY = 1, 10
@@ -64,7 +63,7 @@ class Batcher:
 
     task: asyncio.Task
 
-    def __init__(self, work: Work, limits: ServingLimits) -> None:
+    def __init__(self, work: Callable[[list, Any], Sequence], limits: ServingLimits) -> None:
         self.work = work
         self.limits = limits
         self.batches = self.images = self.waiting = 0
@@ -97,8 +96,8 @@ class Batcher:
 
         Args:
             images: inputs of the work.
-            options: of all of them.
-            cost: of each of them, beams x tokens.
+            options: options of all images.
+            cost: cost of each image, beams x tokens.
 
         Raises:
             BusyError: too many images wait already.
@@ -197,7 +196,8 @@ class Batcher:
             images, options = [job.image for job in jobs], jobs[0].options
             answers = await loop.run_in_executor(self.thread, self.work, images, options)
         except (Exception, SystemExit) as error:  # which would end the loop that serves all others
-            answers = [RuntimeError(f"{error!r}") if isinstance(error, SystemExit) else error] * len(jobs)
+            fault = error if isinstance(error, Exception) else RuntimeError(repr(error))
+            answers = [fault] * len(jobs)
         for job, answer in zip(jobs, answers, strict=True):
             if job.answer.done():
                 continue

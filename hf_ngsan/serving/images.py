@@ -5,6 +5,7 @@ import base64
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -79,7 +80,7 @@ class ImageReader:
             if isinstance(source, str) and "://" in source[:10]:
                 source = await self.downloaded(source, name, self.limits.request_bytes - num_bytes)
                 num_bytes += len(source)
-            image = await self.in_thread(lambda source=source, name=name: opened(source, name))  # type: ignore[misc]
+            image = await self.in_thread(partial(opened, source, name))
             images.append(image)
             pixels += image.width * image.height
             if pixels > self.limits.pixels:
@@ -92,8 +93,7 @@ class ImageReader:
         images.reverse()
         while images:  # each is released before the next is decoded, since it keeps its pixels
             image = images.pop()
-            size, place = image.width * image.height, len(found)
-            found.append(await self.in_thread(lambda image=image, place=place: prepare(image, place), size))  # type: ignore[misc]
+            found.append(await self.in_thread(partial(prepare, image, len(found)), image.width * image.height))
         return found
 
     async def downloaded(self, url: str, name: str, max_bytes: int) -> bytes:

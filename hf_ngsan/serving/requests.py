@@ -119,9 +119,8 @@ class RequestReader:
         parser = MultiPartParser(
             body.request.headers, body.chunks(), max_files=self.limits.images, max_fields=len(OPTIONS) + 2
         )
-        parser.spool_max_size = (
-            self.limits.request_bytes
-        )  # keeps files in memory: a process may open fewer files than there are images
+        # keeps files in memory: a process may open fewer files than there are images
+        parser.spool_max_size = self.limits.request_bytes
         try:
             form = await parser.parse()
         except MultiPartException as error:
@@ -149,7 +148,8 @@ class RequestReader:
 
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
         """Returns beams x tokens; refuses an impossible beginning of captions, or too many tokens after it."""
-        beams, tokens, words = options.get("num_beams"), options.get("max_new_tokens"), 0
+        asked, words = options.get("max_new_tokens"), 0
+        beams, tokens = options.get("num_beams") or 1, asked or NEW_TOKENS
         if self.pipeline is not None:
             reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
             try:
@@ -157,16 +157,16 @@ class RequestReader:
             except ValueError as error:
                 raise RequestError(400, str(error)) from error
             words = reader.number_of_words(text)
-            beams = beams or usual.num_beams
+            beams = options.get("num_beams") or usual.num_beams or 1
+            tokens = asked or usual.max_new_tokens or usual.max_length or NEW_TOKENS
             room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
-            asked, tokens = tokens, tokens or usual.max_new_tokens or usual.max_length or NEW_TOKENS
             if tokens > room and (asked or words):
                 raise RequestError(
                     400,
                     f"max_new_tokens is {tokens}, after {words} words of text; this captioner can write {room} then.",
                 )
-        passes = (beams or 1) + bool(options.get("scores"))  # scores take another pass over the caption
-        return passes * (words + (tokens or NEW_TOKENS))
+        passes = beams + bool(options.get("scores"))  # scores take another pass over the caption
+        return passes * (words + tokens)
 
     def prepared(self, image: Image.Image, place: int, text: str) -> Any:
         """Returns an image as an input of the pipeline."""
@@ -192,7 +192,7 @@ def parsed(content: bytes) -> Any:
     try:
         return json.loads(content)
     except (ValueError, RecursionError):
-        raise RequestError(400, "The body is no JSON.") from None
+        raise RequestError(400, "The body is not JSON.") from None
 
 
 def checked_options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
@@ -204,7 +204,7 @@ def checked_options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
             if not isinstance(value, bool):
                 raise RequestError(400, f"scores is {value!r:.60}; it must be true or false.")
         elif name not in OPTIONS:
-            raise RequestError(400, f"{name!r:.60} is no option; there are {', '.join(OPTIONS)}, text and scores.")
+            raise RequestError(400, f"{name!r:.60} is not an option; there are {', '.join(OPTIONS)}, text and scores.")
         elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= OPTIONS[name]:
             raise RequestError(400, f"{name} is {value!r:.60}; it must be a whole number from 1 to {OPTIONS[name]}.")
     return tuple(sorted(options.items()))

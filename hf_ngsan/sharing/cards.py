@@ -112,8 +112,8 @@ def write_eval_results(folder: Path, facts: CardFacts) -> None:
         name = re.sub(r"[^\w.-]+", "-", f"{one.data}-{one.split}").strip("-")[:MAX_NAME]
         target = folder / EVAL_RESULTS / f"{name}.yaml"
         earlier = yaml.safe_load(target.read_text(encoding="utf-8")) if target.is_file() else []
-        entries_of_all = [*earlier, *eval_result_entries_to_yaml(entries)]
-        write_text_atomically(target, yaml.safe_dump(entries_of_all, sort_keys=False))
+        text = yaml.safe_dump([*earlier, *eval_result_entries_to_yaml(entries)], sort_keys=False)
+        write_text_atomically(target, text)
 
 
 def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequence[str]) -> ModelCardData:
@@ -276,4 +276,4 @@ def check_card(folder: Path) -> None:
     except FileNotFoundError:
         raise ValueError(f"{folder} has no card ({CARD}).") from None
     except Exception as error:  # YAML's errors are of many types
-        raise ValueError(f"{folder / CARD} is no model card ({one_sentence(error)}).") from error
+        raise ValueError(f"{folder / CARD} is not a model card ({one_sentence(error)}).") from error

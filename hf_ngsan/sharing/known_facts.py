@@ -35,8 +35,8 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
         given: other attributes of [`CardFacts`].
 
     Raises:
-        ModelFolderError: another run has another training config or is no run; files of the model or a run are damaged
-            or outside the folder ([`refuse_files_elsewhere`]).
+        ModelFolderError: another run has another training config or is not a run; files of the model or a run are
+            damaged or outside the folder ([`refuse_files_elsewhere`]).
         EvaluationsError: evaluations are damaged.
     """
     folder = own_folder(model)
@@ -48,14 +48,14 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
         theirs = None if run_of(place) is None else config_of(place)
         if config is None or theirs is None or but_for_the_seed(theirs) != but_for_the_seed(config):
             raise ModelFolderError(
-                f"{other} is no training run with the training config of {model} and another seed; name runs that "
+                f"{other} is not a training run with the training config of {model} and another seed; name runs that "
                 "differ in training.seed alone."
             )
         others.append(tuple(evaluations_of(place)))
     try:
         own_card = (folder / CARD).read_text(encoding="utf-8") if (folder / CARD).is_file() else None
     except UnicodeDecodeError:
-        raise ModelFolderError(f"{folder / CARD} is no UTF-8 text; correct it, or delete it.") from None
+        raise ModelFolderError(f"{folder / CARD} is not UTF-8 text; correct it, or delete it.") from None
     return CardFacts(
         own_card=own_card,
         evaluations=tuple(evaluations_of(folder)),
@@ -169,8 +169,7 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     recipe = recipe_of(folder)
     found = list(of_the_run(folder, recipe)) if recipe is not None and folder.name == "best" else []
     seed = None if recipe is None else recipe.training.seed
-    for one in read_evaluations(folder):
-        found.append(replace(one, seed=seed if one.seed is None else one.seed))
+    found += [replace(one, seed=seed if one.seed is None else one.seed) for one in read_evaluations(folder)]
     return [replace(one, data=public_name(one.data)) for one in found]
 
 

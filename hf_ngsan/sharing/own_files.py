@@ -94,14 +94,19 @@ def mappings_in(settings: Any) -> Iterator[dict]:
     """Yields the mappings in a JSON value, recursively."""
     if isinstance(settings, dict):
         yield settings
-    for value in settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ():
-        yield from mappings_in(value)
+        settings = list(settings.values())
+    if isinstance(settings, list):
+        for value in settings:
+            yield from mappings_in(value)
 
 
 def names_in(value: Any) -> list:
-    if value is None:
-        return []
-    return [*value.values()] if isinstance(value, dict) else value if isinstance(value, list) else [value]
+    """Returns the names in a field: one, a list or the values of a mapping, such as `weight_map`."""
+    if isinstance(value, dict):
+        return list(value.values())
+    if isinstance(value, list):
+        return value
+    return [] if value is None else [value]
 
 
 def is_place(value: Any) -> bool:

@@ -53,9 +53,9 @@ class Page(gradio.Blocks):
             return [self.upload({} if isinstance(one, list) else one) for one in value]
         if not isinstance(value, dict):
             return value
-        path = value.get("path") if isinstance(value, dict) else None
+        path = value.get("path")
         if not isinstance(path, str) or path not in self.upload_file_set:
-            raise refusal("This is no photograph that was uploaded here; upload one first.")
+            raise refusal("This is not a photograph that was uploaded here; upload one first.")
         return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 

@@ -134,10 +134,15 @@ def shown_before(state: dict | None) -> dict:
     return state
 
 
-def add_search(search: Search) -> None:
+def add_query() -> tuple[gradio.Textbox, gradio.Button]:
     with gradio.Row():
         text = gradio.Textbox(label="What to look for", placeholder="a dog jumps over a log", elem_id="query", scale=4)
         button = gradio.Button("Search", variant="primary", elem_id="search", scale=1)
+    return text, button
+
+
+def add_search(search: Search) -> None:
+    text, button = add_query()
     found = gradio.Gallery(label="Images, the best first", columns=3, object_fit="contain", buttons=[], elem_id="hits")
     names = gradio.Dataframe(headers=["similarity", "name"], interactive=False, show_label=False)
 
@@ -166,9 +171,7 @@ def add_photograph_search(search: PhotographSearch) -> None:
     files = gradio.File(
         file_count="multiple", file_types=["image"], label=f"Photographs, at most {MAX_PHOTOGRAPHS}", elem_id="photos"
     )
-    with gradio.Row():
-        text = gradio.Textbox(label="What to look for", placeholder="a dog jumps over a log", elem_id="query", scale=4)
-        button = gradio.Button("Search", variant="primary", elem_id="search", scale=1)
+    text, button = add_query()
     found = gradio.Gallery(
         label="Photographs, the best first", columns=3, object_fit="contain", buttons=[], elem_id="hits"
     )
@@ -230,7 +233,7 @@ def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_br
 
     Raises:
         OSError: the address cannot be used; the port may be taken.
-        ValueError: the host is no IP address and no name.
+        ValueError: the host is neither an IP address nor a name.
     """
     listen(host, port or 0).close()
     _, url, _ = page.launch(

@@ -1,7 +1,7 @@
 """The parts of a page: a captioner, rows of a dataset with regions, and an index of images."""
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,20 +27,22 @@ logger = logging.getLogger(__name__)
 
 @dataclass
 class Search:
-    """Search of images by words.
+    """Search of an index of images by words.
 
     Attributes:
         index: the index, opened.
-        hits: returns the images of an index for a text, the best first.
+        model, processor: the dual encoder that made it.
     """
 
     index: IndexFolder
-    hits: Callable[[IndexFolder, str], list[Hit]]
+    model: Any
+    processor: Any
 
     def find(self, text: str) -> list[tuple[Hit, bytes | None]]:
         """Returns the images for a text, the best first, with their thumbnails; the index may have grown since."""
         self.index = self.index.current()
-        return [(hit, self.index.thumbnail_at(hit.place)) for hit in self.hits(self.index, text)]
+        hits = search_images(self.model, self.processor, self.index, text=text)
+        return [(hit, self.index.thumbnail_at(hit.place)) for hit in hits]
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ class Parts:
         return reads_images(self.pipeline.model.config)
 
     def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
-        """Returns the captions of all beams, the best first, with attention and what else the captioner has.
+        """Returns the captions of all beams, the best first, with attention, and confidence and visualness if known.
 
         Args:
             image: an image of Pillow, or a row with features.
@@ -127,13 +129,8 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
         search = photograph_search(device) if reads_images(captioner.config) else None
         return Parts(model, pipeline, rows, photograph_search=search)
     folder = IndexFolder.open(Path(index))
-    dual_encoder, its_processor = load_model(folder.description.model, "retrieval")
-    dual_encoder.to(device)
-
-    def hits(index: IndexFolder, text: str) -> list[Hit]:
-        return search_images(dual_encoder, its_processor, index, text=text)
-
-    return Parts(model, pipeline, rows, Search(folder, hits))
+    loaded: Any = load_model(folder.description.model, "retrieval")
+    return Parts(model, pipeline, rows, Search(folder, loaded[0].to(device), loaded[1]))
 
 
 def photograph_search(device: torch.device) -> PhotographSearch | None:

@@ -64,11 +64,9 @@ class Regions:
     def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
         self.parts = parts
         self.features = np.asarray(row["visual_features"], dtype=np.float32)
-        numbers = range(1, len(self.features) + 1)
-        self.names: list[str] = row.get("objects") or [f"region {number}" for number in numbers]
+        self.names: list[str] = row.get("objects") or [f"region {place + 1}" for place in range(len(self.features))]
         self.boxes = np.asarray(row["visual_boxes"] if boxes is None else boxes, dtype=np.float32)
-        width, height = row.get("width") or 1, row.get("height") or 1
-        self.shape = f"aspect-ratio: {width} / {height}"
+        self.shape = f"aspect-ratio: {row.get('width') or 1} / {row.get('height') or 1}"
 
     @cached_property
     def attention(self) -> np.ndarray:

@@ -12,7 +12,7 @@ logger = logging.getLogger(__name__)
 
 
 def prepare_figures(folder: str | Path) -> dict[str, Any]:
-    """Makes a folder for figures; returns the arguments that let a pipeline return what they show.
+    """Makes a folder for figures; returns the arguments with which a pipeline returns their contents.
 
     Raises:
         MissingPlotsError: matplotlib is not installed.

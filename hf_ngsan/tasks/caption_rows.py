@@ -4,7 +4,6 @@ rows = load_rows("features:DIR", "test", limit=100)
 rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the model reads, checked
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -66,8 +65,8 @@ def load_rows(
     rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
         raise DataError(f"{spec}, split {split}, has no images (no column 'image_id'); give a dataset of images.")
-    if limit is not None and limit < len(rows):
-        rows = rows.select(range(limit))
+    if limit is not None:
+        rows = rows.take(limit)
     if with_captions:
         check_captions(rows, spec, split)
     return rows
@@ -115,7 +114,7 @@ def rows_for(
         )
     members: Any = getattr(model, "members", [model])
     for member in members:
-        check_feature_size(member, size, data)
+        check_feature_dimension(member, size, data)
         check_grid(member, rows, data)
         check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
@@ -135,13 +134,13 @@ def check_drawable(rows: Dataset, data: str, split: str) -> None:
         )
 
 
-def check_feature_size(model: PreTrainedModel, visual_feature_size: int | None, data: str) -> None:
+def check_feature_dimension(model: PreTrainedModel, dimension: int, data: str) -> None:
     """Raises a DataError unless the features of a dataset have the dimension that the model takes."""
     expected = model.config.visual_feature_size
-    if expected != visual_feature_size:
+    if expected != dimension:
         images = "" if model.config.vision_config is None else ", or data with images, such as scenes:images=true"
         raise DataError(
-            f"The feature dimension of {data} is {visual_feature_size}, but the model takes visual_feature_size="
+            f"The feature dimension of {data} is {dimension}, but the model takes visual_feature_size="
             f"{expected}; use a model or features of the same dimension{images}."
         )
 
@@ -160,20 +159,24 @@ def check_grid(model: PreTrainedModel, rows: Dataset, data: str) -> None:
         )
 
 
-def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase, provenance: Mapping | None = None) -> dict:
-    """Returns JSON values that identify training captions, their vocabulary and the features of their images.
+def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> dict:
+    """Returns JSON values that identify training captions and their vocabulary.
 
     Args:
         rows: rows, with `captions` unless they are to be distilled on.
         tokenizer: tokenizer of the model.
-        provenance: provenance of the features, if known.
     """
     texts = [caption for texts in rows["captions"] for caption in texts] if "captions" in rows.column_names else []
-    identity = {
+    return {
         "number of images": len(rows),
         "text of the captions": short_checksum(texts),
         "vocabulary": short_checksum(sorted(tokenizer.get_vocab().items())),
     }
-    if provenance is not None:
-        identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
-    return identity
+
+
+def features_identity(model: PreTrainedModel) -> dict:
+    """Returns JSON values that identify the features that a model is trained on; none if their origin is unknown."""
+    provenance = getattr(model.config, "features_provenance", None)
+    if provenance is None:
+        return {}
+    return {"backbone or preprocessing of its features": short_checksum(provenance["checksums"])}

@@ -36,7 +36,6 @@ class AugmentationSettings:
     color_jitter: float = setting(
         0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
     )
-
     feature_copies: bool = setting(
         False, "each epoch takes the features of features:DIR or of one of their copies (hf-ngsan extract --copies)"
     )
@@ -155,10 +154,8 @@ def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator
     for _ in range(CROP_TRIALS):
         area = random.uniform(smallest, 1)
         stretch = math.exp(random.uniform(*np.log(ASPECT_RATIOS)) / 2)
-        crop_width, crop_height = (
-            round(width * math.sqrt(area) * stretch),
-            round(height * math.sqrt(area) / stretch),
-        )
+        crop_width = round(width * math.sqrt(area) * stretch)
+        crop_height = round(height * math.sqrt(area) / stretch)
         left, upper = random.random(2)
         if 0 < crop_width <= width and 0 < crop_height <= height:
             left, upper = round(left * (width - crop_width)), round(upper * (height - crop_height))

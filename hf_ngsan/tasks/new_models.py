@@ -11,6 +11,7 @@ import dataclasses
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from typing import Any
 
 from huggingface_hub.errors import StrictDataclassError
@@ -39,7 +40,7 @@ FOLLOWS_FROM_DATA = {
 
 
 def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
-    """Raises a RecipeError for a key of section `model` that is no field of its configuration.
+    """Raises a RecipeError for a key of section `model` that is not a field of its configuration.
 
     Args:
         fields: fields of the section.
@@ -156,8 +157,8 @@ def trained_guest(recipe: Recipe, task: str, only_ours: Iterable[str]) -> tuple[
 
     Args:
         recipe: the training config.
-        task: which the model must belong to.
-        only_ours: keys, as `section.key`, of which models of transformers have none.
+        task: registered name of the task of the model.
+        only_ours: keys, as `section.key`, that models of transformers do not have.
 
     Raises:
         RecipeError: one of these keys has another value than by default, or `model` has further fields.
@@ -166,13 +167,8 @@ def trained_guest(recipe: Recipe, task: str, only_ours: Iterable[str]) -> tuple[
     if source is None or not is_guest(load_config(source, task)):
         return None
     usual = type(recipe)(model={"init_from": source})
-
-    def value(of: Recipe, key: str) -> Any:
-        section, name = key.split(".")
-        return getattr(getattr(of, section), name)
-
     more = [f"model.{key}" for key in recipe.model if key != "init_from"]
-    more += [key for key in only_ours if value(recipe, key) != value(usual, key)]
+    more += [key for key in only_ours if attrgetter(key)(recipe) != attrgetter(key)(usual)]
     if more:
         raise RecipeError(
             f"{source} is a model of transformers, which has no {', '.join(more)}; leave "
@@ -222,10 +218,9 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     if source is None:
         side = image_size or vision.config.image_size
         return CaptioningImageProcessor(**({} if side is None else {"size": {"height": side, "width": side}}))
+    own_size = vision.config.image_size
     try:
-        return load_image_processor(
-            source, vision.config.kind, image_size=image_size, own_size=vision.config.image_size
-        )
+        return load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
     except (ValueError, OSError) as error:
         raise unusable_backbone(source, error) from error
 

@@ -75,7 +75,7 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
     except OSError as error:
         raise DataError(f"data.word_vectors: {error.filename or path} cannot be read ({error.strerror}).") from error
     except UnicodeDecodeError as error:
-        raise DataError(f"data.word_vectors: {path} or its dictionary is no text in UTF-8.") from error
+        raise DataError(f"data.word_vectors: {path} or its dictionary is not UTF-8 text.") from error
 
 
 def vectors_of_array(file: Path, dictionary: str | None, wanted: set[str]) -> dict[str, np.ndarray]:
@@ -84,7 +84,7 @@ def vectors_of_array(file: Path, dictionary: str | None, wanted: set[str]) -> di
     try:
         array = np.load(file, allow_pickle=False, mmap_mode="r")
     except ValueError as error:
-        raise DataError(f"{file} is no array of numbers that can be read without running code.") from error
+        raise DataError(f"{file} is not an array of numbers that can be read without running code.") from error
     with open(Path(dictionary).expanduser(), encoding="utf-8") as words:
         lines = [word.strip() for word in words]
     if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(lines):

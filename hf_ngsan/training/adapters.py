@@ -37,7 +37,7 @@ class LoraSettings:
 
     rank: int | None = setting(None, "rows of A; null = no adapters, the weights themselves are trained", minimum=1)
     alpha: float = setting(16.0, "scale of the adapters, divided by rank", minimum=0.0)
-    dropout: float = setting(0.0, "dropout of what goes into A", minimum=0.0, below=1.0)
+    dropout: float = setting(0.0, "dropout of the inputs of A", minimum=0.0, below=1.0)
     target_modules: tuple[str, ...] = setting(
         (), "names, or ends of names, of the linear layers that get adapters; [] = all but the output layer"
     )
@@ -56,7 +56,7 @@ def freeze(model: PreTrainedModel, names: Iterable[str]) -> None:
 
     Args:
         model: the model.
-        names: of modules or parameters; with `*` and `?`, patterns of names of parameters.
+        names: names of modules or parameters, or patterns of names of parameters with `*` and `?`.
 
     Raises:
         UnknownPartError: no part has such a name, or nothing is left to train.

@@ -59,7 +59,7 @@ class UpdateBatches(Dataset):
     Args:
         rows: a sequence of rows.
         collate: makes a batch from a list of rows.
-        shares: for each update, the indices of this process's rows; may be empty.
+        shares: indices of this process's rows in each update; may be empty.
         num_parts: maximal number of micro-batches of a share.
         with_row_index: whether each batch also gets `row_index (B,)`, the numbers of its rows.
     """

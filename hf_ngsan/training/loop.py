@@ -26,6 +26,7 @@ from ..ground.progress_display import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.vision_part import vision_encoders
+from ..store.fields import read_json
 from ..store.folders import replace_folder_contents, write_folder_atomically
 from .adapters import load_weights
 from .averaging import WeightAverage
@@ -138,8 +139,7 @@ class TrainingLoop:
             self.model.eval()  # the initial trained model is the best one until another is better
             entry = {"epoch": 0, **self.scores()}
             self.keep_if_best(entry)
-            metric = self.task.metric
-            logger.info("Before this training: %s %.4f.", metric, entry[metric])
+            logger.info("Before this training: %s %.4f.", self.task.metric, entry[self.task.metric])
         self.start_clock()
         while not self.is_finished():
             if self.stage_is_over():
@@ -193,14 +193,14 @@ class TrainingLoop:
         """
         folder = self.output_dir / self.stage.name
         best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
-        ended = json.dumps({"step": self.progress.step})
+        ended = {"step": self.progress.step}
 
         def fill(new: Path) -> None:
             shutil.copytree(best, new, dirs_exist_ok=True)
-            (new / STAGE_FILE).write_text(ended, encoding="utf-8")
+            (new / STAGE_FILE).write_text(json.dumps(ended), encoding="utf-8")
 
         if self.accelerator.is_main_process:
-            if not (folder / STAGE_FILE).is_file() or (folder / STAGE_FILE).read_text(encoding="utf-8") != ended:
+            if read_json(folder / STAGE_FILE) != ended:
                 write_folder_atomically(folder, fill)
             self.claim_folder(self.stage.name)
         self.accelerator.wait_for_everyone()
@@ -224,8 +224,8 @@ class TrainingLoop:
         )
         self.model.train(self.objective.training_mode)
         name = self.name_of_epoch(progress.stage_epoch + 1)
-        is_shown = self.accelerator.is_main_process
-        with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=is_shown) as display:
+        shown = self.accelerator.is_main_process
+        with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=shown) as display:
             for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
                 self.update(micro_batches)
                 progress.step += 1
@@ -362,7 +362,7 @@ class TrainingLoop:
 
     @torch.no_grad()
     def check_outputs(self) -> None:
-        """Checks the outputs of the model after the last update of an epoch, of which no loss was computed yet.
+        """Checks the outputs of the model after the last update of an epoch: its losses were computed before it.
 
         Raises:
             TrainingDivergedError: the loss of the last batch, computed again, is infinite or not a number.

@@ -20,23 +20,22 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     Raises:
         RecipeError: a vision encoder that is not trained has a learning rate.
     """
-    of_vision = trained_weights_of_vision(model)
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
-    of_text = set()
-    if text_rate is not None and isinstance(encoder, torch.nn.Module):
-        of_text = {one for one in encoder.parameters() if one.requires_grad}
-    groups = [{"params": [one for one in trained if one not in of_vision | of_text], "rate_factor": 1.0}]
-    rate = settings.vision_learning_rate
-    if rate is not None and not of_vision:
+    of_vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
+    if vision_rate is not None and not of_vision:
         raise RecipeError(
             "training.vision_learning_rate is for a vision encoder that is trained, but this model has none or a "
             "frozen one; leave it out, or give model.vision_config with frozen: false."
         )
-    if of_vision:
-        groups.append(group_with_rate([one for one in trained if one in of_vision], rate, settings))
-    if of_text:
-        groups.append(group_with_rate([one for one in trained if one in of_text], text_rate, settings))
+    of_text: set[torch.nn.Parameter] = set()
+    text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
+    if text_rate is not None and isinstance(encoder, torch.nn.Module):
+        of_text = {one for one in encoder.parameters() if one.requires_grad}
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    groups = [{"params": [one for one in trained if one not in of_vision | of_text], "rate_factor": 1.0}]
+    for weights, rate in ((of_vision, vision_rate), (of_text, text_rate)):
+        if weights:
+            factor = 1.0 if rate is None or not settings.learning_rate else rate / settings.learning_rate
+            groups.append({"params": [one for one in trained if one in weights], "rate_factor": factor})
     return torch.optim.AdamW(
         groups,
         lr=settings.learning_rate,
@@ -45,11 +44,6 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
         weight_decay=settings.weight_decay,
         fused=fused,
     )
-
-
-def group_with_rate(weights: list[torch.nn.Parameter], rate: float | None, settings: TrainingSettings) -> dict:
-    rate = settings.learning_rate if rate is None else rate
-    return {"params": weights, "rate_factor": rate / settings.learning_rate if settings.learning_rate else 1.0}
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:

@@ -19,7 +19,7 @@ from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 
 TRAINING_CONFIG = "training_config.yaml"
 NAME_BEFORE = "recipe.yaml"
-"""Its name in earlier versions."""
+"""Name of the training config in earlier versions."""
 TRAINING_CONFIGS = (TRAINING_CONFIG, NAME_BEFORE)
 MARKER = ".training_run.json"
 LOCK = ".lock"

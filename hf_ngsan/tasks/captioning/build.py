@@ -10,12 +10,7 @@ from transformers.image_utils import SizeDict
 from ...auto import config_class, model_types_of
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
-from ...loading.models import (
-    changed_config,
-    find_model_folder,
-    load_captioner,
-    load_model,
-)
+from ...loading.models import changed_config, find_model_folder, load_captioner, load_model
 from ...loading.provenance import backbone_settings
 from ...models.configuration_hub import ConfigurationError
 from ...models.configuration_vision import (
@@ -45,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 UNKNOWN_WORD_ID = 3
 ONLY_OURS = ("data.image_size", "training.word_dropout", "self_critical.document_frequency")
-"""Settings of which captioners of transformers have none."""
+"""Settings that captioners of transformers do not have."""
 
 
 def new_captioner(
@@ -86,11 +81,9 @@ def new_captioner(
             tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
         set_feature_size(fields, kind, visual_feature_size, recipe.data.spec)
         config = build_config(fields, len(tokenizer))
-        config.pad_token_id, config.bos_token_id, config.eos_token_id = (
-            tokenizer.pad_token_id,
-            tokenizer.bos_token_id,
-            tokenizer.eos_token_id,
-        )
+        config.pad_token_id = tokenizer.pad_token_id
+        config.bos_token_id = tokenizer.bos_token_id
+        config.eos_token_id = tokenizer.eos_token_id
         config.decoder_start_token_id = tokenizer.bos_token_id
         model = new_model(config, "AutoModelForImageTextToText")
         processor = new_processor(model, tokenizer, recipe.data.image_size)
@@ -100,9 +93,9 @@ def new_captioner(
 
 
 def with_language_model(fields: dict, kind: Any) -> Any:
-    """Returns the tokenizer of the trained language model that a captioner is to have, with which it shares words.
+    """Returns the tokenizer of the language model that the fields name, which the captioner shares; `None` without one.
 
-    It is `None` if no trained language model is named. A training run becomes the folder of its best model.
+    A training run among the fields is replaced by the folder of its best model.
     """
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):

@@ -117,7 +117,7 @@ def fitted(
 
     Args:
         log_probabilities, similarities: `(captions,)`.
-        cider_d: of each caption, against its image's references.
+        cider_d: CIDEr-D of each caption, against its image's references.
 
     Raises:
         ValueError: too few captions, or all of them equally good.
@@ -166,8 +166,8 @@ def calibrate(
         rows: images or visual features with captions that the captioner was not trained with.
         training_rows: images or visual features of its training.
         data, split: names of `rows`, to record.
-        num_beams: of the captions; the captioner's own if `None`.
-        batch_size: images at once.
+        num_beams: beams of the captions; the captioner's own if `None`.
+        batch_size: images captioned or embedded together.
 
     Raises:
         ValueError: the two models read other pixels, or there are too few captions or no training images.

@@ -18,11 +18,11 @@ from ...visualization import word_attention
 from .generate import caption_batch
 
 SEED = 0
-"""Of the exchanged regions of photographs."""
+"""Seed of the regions of photographs that are exchanged."""
 
 
 def move_box(boxes: np.ndarray, region: int, offset: tuple[float, float]) -> np.ndarray:
-    """Returns boxes `(N, 4)` in which one is moved by shares of the image, at most to its edge."""
+    """Returns boxes `(N, 4)` with one moved by shares of the image, at most to its edge."""
     changed = boxes.copy()
     low, high = -boxes[region, :2], 1 - boxes[region, 2:]
     changed[region] += np.tile(np.clip(offset, low, high), 2)
@@ -30,7 +30,7 @@ def move_box(boxes: np.ndarray, region: int, offset: tuple[float, float]) -> np.
 
 
 def scale_box(boxes: np.ndarray, region: int, factor: float) -> np.ndarray:
-    """Returns boxes in which the sides of one are multiplied around its centre, cut at the edges of the image."""
+    """Returns boxes with one scaled around its centre and clipped to the image."""
     changed = boxes.copy()
     centre, half = (boxes[region, :2] + boxes[region, 2:]) / 2, (boxes[region, 2:] - boxes[region, :2]) / 2 * factor
     changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
@@ -38,14 +38,14 @@ def scale_box(boxes: np.ndarray, region: int, factor: float) -> np.ndarray:
 
 
 def mirror_box(boxes: np.ndarray, region: int) -> np.ndarray:
-    """Returns boxes in which one is where a mirror shows it, left and right exchanged."""
+    """Returns boxes with one mirrored: left and right are exchanged."""
     changed = boxes.copy()
     changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
     return changed
 
 
 def swap_boxes(boxes: np.ndarray, region: int, other: int) -> np.ndarray:
-    """Returns boxes in which two regions have exchanged theirs."""
+    """Returns boxes with those of two regions exchanged."""
     changed = boxes.copy()
     changed[[region, other]] = boxes[[other, region]]
     return changed
@@ -59,9 +59,9 @@ class Captioned:
         caption: the caption.
         log_probability: mean over the tokens of the first caption, given these boxes.
         words: the words of the first caption.
-        log_probabilities: of these words, given these boxes.
-        attention: `(words, regions)`, of these words.
-        boxes: `(regions, 4)`.
+        log_probabilities: log-probabilities of these words, given these boxes.
+        attention: attention of these words, `(words, regions)`.
+        boxes: the boxes, `(regions, 4)`.
     """
 
     caption: str
@@ -127,16 +127,13 @@ def score_counterfactuals(
         DataError: no row can be changed.
     """
 
-    def captions(batch: Sequence[Mapping[str, Any]], prefixes: Sequence[str] | None, **options: Any) -> list[str]:
-        starts = range(0, len(batch), batch_size)
-        parts = [slice(start, start + batch_size) for start in starts]
-        given = [None if prefixes is None else prefixes[part] for part in parts]
-        pairs = zip(parts, given, strict=True)
-        return [
-            text
-            for part, own in pairs
-            for text in caption_batch(model, processor, list(batch[part]), own, **options)  # type: ignore[arg-type]
-        ]
+    def captions(images: list, prefixes: list[str] | None = None, **options: Any) -> list[str]:
+        found: list[str] = []
+        for start in range(0, len(images), batch_size):
+            part = slice(start, start + batch_size)
+            own = None if prefixes is None else prefixes[part]
+            found += caption_batch(model, processor, images[part], own, **options)
+        return found
 
     if rows and "objects" in rows[0] and is_scene(rows[0]):
         pairs = [(row, swap) for row in rows for swap in relation_swaps(row)]
@@ -154,7 +151,7 @@ def score_counterfactuals(
             changed.append({**row, "visual_boxes": swap_boxes(boxes, int(region), int(other))})
     if not several:
         raise DataError("No image has two regions whose boxes could be exchanged.")
-    texts = zip(captions(several, None), captions(changed, None), strict=True)
+    texts = zip(captions(several), captions(changed), strict=True)
     return {"images": len(several), "changed": float(np.mean([first != second for first, second in texts]))}
 
 

@@ -27,7 +27,7 @@ def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, ProcessorMix
     """Loads a captioner, or several that caption together as an ensemble, and the processor of the first.
 
     Args:
-        names: what [`~hf_ngsan.loading.models.find_model_folder`] takes.
+        names: names for [`~hf_ngsan.loading.models.find_model_folder`].
 
     Raises:
         FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`]; captioners of other
@@ -82,10 +82,10 @@ def generate_captions(
         model: a captioner on the accelerator's device, not wrapped, in evaluation mode.
         processor: the model's.
         rows: a `datasets.Dataset` of the feature contract.
-        accelerator: to share the work among its processes; each gets the whole result, which is the same for any number
-            of them.
+        accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
+            for any number of them.
         batch_size: images captioned together in one process.
-        generate_arguments: for `model.generate`, such as `num_beams`; the model's defaults otherwise.
+        generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
     """
 
     def caption(indices: range) -> list[str]:

@@ -24,7 +24,7 @@ from ...training.objectives.teacher_forcing import TeacherForcing
 class OfGuest(Objective):
     """Captions as inputs of a captioner of transformers, and their logits.
 
-    Beside the model's own, inputs have `memory`, of images that are encoded already, and `length`, of captions.
+    Beside the model's own, inputs have `memory`, the images that are encoded already, and `length`, that of captions.
     """
 
     guest: Guest
@@ -80,7 +80,7 @@ class GuestSelfCritical(OfGuest, SelfCritical):
 
     Args:
         guest: the captioner.
-        rewards: of samples.
+        rewards: scores samples.
         settings: the section `self_critical` of a training config.
     """
 

@@ -4,9 +4,9 @@ for name, caption, error, rank in caption_images(model, processor, ["photo.jpg"]
     print(name, caption)
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
@@ -16,12 +16,8 @@ from ...loading.pipelines import CaptioningPipeline
 from ...visualization import plot_word_maps
 from ..attention_figures import prepare_figures, save_attention
 
-
-class CaptionReranker(Protocol):
-    """Orders the captions of an image, as [`~hf_ngsan.tasks.retrieval.search.Reranker`] does."""
-
-    def order(self, image: Any, captions: Sequence[str], scores: Sequence[float]) -> list[int]:
-        """Returns the places of captions with their mean log-probabilities, the best first."""
+if TYPE_CHECKING:
+    from ..retrieval.search import Reranker
 
 
 class CaptionedImage(NamedTuple):
@@ -57,7 +53,7 @@ def caption_images(
     names: Iterable[str],
     *,
     attention_folder: str | Path | None = None,
-    reranker: CaptionReranker | None = None,
+    reranker: "Reranker | None" = None,
     on_error: str = "raise",
     batch_size: int = 64,
     **generate_arguments: Any,

@@ -34,12 +34,12 @@ class CaptionParts:
     Attributes:
         model, processor: a captioner in evaluation mode.
         images: paths, or rows of a dataset.
-        names: of the images.
-        folder: of the parts, which stays until [`remove`]; parts made with other settings are removed first.
-        line: the text of a caption.
+        names: names of the images.
+        folder: folder of the parts, which stays until [`remove`]; parts made with other settings are removed first.
+        line: returns the text of a caption.
         skips_errors: whether images that cannot be read are skipped.
         batch_size: images captioned together.
-        arguments: of [`caption_images`].
+        arguments: further arguments of [`caption_images`].
         images_per_part: rounded to a multiple of the batch size, so that batches do not depend on parts.
     """
 
@@ -109,15 +109,8 @@ class CaptionParts:
             images = [self.images[place] for place in places]
         names = [self.names[place] for place in places]
         lines, errors = [], []
-        for found in caption_images(
-            self.model,
-            self.processor,
-            images,
-            names,
-            on_error="skip",
-            batch_size=self.batch_size,
-            **self.arguments,
-        ):
+        options = {"on_error": "skip", "batch_size": self.batch_size, **self.arguments}
+        for found in caption_images(self.model, self.processor, images, names, **options):
             if found.error is not None:
                 errors.append(skipped_error(found.error, self.skips_errors))
             lines.append(self.line(found))

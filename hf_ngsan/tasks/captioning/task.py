@@ -37,7 +37,7 @@ from ...training.objectives.self_critical_rewards import (
 from ...training.objectives.teacher_forcing import Distillation, TeacherForcing
 from ...training.recipe import RecipeError
 from ...training.task import InputRoles, Stage, Task
-from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
+from ..caption_rows import captions_identity, features_identity, load_rows, rows_for, visual_feature_size
 from ..generation_options import add_generation_options, checked_options, generation_settings
 from ..image_augmentation import augmentation_of, check_augmentation
 from ..new_models import report_vocabulary
@@ -64,18 +64,6 @@ def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator
     return {"visual_features": features, "visual_boxes": boxes}
 
 
-CAPTIONER = InputRoles(
-    words="decoder_input_ids",
-    word_mask="decoder_attention_mask",
-    source=("visual_features", "visual_boxes"),
-    source_mask="attention_mask",
-    source_name="visual tokens",
-    rows_name="images",
-    source_is_a_set=True,
-    draw_source=draw_regions,
-)
-
-
 class CaptioningTask(Task):
     """Trains a captioner of images, regions or video frames by a [`CaptioningRecipe`]."""
 
@@ -86,7 +74,16 @@ class CaptioningTask(Task):
     pipeline_tag = "image-to-text"
     tags = ("image-captioning",)
     can_ensemble = True
-    input_roles = CAPTIONER
+    input_roles = InputRoles(
+        words="decoder_input_ids",
+        word_mask="decoder_attention_mask",
+        source=("visual_features", "visual_boxes"),
+        source_mask="attention_mask",
+        source_name="visual tokens",
+        rows_name="images",
+        source_is_a_set=True,
+        draw_source=draw_regions,
+    )
     recipe: CaptioningRecipe
     guest: Guest | None = None
     """The captioner of transformers that is trained, if it is one."""
@@ -114,7 +111,7 @@ class CaptioningTask(Task):
         return self.recipe if spec is None else replace(self.recipe, data=replace(self.recipe.data, spec=spec))
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
-        first = rows.select(range(min(2, len(rows))))
+        first = rows.take(2)
         if len(first) < 2:
             raise RecipeError(
                 f"{self.recipe.data.spec}, split {self.recipe.data.validation_split}, has one image only; CIDEr-D "
@@ -168,21 +165,23 @@ class CaptioningTask(Task):
         if self.distils:
             return [self.distillation(model, processor)]
         if training.stage != "scst":
-            unknown = processor.tokenizer.unk_token_id
-            if self.guest is None:
-                teacher, taught = self.teacher(processor), None
-                if teacher is not None:
-                    taught = Distillation(teacher, training.teacher_weight, training.teacher_temperature)
-                forcing = TeacherForcing(training.label_smoothing, training.word_dropout, unknown, taught)
-            else:
-                forcing = GuestTeacherForcing(self.guest, training.label_smoothing)
-            stages.append(Stage("xe", forcing, training))
+            stages.append(Stage("xe", self.teacher_forcing(processor), training))
         if training.stage != "xe":
             objective = self.self_critical(model, processor, rows)
             settings = self.recipe.self_critical
             prepare = partial(freeze_encoder, guest=self.guest) if settings.freeze_encoder else None
             stages.append(Stage("scst", objective, settings, epoch_name="self-critical epoch", prepare=prepare))
         return stages
+
+    def teacher_forcing(self, processor: Any) -> TeacherForcing:
+        training = self.recipe.training
+        if self.guest is not None:
+            return GuestTeacherForcing(self.guest, training.label_smoothing)
+        teacher, distillation = self.teacher(processor), None
+        if teacher is not None:
+            distillation = Distillation(teacher, training.teacher_weight, training.teacher_temperature)
+        unknown = processor.tokenizer.unk_token_id
+        return TeacherForcing(training.label_smoothing, training.word_dropout, unknown, distillation)
 
     def distillation(self, model: PreTrainedModel, processor: ProcessorMixin) -> Stage:
         settings, temperature = self.recipe.distillation, self.recipe.training.teacher_temperature
@@ -354,7 +353,7 @@ class CaptioningTask(Task):
         return [f"In self-critical training the end token {part} in the reward and in its document frequencies."]
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        return captions_identity(rows, processor.tokenizer, getattr(model.config, "features_provenance", None))
+        return captions_identity(rows, processor.tokenizer) | features_identity(model)
 
 
 def load_clip_score(name: str, rows: Dataset, truncate: bool, device: Any = "cpu") -> ClipScore:
@@ -393,7 +392,7 @@ def check_self_critical(recipe: CaptioningRecipe) -> None:
         )
     if settings.decoding == "beam" and (settings.temperature != 1 or settings.top_p != 1):
         raise RecipeError(
-            "self_critical.temperature and top_p are of sampling; leave them at 1 with self_critical.decoding=beam."
+            "self_critical.temperature and top_p apply to sampling; leave them at 1 with self_critical.decoding=beam."
         )
 
 
@@ -405,12 +404,14 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
     counts about as much as any other. The only caption of an image weighs 1.
 
     Args:
-        captions: for each image its captions; the document frequencies are theirs.
+        captions: captions of each image; the document frequencies are theirs.
         power: 0 gives every caption the weight 1.
 
     Returns:
         For each image the weights of its captions.
     """
+    if not power:
+        return [[1.0] * len(texts) for texts in captions]
     pairs = [
         (caption, [*texts[:index], *texts[index + 1 :]])
         for texts in captions
@@ -418,7 +419,7 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
         for index, caption in enumerate(texts)
     ]
     scores = iter(())
-    if pairs and power:
+    if pairs:
         metric = CiderD(document_frequency=DocumentFrequency.from_captions(captions))
         candidates, references = (list(column) for column in zip(*pairs, strict=True))
         result = metric.compute(predictions=candidates, references=references, per_image=True)
@@ -426,7 +427,7 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
 
     weights = []
     for texts in captions:
-        if len(texts) < 2 or not power:
+        if len(texts) < 2:
             weights.append([1.0] * len(texts))
             continue
         own = numpy.array([next(scores) for _ in texts]) + 1e-3

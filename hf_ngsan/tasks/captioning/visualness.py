@@ -3,7 +3,7 @@
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from accelerate import Accelerator
@@ -50,7 +50,7 @@ def captions_with_visualness(
     Raises:
         ValueError: the captioner has no visualness.
     """
-    captioner, tokenizer = model, processor.tokenizer
+    captioner, tokenizer = cast(Any, model), processor.tokenizer
     if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
         raise ValueError(
             f"Visualness needs a captioner with adaptive attention, such as RSTNet; this one has the type "
@@ -60,11 +60,10 @@ def captions_with_visualness(
     def caption(indices: range) -> list[list[tuple[str, float]]]:
         inputs = processor(**visual_arguments(take(rows, indices))).to(model.device)
         with torch.inference_mode():
-            found: Any = captioner
             if "pixel_values" in inputs:
-                inputs = found.model.get_visual_tokens(**inputs)
-            sequences = found.generate(**inputs, **generate_arguments)
-        return found.word_visualness_pairs(tokenizer, inputs, sequences)
+                inputs = captioner.model.get_visual_tokens(**inputs)
+            sequences = captioner.generate(**inputs, **generate_arguments)
+        return captioner.word_visualness_pairs(tokenizer, inputs, sequences)
 
     return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
 

@@ -32,8 +32,8 @@ def evaluate_language_model(
     Args:
         model: a language model in evaluation mode.
         processor: the model's.
-        rows: with a column `captions`.
-        accelerator: to split the work among its processes; each gets the whole result.
+        rows: rows with a column `captions`.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: rows evaluated together in one process.
 
     Returns:
@@ -42,7 +42,8 @@ def evaluate_language_model(
     """
 
     def measure(indices: range) -> list[tuple[float, int, int]]:
-        captions = [caption for row in take(rows, indices) for caption in row["captions"]]
+        of_rows = [row["captions"] for row in take(rows, indices)]
+        captions = [caption for texts in of_rows for caption in texts]
         labels = processor(captions=captions)["labels"].to(model.device)
         with torch.inference_mode():
             log_probs = next_word_logits(model, labels).float().log_softmax(-1)
@@ -50,14 +51,12 @@ def evaluate_language_model(
         losses = -log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * targets
         right = (log_probs.argmax(-1) == labels) & targets
         sums = torch.stack([losses.double().sum(-1), right.sum(-1).double(), targets.sum(-1).double()], dim=-1)
-        return [
-            tuple(part.sum(0).tolist()) for part in sums.split([len(row["captions"]) for row in take(rows, indices)])
-        ]
+        return [tuple(part.sum(0).tolist()) for part in sums.split([len(texts) for texts in of_rows])]
 
     found = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
     loss, right, number = (sum(values) for values in zip(*found, strict=True))
     mean = loss / max(number, 1)
-    perplexity = math.exp(mean) if not mean > MAX_LOSS else math.inf
+    perplexity = math.inf if mean > MAX_LOSS else math.exp(mean)
     return {"loss": mean, "perplexity": perplexity, "token_accuracy": right / max(number, 1)}
 
 

@@ -29,7 +29,7 @@ def predict_answers(
         model: a model on the accelerator's device, not wrapped, in evaluation mode.
         processor: its processor.
         rows: rows with a column `question` and the columns of images that the model reads.
-        accelerator: to split the work among its processes; each gets the whole result.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: questions answered together in one process.
 
     Returns:

@@ -29,7 +29,7 @@ def load_questions(spec: str, split: str, with_answers: bool = True, limit: int 
                 f"{spec}, split {split}, has no column {column!r}; give a dataset of questions with their answers, "
                 "such as vqa:DIR,features=DIR or nlvr:DIR."
             )
-    return rows.select(range(limit)) if limit is not None and limit < len(rows) else rows
+    return rows if limit is None else rows.take(limit)
 
 
 def column(rows: Dataset, name: str) -> list:

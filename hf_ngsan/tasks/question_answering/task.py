@@ -14,6 +14,7 @@ from ...metrics.vqa import normalize_answer
 from ...training.objectives.answer_scores import AnswerScores
 from ...training.run import short_checksum
 from ...training.task import Evaluation, Stage, Task
+from ..caption_rows import features_identity
 from .build import new_question_answerer
 from .evaluate import answer_accuracies, predict_answers, score_name
 from .recipe import VisualQuestionAnsweringRecipe
@@ -74,16 +75,13 @@ class VisualQuestionAnsweringTask(Task):
         return Evaluation(scores, results=results, report={"questions": len(rows), **scores})
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        provenance = model.config.features_provenance
         identity = {
             "number of questions": len(rows),
             "text of the questions and answers": short_checksum([column(rows, "question"), column(rows, "answers")]),
             "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
             "known answers": short_checksum(sorted(self.answers.items())),
         }
-        if provenance is not None:
-            identity["backbone or preprocessing of its features"] = short_checksum(provenance["checksums"])
-        return identity
+        return identity | features_identity(model)
 
 
 def report_questions(tokenizer: Any, answers: dict[str, int], rows: Dataset) -> None:

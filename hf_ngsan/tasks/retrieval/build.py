@@ -35,7 +35,7 @@ ONLY_OURS = (
     "training.train_word_vectors",
     "training.text_learning_rate",
 )
-"""Settings of which dual encoders of transformers have none."""
+"""Settings that dual encoders of transformers do not have."""
 
 
 def new_dual_encoder(
@@ -86,7 +86,7 @@ def new_dual_encoder(
 
 
 def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]) -> PreTrainedTokenizerBase:
-    """Returns the tokenizer of the text encoder, or one of the captions' words, whose size goes into `text_config`."""
+    """Returns the tokenizer of the text encoder, or one of the captions' words, with its size set in `text_config`."""
     pretrained = fields.get("text_pretrained")
     if pretrained is not None:
         try:

@@ -56,12 +56,12 @@ class PassingImages:
         self.embeddings: list[np.ndarray] = []
 
     def seeing(self, sources: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
-        """Yields what can be captioned: images, decoded, or as it is what cannot be read or has no image."""
+        """Yields each source for the captioner, its image decoded; one without a readable image stays as it is."""
         for source, name in zip(sources, names, strict=True):
             given = source.get("image") if isinstance(source, Mapping) else source
             try:
                 image = load_image(given)
-            except Exception:  # the captioner says what is wrong with it
+            except Exception:  # the captioner reports the fault
                 yield source
                 continue
             self.names.append(name)

@@ -65,7 +65,7 @@ def embed_pairs(
         model: a dual encoder on the accelerator's device, not wrapped, in evaluation mode.
         processor: the model's.
         rows: a `datasets.Dataset` of the feature contract, with captions.
-        accelerator: to share the work among its processes; each gets the whole result.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: images embedded together in one process.
     """
 
@@ -90,9 +90,9 @@ def measure_head_diversity(
     Args:
         model: a dual encoder on the accelerator's device, in evaluation mode.
         processor: the model's.
-        rows: with images or visual features, and captions.
-        accelerator: to share the work among its processes; each gets the whole result.
-        batch_size: images a batch, of one process.
+        rows: rows with images or visual features, and captions.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
+        batch_size: images measured together in one process.
 
     Returns:
         For each side with heads `..._diversity_penalty`, the mean of ||A A^T - I||_F^2 (eq. 5 of Park et al. 2020, the

@@ -81,21 +81,21 @@ def index_images(
 
     Args:
         model, processor: a dual encoder with a vision encoder, in evaluation mode, and its processor.
-        images: from [`~hf_ngsan.extraction.list_images`].
-        folder: of the index; made if absent.
+        images: images of [`~hf_ngsan.extraction.list_images`].
+        folder: folder of the index; made if absent.
         name: folder or Hub name of the model, which a search loads.
-        split: of the images, if they are of a dataset.
+        split: split of the images, if they are of a dataset.
         batch_size: images embedded together.
         num_workers: processes that read images, for each process that has a model; `None` = the processors that each
             has, 4 at most.
-        images_per_shard: images written together, so what a process that is killed has to embed again at most; chosen
-            by the number of images if `None`.
+        images_per_shard: images written together, the most that a killed process has to embed again; chosen by the
+            number of images if `None`.
         strict: whether an image that cannot be read is an error; else it is left out and remembered.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
             default that of the index, and `exact` for a new one.
-        kind: kind of the index that Milvus makes; by default what it was, and Milvus's choice for a new one.
+        kind: kind of the index that Milvus makes; by default that of the index, and Milvus's choice for a new one.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
-        accelerator: to share the work among its processes; made if `None`.
+        accelerator: accelerator of the processes that split the work; made if `None`.
         ray: workers of a Ray cluster that do the work instead; each reads its images itself unless `num_workers` is
             given.
 
@@ -189,13 +189,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class EarlierEmbeddings:
-    """What an index, complete or begun, has of images that are listed again.
+    """Embeddings that an index, complete or begun, has of images that are listed again.
 
     Attributes:
         index: the index.
         images: the images that are listed, and behind them those of the index that are not, if these stay.
-        places: by the number of an image, the place of its embedding in the index; none of a changed file.
-        stamps: by the number of an image, the stamp of its file when it was embedded.
+        places: places of embeddings in the index by the numbers of their images, without those of changed files.
+        stamps: stamps of files, when they were embedded, by the numbers of their images.
         is_changed: whether a listed image of the index was changed, or could not be read and can be now.
     """
 
@@ -223,7 +223,7 @@ class EarlierEmbeddings:
 def earlier_embeddings(
     folder: Path, images: ImageList, source: str, fingerprint: str, prune: bool
 ) -> EarlierEmbeddings | None:
-    """Returns what a folder has of some images, or `None` if it is new or has an index of another model.
+    """Returns the embeddings that a folder has of some images; `None` if it is new or has an index of another model.
 
     Raises:
         IndexFolderError: the index is damaged, or of another source without any of these images as they are.
@@ -318,16 +318,14 @@ def write_shards(
     """
     known = {} if earlier is None else earlier.places
     images = images if earlier is None else earlier.images
-    batches = {
-        number: [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
-        for number in numbers
-        for items in [[item for item in index.shard_items(number) if item not in known]]
-    }
+    batches: dict[int, list[list[int]]] = {}
+    for number in numbers:
+        items = [item for item in index.shard_items(number) if item not in known]
+        batches[number] = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
     in_order = [batch for of_shard in batches.values() for batch in of_shard]
     workers = num_workers if in_order else 0
     image_processor: Any = encoder.image_processor
-    batches_read = load_batches(images, in_order, image_processor, workers, thumbnail_side=THUMBNAIL_SIDE)
-    prepared = iter(batches_read)
+    prepared = iter(load_batches(images, in_order, image_processor, workers, thumbnail_side=THUMBNAIL_SIDE))
     with progress_display("indexing", sum(map(len, in_order)), accelerator) as display:
         done = 0
         for number, of_shard in batches.items():

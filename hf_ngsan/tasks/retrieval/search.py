@@ -97,8 +97,8 @@ def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], t
     """Draws the thumbnails of images that were found, with their scores and names.
 
     Args:
-        index: where they were found, as for [`search_images`].
-        hits: in the order in which they are drawn.
+        index: the index or indexes that were searched, as for [`search_images`].
+        hits: the images, in the order of the drawing.
         title: the query.
         path: file of the figure.
 
@@ -124,7 +124,7 @@ class Reranker:
     Args:
         model: a dual encoder in evaluation mode.
         processor: the model's.
-        weight: of the similarity; 0 keeps the captioner's order.
+        weight: weight of the similarity; 0 keeps the captioner's order.
     """
 
     def __init__(self, model: Any, processor: Any, weight: float = SIMILARITY_WEIGHT) -> None:

@@ -24,7 +24,7 @@ from ...metrics.retrieval import RECALL_AT
 from ...training.objectives.contrastive import Contrastive
 from ...training.recipe import RecipeError
 from ...training.task import Evaluation, Stage, Task
-from ..caption_rows import captions_identity, load_rows, rows_for, visual_feature_size
+from ..caption_rows import captions_identity, features_identity, load_rows, rows_for, visual_feature_size
 from ..image_augmentation import augmentation_of, check_augmentation
 from ..new_models import report_vocabulary
 from .build import new_dual_encoder
@@ -117,36 +117,32 @@ class RetrievalTask(Task):
             dual_encoder.get_input_embeddings().requires_grad_(False)
         if recipe.training.stage == "joint":
             return [Stage("joint", objective, recipe.training)]
-        last = [dual_encoder.image_projection]
-        text = [dual_encoder.text, dual_encoder.text_projection]
-        image = [dual_encoder.image_states]
-        for modules, pooling in ((text, dual_encoder.text_pooling), (image, dual_encoder.image_pooling)):
-            modules += [] if pooling is None else [pooling]
+        projection = [dual_encoder.image_projection]
+        text = [*projection, dual_encoder.text, dual_encoder.text_projection, dual_encoder.text_pooling]
+        image = [*text, dual_encoder.image_states, dual_encoder.image_pooling]
         trains_vision = dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
-        frozen_words = not recipe.training.train_word_vectors
-        settings = recipe.projection_stage, recipe.text_stage, recipe.image_stage
-        trained = last, [*last, *text], [*last, *text, *image]
-        return [
-            Stage(
-                name,
-                objective,
-                of_stage,
-                epoch_name=f"{name} epoch",
-                prepare=partial(
-                    train_only, modules=modules, vision=trains_vision and name == "image", words=not frozen_words
-                ),
-            )
-            for name, of_stage, modules in zip(("projection", "text", "image"), settings, trained, strict=True)
-        ]
+        words = recipe.training.train_word_vectors
+        stages = []
+        for name, settings, modules, vision in (
+            ("projection", recipe.projection_stage, projection, False),
+            ("text", recipe.text_stage, text, False),
+            ("image", recipe.image_stage, image, trains_vision),
+        ):
+            present = [module for module in modules if module is not None]
+            prepare = partial(train_only, modules=present, vision=vision, words=words)
+            stages.append(Stage(name, objective, settings, epoch_name=f"{name} epoch", prepare=prepare))
+        return stages
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
         data = self.recipe.data
-        seed = self.recipe.training.seed
-        make = partial(pairs_of, processor, max_length=data.max_caption_length)
+        if self.guest is None:
+            make = partial(pairs_of, processor, max_length=data.max_caption_length)
+        else:
+            make = partial(pairs_of_guest, self.guest)
         return CaptionCollator(
-            make if self.guest is None else partial(pairs_of_guest, self.guest),
+            make,
             captions_per_image=data.captions_per_image,
-            seed=seed,
+            seed=self.recipe.training.seed,
             augment=augmentation_of(self.recipe),
         )
 
@@ -179,9 +175,11 @@ class RetrievalTask(Task):
             report["all"] = pairs.scores()
             report[f"mean of {folds} folds"] = scores
         if right_answers is not None:
-            queries = {"images with positives": len(right_answers.image_to_text)}
-            queries["captions with positives"] = len(right_answers.text_to_image)
-            report["all right answers"] = {**queries, **pairs.map_at_r(right_answers)}
+            report["all right answers"] = {
+                "images with positives": len(right_answers.image_to_text),
+                "captions with positives": len(right_answers.text_to_image),
+                **pairs.map_at_r(right_answers),
+            }
         if head_diversity:
             report["heads"] = measure_head_diversity(model, processor, rows, accelerator, batch_size)
         return RetrievalEvaluation(scores, report=report, pairs=pairs)
@@ -209,7 +207,7 @@ class RetrievalTask(Task):
         return {"folds": options.get("folds") or 1}
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        return captions_identity(rows, processor.tokenizer, getattr(model.config, "features_provenance", None))
+        return captions_identity(rows, processor.tokenizer) | features_identity(model)
 
 
 def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_length: int, **visual: Any) -> dict:
@@ -248,4 +246,4 @@ def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bo
     if model.vision is not None:
         model.vision.config.frozen = not vision
         model.vision.requires_grad_(vision)
-    model.train(model.training)  # keeps what the configuration freezes
+    model.train(model.training)  # a frozen backbone goes into evaluation mode

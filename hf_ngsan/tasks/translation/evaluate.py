@@ -1,4 +1,4 @@
-"""Translations of sentences, on one process or several, and their scores."""
+"""Translations of sentences, on one process or several, and the scores of their words."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -9,11 +9,10 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...metrics.translation import TranslationScores, score_translations
 from ...models.text_scores import TextScores, text_scores
 from ...models.word_generation import WordGenerationMixin
 from ...training.gathering import map_sharded
-from .rows import check_sources
+from .rows import source_lengths
 
 
 def translate_batch(
@@ -35,9 +34,9 @@ def scored_translations(
     Args:
         model: a translator in evaluation mode.
         tokenizer: the model's.
-        texts: in the language of the sources.
+        texts: texts in the language of the sources.
         scores: whether to compute the scores; they are `None` otherwise.
-        generate_arguments: for `model.generate`, such as `num_beams`; the model's defaults otherwise.
+        generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
     """
     inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
     with torch.inference_mode():
@@ -62,17 +61,17 @@ def translate_rows(
     Args:
         model: a translator on the accelerator's device, not wrapped, in evaluation mode.
         tokenizer: the model's.
-        rows: of parallel text.
-        accelerator: to share the work among its processes; each gets the whole result, which is the same for any number
-            of them.
+        rows: rows of parallel text.
+        accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
+            for any number of them.
         data: name of the rows in messages.
         batch_size: texts translated together in one process.
-        generate_arguments: for `model.generate`.
+        generate_arguments: arguments of `model.generate`.
 
     Raises:
         DataError: sources have more tokens than the model translates.
     """
-    order = np.argsort(-check_sources(rows, tokenizer, data), kind="stable")
+    order = np.argsort(-source_lengths(rows, tokenizer, data), kind="stable")
     sources = rows["source"][:]
 
     def translate(places: range) -> list[str]:
@@ -80,19 +79,3 @@ def translate_rows(
 
     found = map_sharded(translate, len(rows), batch_size, accelerator, description="translating")
     return [found[place] for place in np.argsort(order)]
-
-
-def evaluate_translator(
-    model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase,
-    rows: Dataset,
-    accelerator: Accelerator | None = None,
-    **options: Any,
-) -> tuple[list[str], TranslationScores]:
-    """Returns the translations of all sources of parallel text, and their scores against the targets.
-
-    Args:
-        model, tokenizer, rows, accelerator, options: see [`translate_rows`].
-    """
-    translations = translate_rows(model, tokenizer, rows, accelerator, **options)
-    return translations, score_translations(translations, rows["target"][:])

@@ -20,16 +20,16 @@ def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
     """Returns one split of parallel text, or its first `limit` pairs, with columns `source`, `target` and `line`.
 
     Raises:
-        DataError: the data cannot be used, or are no parallel text.
+        DataError: the data cannot be used, or are not parallel text.
     """
     rows = load_data(spec, split)
     missing = [name for name in (*SIDES, "line") if name not in rows.column_names]
     if missing:
         raise DataError(
-            f"{spec}, split {split}, is no parallel text (it has no column {missing[0]!r}); write "
+            f"{spec}, split {split}, is not parallel text (it has no column {missing[0]!r}); write "
             "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE."
         )
-    return rows.select(range(min(len(rows), limit or len(rows))))
+    return rows if limit is None else rows.take(limit)
 
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
@@ -60,8 +60,8 @@ def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     return rows.add_column("length", lengths[kept].tolist())
 
 
-def check_sources(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str) -> np.ndarray:
-    """Returns the tokens of each source.
+def source_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str) -> np.ndarray:
+    """Returns the number of tokens of each source.
 
     Raises:
         DataError: some have more tokens than the longest sentence of training.

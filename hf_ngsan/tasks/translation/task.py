@@ -16,14 +16,14 @@ from ...data import EpochSampler, TokenSampler
 from ...data.collator import IGNORED_LABEL
 from ...data.parallel_text import SIDES
 from ...ground.files import write_output
-from ...metrics.translation import SCORES
+from ...metrics.translation import SCORES, score_translations
 from ...training.objectives.teacher_forcing import TeacherForcing
 from ...training.recipe import RecipeError
 from ...training.run import short_checksum
 from ...training.task import Evaluation, InputRoles, Stage, Task
 from ..generation_options import add_generation_options, checked_options, generation_settings
 from .build import new_translator
-from .evaluate import evaluate_translator
+from .evaluate import translate_rows
 from .recipe import TranslationRecipe
 from .rows import load_pairs, with_lengths
 
@@ -32,17 +32,6 @@ def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator
     """Draws sources `(rows, tokens)` without padding."""
     words = torch.randint(0, config.vocab_size, shape, generator=generator)
     return {"input_ids": words.masked_fill(words == config.pad_token_id, config.bos_token_id)}
-
-
-TRANSLATOR = InputRoles(
-    words="decoder_input_ids",
-    word_mask="decoder_attention_mask",
-    source=("input_ids",),
-    source_mask="attention_mask",
-    source_name="source tokens",
-    rows_name="sources",
-    draw_source=draw_sources,
-)
 
 
 class TranslationEvaluation(Evaluation):
@@ -61,7 +50,15 @@ class TranslationTask(Task):
     model_noun = "a translator"
     does = "translates sentences"
     pipeline_tag = "translation"
-    input_roles = TRANSLATOR
+    input_roles = InputRoles(
+        words="decoder_input_ids",
+        word_mask="decoder_attention_mask",
+        source=("input_ids",),
+        source_mask="attention_mask",
+        source_name="source tokens",
+        rows_name="sources",
+        draw_source=draw_sources,
+    )
     recipe: TranslationRecipe
 
     def load_rows(self, split: str) -> Dataset:
@@ -98,8 +95,9 @@ class TranslationTask(Task):
         self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
     ) -> TranslationEvaluation:
         given = checked_options(generate_arguments, model.generation_config)
-        settings = {"data": self.recipe.data.spec, "batch_size": self.recipe.evaluation.batch_size}
-        translations, scored = evaluate_translator(model, processor, rows, accelerator, **settings, **given)
+        spec, batch_size = self.recipe.data.spec, self.recipe.evaluation.batch_size
+        translations = translate_rows(model, processor, rows, accelerator, data=spec, batch_size=batch_size, **given)
+        scored = score_translations(translations, rows["target"][:])
         report = {**scored.scores, "signatures": scored.signatures}
         return TranslationEvaluation(scored.scores, scored.signatures, translations, report)
 

@@ -62,8 +62,8 @@ class Contrastive(Objective):
         settings: the loss and its margin or temperature.
         losses_of: loss of each pair in place of that of the settings, from similarities `(B, M)` and which texts belong
             to which images, as in `pair_losses`.
-        parameters: further weights that a loss may depend on, such as a scale of the similarities. They get their
-            gradients, or 0, for which several processes wait.
+        parameters: further weights that a loss may depend on, such as a scale of the similarities. Each gets a
+            gradient, 0 if the loss does not depend on it, since several processes wait for it.
     """
 
     needs_row_index = True
@@ -148,10 +148,14 @@ class Contrastive(Objective):
         texts = (outputs.text_embeds.float() * inputs["text_gradients"]).sum()
         diversity = self.diversity(outputs, len(losses))
         penalty = self.settings.diversity_weight * sum(diversity.values(), torch.zeros(()))
-        statistics = {"loss": losses.sum() + penalty.detach(), "pairs": torch.tensor(float(len(losses)))}
-        statistics |= {name: value.detach() for name, value in diversity.items()}
-        recalls = {"recalled": inputs["recalled"].sum(), "by_chance": torch.tensor(inputs["by_chance"])}
-        return images + texts + penalty + others, {**statistics, **recalls}
+        statistics = {
+            "loss": losses.sum() + penalty.detach(),
+            "pairs": torch.tensor(float(len(losses))),
+            **{name: value.detach() for name, value in diversity.items()},
+            "recalled": inputs["recalled"].sum(),
+            "by_chance": torch.tensor(inputs["by_chance"]),
+        }
+        return images + texts + penalty + others, statistics
 
     def losses_of_settings(self, similarities: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
         return pair_losses(
@@ -176,10 +180,14 @@ class Contrastive(Objective):
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
         """Returns the mean loss, its diversity penalties, if any, before their weight, `batch_recall`, the share of
-        texts nearest to their own image in the batch, and `chance_recall`, what guessing would reach."""
-        summary = {"loss": sums["loss"] / sums["pairs"], "batch_recall": sums["recalled"] / sums["pairs"]}
-        summary["chance_recall"] = sums["by_chance"] / sums["pairs"]
-        return summary | {name: value / sums["pairs"] for name, value in sums.items() if name.endswith("_diversity")}
+        texts nearest to their own image in the batch, and `chance_recall`, the recall of guessing."""
+        pairs = sums["pairs"]
+        return {
+            "loss": sums["loss"] / pairs,
+            "batch_recall": sums["recalled"] / pairs,
+            "chance_recall": sums["by_chance"] / pairs,
+            **{name: value / pairs for name, value in sums.items() if name.endswith("_diversity")},
+        }
 
     def describe(self, summary: dict[str, float]) -> str:
         return f"loss {summary['loss']:.4f}, recall {summary['batch_recall']:.1%} in the batch"

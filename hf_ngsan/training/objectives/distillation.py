@@ -21,7 +21,7 @@ class DistillationSettings(ScheduleSettings):
     """Settings of the stage `distill`; section `training` has the batch and the teachers."""
 
     images: str | None = setting(
-        None, "dataset whose training split is learnt on, with or without captions; null = that of data.spec"
+        None, "dataset with the training split, with or without captions; null = that of data.spec"
     )
     learning_rate: float = another_default(ScheduleSettings, "learning_rate", 3e-4)
     schedule: str = another_default(ScheduleSettings, "schedule", "cosine")
@@ -41,7 +41,7 @@ class OnPolicyDistillation(Objective):
     Args:
         teacher: a captioner, or an ensemble, with the vocabulary and the inputs of the one that is trained; its outputs
             are logits or log-probabilities.
-        policy: what captions are drawn from.
+        policy: the distribution that captions are drawn from.
         samples_per_image: captions drawn for each image.
         temperature: softens the probabilities of both; the loss is multiplied by its square.
 
@@ -74,7 +74,7 @@ class OnPolicyDistillation(Objective):
         }
 
     def log_probabilities(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Returns those of the words that can be said, at each place with a target; `(words, vocabulary)`."""
+        """Returns the log-probabilities of the words that can be said, at each target; `(targets, words)`."""
         sayable = torch.ones(logits.shape[-1], dtype=torch.bool, device=logits.device)
         sayable[list(self.policy.suppressed_tokens)] = False
         chosen = logits[labels != IGNORED_LABEL][:, sayable].float()

@@ -89,7 +89,7 @@ def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> 
     same captions.
 
     Args:
-        policy: what to draw from.
+        policy: the distribution to draw from.
         logits (`torch.Tensor` of shape `(batch_size, vocab_size)`): the model's.
         uniforms (`torch.Tensor` of shape `(batch_size,)`): independent, uniform in [0, 1).
 
@@ -101,7 +101,7 @@ def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> 
     # below the total even after rounding, so that the word found has a probability above 0
     target = torch.minimum(uniforms[:, None] * total, torch.nextafter(total, torch.zeros_like(total)))
     words = torch.searchsorted(cumulative, target, right=True).squeeze(-1)
-    return words.clamp(max=logits.shape[-1] - 1)  # of logits that are not numbers, as the loss will tell
+    return words.clamp(max=logits.shape[-1] - 1)  # if logits are not numbers, which the loss will report
 
 
 def encode_images(model: Any, visual: dict) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -127,7 +127,7 @@ def sample_captions(
 
     Args:
         model: a captioner in evaluation mode, not wrapped.
-        policy: what to draw from.
+        policy: the distribution to draw from.
         states (`torch.Tensor` of shape `(B, N, hidden_size)`): last hidden states of the encoder.
         attention_mask (`torch.Tensor` of shape `(B, N)`, *optional*): 1 = real, 0 = padding.
         uniforms (`torch.Tensor` of shape `(B * k, max_new_tokens)`): see [`draw_words`].
@@ -143,14 +143,12 @@ def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = No
     """Returns a function for `generate(custom_generate=...)` that draws captions, one for each row of `uniforms`.
 
     Args:
-        policy: what to draw from.
+        policy: the distribution to draw from.
         uniforms (`torch.Tensor` of shape `(rows, max_new_tokens)`): see [`draw_words`].
         greedy_each: the last of so many rows is the greedy caption; `None` for none.
     """
-    places = torch.arange(len(uniforms), device=uniforms.device)
-    is_greedy = torch.zeros_like(places, dtype=torch.bool)
-    if greedy_each is not None:
-        is_greedy = places % greedy_each == greedy_each - 1
+    rows = torch.arange(len(uniforms), device=uniforms.device)
+    is_greedy = None if greedy_each is None else rows % greedy_each == greedy_each - 1
 
     def draw(
         model: Any,
@@ -162,11 +160,11 @@ def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = No
     ) -> torch.Tensor:
         number = len(uniforms) // len(input_ids)
         decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), of_model)
-        ended = torch.zeros_like(is_greedy)
+        ended = torch.zeros_like(rows, dtype=torch.bool)
         for numbers in uniforms.unbind(-1):
             logits = decoder.step().logits[:, -1]
             words = draw_words(policy, logits, numbers)
-            if greedy_each is not None:
+            if is_greedy is not None:
                 words = torch.where(is_greedy, policy.logits(logits).argmax(-1), words)
             decoder.append(words.masked_fill(ended, policy.pad_token_id))
             ended |= words == policy.eos_token_id

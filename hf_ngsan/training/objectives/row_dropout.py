@@ -29,7 +29,7 @@ class RowDropout(TorchFunctionMode):
 
     Args:
         keys: a number for each row of the batch.
-        seed, step: of the run and the update.
+        seed, step: seed of the run, and number of the update.
     """
 
     def __init__(self, keys: torch.LongTensor, seed: int, step: int):

@@ -8,7 +8,7 @@ expected reward (REINFORCE; eq. 5-8 of Rennie et al. 2017). The baseline b lower
   itself, the estimate is (k - 1) / k of the gradient;
 - `"leave_one_out"`: the mean reward of the other k - 1 samples: the gradient itself.
 
-With beam search in place of sampling, as RSTNet does it, the k beams are no draws from the policy, and the estimate is
+With beam search in place of sampling, as RSTNet does it, the k beams are not draws from the policy, and the estimate is
 biased whatever the baseline.
 """
 
@@ -32,7 +32,7 @@ from .policy import Policy, encode_images, image_uniforms, labels_of, sample_cap
 from .self_critical_rewards import CaptionRewards
 
 MAX_BAD_ENDINGS = 0.05
-"""Share of bad endings above which training warns. Of COCO's references BADSHARE end badly."""
+"""Share of bad endings above which training warns. Of COCO's references 1.4% end badly."""
 COLLAPSE = 2.0
 """Nats per word by which references may become less likely (e ** 2: about 7 times) while the reward rises, before
 training warns."""
@@ -98,11 +98,11 @@ class SelfCritical(Objective):
     Args:
         rewards: scores captions.
         settings: the section `self_critical` of a recipe.
-        policy: what captions are drawn from.
-        bad_ending_ids: words with which no caption should end.
+        policy: the distribution that captions are drawn from.
+        bad_ending_ids: words that no caption should end with.
 
-    A batch holds `row_index (B,)`, the number of each training row, the model's visual inputs, and `labels (B * C, T)`,
-    of which the first caption of each image is watched: how likely it still is.
+    A batch holds `row_index (B,)`, the number of each training row, the model's visual inputs, and `labels (B * C, T)`.
+    The likelihood of the first reference of each image is a statistic that shows whether the reward is exploited.
     """
 
     training_mode = False

@@ -45,17 +45,17 @@ class CaptionRewards:
     The first two are 0 for an empty caption, one without any word before its end.
 
     Args:
-        references: for each training row its reference captions, as text. Tokenized once, whole, and ended by the end
+        references: reference captions of each training row, as text. Tokenized once, whole, and ended by the end
             token; captions that have no word left are passed over.
         tokenizer: the captioner's, with an end token.
-        weights: the weights of `cider_d`, `bleu_4` and `clip_score`; what weighs 0 is not computed.
+        weights: the weights of `cider_d`, `bleu_4` and `clip_score`; a reward of weight 0 is not computed.
         functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
             special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
             a list, an array or a tensor.
-        document_frequency: for `cider_d`, counted on token ids with this tokenizer's end token, and with that among
-            its ignored tokens if `end_token` is `False`; by default that of `references`.
+        document_frequency: document frequencies for `cider_d`, counted on token ids with this tokenizer's end token,
+            and with that among its ignored tokens if `end_token` is `False`; by default those of `references`.
         end_token: whether the end token takes part in CIDEr-D and BLEU-4.
-        clip_score: for `clip_score`.
+        clip_score: the reward `clip_score`.
 
     Raises:
         RewardError: a row without references, unknown names, no weight other than 0, a tokenizer without an end token,
@@ -222,7 +222,7 @@ class TextRewards(CaptionRewards):
     Args:
         references: see [`CaptionRewards`].
         decode: returns the texts of samples `(R, T)`.
-        end_token_id: with which samples end.
+        end_token_id: token that ends a sample.
         options: further arguments of [`CaptionRewards`].
     """
 
@@ -252,8 +252,9 @@ class ClipReward:
     """CLIPScore of captions of the training images (Hessel et al. 2021) as a reward (Cho et al. 2022).
 
     Args:
-        metric: with a dual encoder.
-        images: of the training rows. Each is embedded once, alone, so that its embedding depends on nothing else.
+        metric: CLIPScore with a dual encoder.
+        images: training rows with images. Each image is embedded once, alone, so that its embedding depends on nothing
+            else.
     """
 
     def __init__(self, metric: ClipScore, images: Sequence[Mapping[str, Any]]) -> None:
@@ -298,7 +299,7 @@ def load_reward_function(name: str) -> RewardFunction:
     """
     module_name, _, attribute = name.partition(":")
     if not attribute.isidentifier():
-        raise RewardError(f"{name!r} is no reward function; write package.module:function.")
+        raise RewardError(f"{name!r} is not a reward function; write package.module:function.")
     module = import_user_module(module_name, f"Reward function {name}")
     function = getattr(module, attribute, None)
     if not callable(function):
@@ -311,6 +312,11 @@ def load_reward_function(name: str) -> RewardFunction:
 def call_function(
     name: str, function: RewardFunction, captions: list[str], references: list[list[str]]
 ) -> torch.Tensor:
+    """Returns the rewards of a function of the user, float64 `(R,)`.
+
+    Raises:
+        RewardError: the function fails, or returns anything but R finite numbers.
+    """
     number = len(captions)
     try:
         found = function(list(captions), [list(texts) for texts in references])
@@ -323,16 +329,14 @@ def call_function(
         values = np.asarray(found)
     except (TypeError, ValueError, RuntimeError):  # such as a list of lists of several lengths
         values = np.asarray(None)
-    returned = None
     if values.shape != (number,) or values.dtype.kind not in "biuf":
         returned = f"{type(found).__name__} of {values.dtype} and the shape {values.shape}"
     else:
         values = values.astype(np.float64)
         bad = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
-        if len(bad):
-            returned = f"{values[bad[0]]} for caption {bad[0]}, {captions[bad[0]]!r}"
-    if returned:
-        raise RewardError(
-            f"Reward function {name} returned {returned}; return {number} finite numbers, one for each caption."
-        )
-    return torch.from_numpy(values)
+        if not len(bad):
+            return torch.from_numpy(values)
+        returned = f"{values[bad[0]]} for caption {bad[0]}, {captions[bad[0]]!r}"
+    raise RewardError(
+        f"Reward function {name} returned {returned}; return {number} finite numbers, one for each caption."
+    )

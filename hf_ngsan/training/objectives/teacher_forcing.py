@@ -123,6 +123,6 @@ class TeacherForcing(Objective):
 
 
 def token_weights(labels: torch.Tensor, caption_weights: torch.Tensor | None) -> torch.Tensor:
-    """Returns what each target token counts, `(B * C, T)`: 0 at padding, else 1 or the weight of its caption."""
+    """Returns the weight of each target token, `(B * C, T)`: 0 at padding, else 1 or the weight of its caption."""
     targets = (labels != IGNORED_LABEL).float()
     return targets if caption_weights is None else targets * caption_weights[:, None]
