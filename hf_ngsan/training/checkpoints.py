@@ -209,8 +209,7 @@ def read_checkpoint(
         if average is not None:
             average.load(load_file(folder / "average.safetensors"))
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
-        reason = str(error).splitlines()[0]
-        raise CheckpointError(f"{folder} does not fit the model of this training config ({reason}).") from error
+        raise CheckpointError(f"{folder} does not fit the model of this training config ({one_sentence(error)}).") from error
     return state.progress
 
 
