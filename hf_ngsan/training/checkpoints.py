@@ -209,7 +209,9 @@ def read_checkpoint(
         if average is not None:
             average.load(load_file(folder / "average.safetensors"))
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
-        raise CheckpointError(f"{folder} does not fit the model of this training config ({one_sentence(error)}).") from error
+        raise CheckpointError(
+            f"{folder} does not fit the model of this training config ({one_sentence(error)})."
+        ) from error
     return state.progress
 
 
