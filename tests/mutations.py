@@ -30,7 +30,7 @@ MAX_TESTS = 200
 """Of one change: those that run its line, first those of the file and the folder that mirror its module, then others,
 at random."""
 MAX_SECONDS = 400
-"""Of the tests of one change; a change that makes them hang longer is noticed."""
+"""Of the tests of one change; longer ones have hung, which may say nothing on a busy machine."""
 
 
 def places(file: Path) -> Iterator[tuple[str, ast.AST]]:
@@ -97,8 +97,8 @@ def nearest(tests: list[str], module: Path, generator: random.Random) -> list[st
     return sorted(shuffled, key=lambda name: (not name.startswith(own_file), not name.startswith(folder)))[:MAX_TESTS]
 
 
-def is_noticed(tests: list[str], folder: Path) -> bool:
-    """Returns whether one of some tests fails or hangs, in a child of this process, which has the libraries."""
+def result_of(tests: list[str], folder: Path) -> str:
+    """Returns "noticed" if a test fails, "hung" or "survived"; runs in a child of this process, which has imported."""
     child = os.fork()
     if not child:
         os.setsid()
@@ -113,11 +113,11 @@ def is_noticed(tests: list[str], folder: Path) -> bool:
     for _ in range(MAX_SECONDS * 10):
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
-            return status != 0
+            return "noticed" if status else "survived"
         time.sleep(0.1)
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return True
+    return "hung"
 
 
 def main() -> None:
@@ -155,16 +155,15 @@ def main() -> None:
             copy = folder / file.relative_to(checkout)
             text = file.read_text(encoding="utf-8")
             copy.write_text(change(text, kind, node), encoding="utf-8")
-            noticed = bool(tests) and is_noticed(tests, folder)
+            result = result_of(tests, folder) if tests else "survived"
             copy.write_text(text, encoding="utf-8")
             place = f"{file.relative_to(checkout)}:{node.lineno}"
-            found.append({"place": place, "kind": kind, "tests": len(tests), "noticed": noticed})
-            print(f"{place} {kind}: {'noticed' if noticed else 'survived'} ({len(tests)} tests)", flush=True)
+            found.append({"place": place, "kind": kind, "tests": len(tests), "result": result})
+            print(f"{place} {kind}: {result} ({len(tests)} tests)", flush=True)
             arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    for kind in sorted({one["kind"] for one in found}):
-        of_kind = [one["noticed"] for one in found if one["kind"] == kind]
-        print(f"{kind}: {sum(of_kind)} of {len(of_kind)}")
-    print(f"noticed: {sum(one['noticed'] for one in found)} of {len(found)}")
+    for kind in (*sorted({one["kind"] for one in found}), "all"):
+        of_kind = [one["result"] for one in found if kind in (one["kind"], "all")]
+        print(f"{kind}: {of_kind.count('noticed')} of {len(of_kind)}, and {of_kind.count('hung')} hung")
 
 
 if __name__ == "__main__":
