@@ -134,8 +134,9 @@ def add_graph(folder: Path, precision: str) -> None:
     index = IndexFolder.open(folder / "index")
     backend = open_backend(index, f"usearch:{precision}")
     folders.remove_leftovers(folder / "index")
-    if backend.precision != json.loads((backend.folder / "content.json").read_text())["precision"]:
-        write_folder_atomically(backend.folder, backend.write)
+    graph = index.folder / "usearch"
+    if backend.precision != json.loads((graph / "content.json").read_text())["precision"]:
+        write_folder_atomically(graph, backend.write)
 
 
 def begin_graph(folder: Path) -> None:
