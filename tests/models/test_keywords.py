@@ -28,6 +28,16 @@ def test_forward_refuses_an_unknown_argument(name, argument):
         model(**inputs, **{argument: torch.ones(2, 3)})
 
 
+@pytest.mark.parametrize("name", ["ngsan", "spatial_captioner", "rstnet", "nsa_transformer"])
+def test_an_encoder_alone_refuses_an_unknown_argument(name):
+    model, inputs = model_and_inputs(name)
+    del inputs["decoder_input_ids"]
+    encoder = model.get_encoder()
+    assert encoder(**inputs).last_hidden_state.ndim == 3
+    with pytest.raises(TypeError, match="attention_masks"):
+        encoder(**inputs, attention_masks=torch.ones(2, 3))
+
+
 @pytest.mark.parametrize("name", WRITERS)
 @pytest.mark.parametrize("argument", ["attention_masks", "kv_cache", "num_beamz", "kwargs"])
 def test_generate_refuses_an_unknown_argument(name, argument):
