@@ -129,8 +129,9 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
         search = photograph_search(device) if reads_images(captioner.config) else None
         return Parts(model, pipeline, rows, photograph_search=search)
     folder = IndexFolder.open(Path(index))
-    loaded: Any = load_model(folder.description.model, "retrieval")
-    return Parts(model, pipeline, rows, Search(folder, loaded[0].to(device), loaded[1]))
+    dual_encoder, its_processor = load_model(folder.description.model, "retrieval")
+    dual_encoder.to(device)
+    return Parts(model, pipeline, rows, Search(folder, dual_encoder, its_processor))
 
 
 def photograph_search(device: torch.device) -> PhotographSearch | None:
