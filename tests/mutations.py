@@ -5,8 +5,8 @@
 
 The first command runs the fast tests once and records which of them run which line (needs pytest-cov). The second
 changes one place at a time in a copy of the package (a comparison, a constant, a returned value, a call whose value
-nobody takes) and runs tests that run its line, or, for what an import runs, any line of its file, until one fails. A
-change that no test runs survives.
+nobody takes) and runs tests that run its line, or, for what an import runs, any line of its file, until one fails that
+passes without the change. A change that no test runs survives.
 """
 
 import argparse
@@ -75,7 +75,7 @@ def change(text: str, kind: str, node: ast.AST) -> str:
 def collect(checkout: Path, database: Path) -> None:
     """Runs the fast tests, and records the tests of each line."""
     options = ["-q", "-n", "2", "--dist", "loadfile", "--cov=hf_ngsan", "--cov-context=test", "--cov-report="]
-    environment = {**os.environ, "COVERAGE_FILE": str(database.resolve())}
+    environment = {**os.environ, "COVERAGE_FILE": str(database.resolve()), "PYTHONPATH": str(checkout)}
     subprocess.run([sys.executable, "-m", "pytest", *options], cwd=checkout, env=environment, check=False)
 
 
@@ -86,7 +86,7 @@ def tests_of_lines(database: Path, file: Path) -> dict[int, list[str]]:
     data = CoverageData(str(database))
     data.read()
     contexts = data.contexts_by_lineno(str(file))
-    return {line: sorted({name.partition("|")[0] for name in names if name}) for line, names in contexts.items()}
+    return {line: sorted({name.rpartition("|")[0] for name in names if name}) for line, names in contexts.items()}
 
 
 def nearest(tests: list[str], module: Path, generator: random.Random) -> list[str]:
@@ -97,19 +97,35 @@ def nearest(tests: list[str], module: Path, generator: random.Random) -> list[st
     return sorted(shuffled, key=lambda name: (not name.startswith(own_file), not name.startswith(folder)))[:MAX_TESTS]
 
 
-def result_of(tests: list[str], folder: Path) -> str:
+class FirstFailure:
+    """A pytest plugin that writes the name of the test, or of the file of tests, that failed first."""
+
+    def __init__(self, file: Path):
+        self.file = file
+
+    def pytest_runtest_logreport(self, report) -> None:
+        if report.failed and not self.file.exists():
+            self.file.write_text(report.nodeid)
+
+    pytest_collectreport = pytest_runtest_logreport
+
+
+def run(tests: list[str], folder: Path, first_failure: Path) -> str:
     """Returns "noticed" if a test fails, "hung" or "survived"; runs in a child of this process, which has imported."""
+    first_failure.unlink(missing_ok=True)
     child = os.fork()
     if not child:
         os.setsid()
         os.chdir(folder)
         sys.path.insert(0, str(folder))
+        os.environ["PYTHONPATH"] = str(folder)
         silent = os.open(os.devnull, os.O_WRONLY)
         os.dup2(silent, 1)
         os.dup2(silent, 2)
         import pytest
 
-        os._exit(int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests])))
+        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
+        os._exit(int(pytest.main([*options, *tests], plugins=[FirstFailure(first_failure)])))
     for _ in range(MAX_SECONDS * 10):
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
@@ -118,6 +134,35 @@ def result_of(tests: list[str], folder: Path) -> str:
     os.killpg(child, signal.SIGKILL)
     os.waitpid(child, 0)
     return "hung"
+
+
+class Copy:
+    """A copy of a checkout, in which one file at a time is changed."""
+
+    def __init__(self, checkout: Path, temporary: Path):
+        self.checkout = checkout
+        self.folder = temporary / "copy"
+        self.first_failure = temporary / "first_failure"
+        self.failing: set[str] = set()
+        """Tests that fail without a change."""
+        ignored = shutil.ignore_patterns(".git", ".venv", "build", "runs")
+        shutil.copytree(checkout, self.folder, symlinks=True, ignore=ignored)
+
+    def result_of(self, file: Path, changed: str, tests: list[str]) -> str:
+        """Returns what the tests say of a changed file: "noticed", "hung" or "survived"."""
+        copy = self.folder / file.relative_to(self.checkout)
+        text = file.read_text(encoding="utf-8")
+        while tests := [test for test in tests if test not in self.failing]:
+            copy.write_text(changed, encoding="utf-8")
+            result = run(tests, self.folder, self.first_failure)
+            copy.write_text(text, encoding="utf-8")
+            if result != "noticed":
+                return result
+            failed = self.first_failure.read_text()
+            if run([failed], self.folder, self.first_failure) == "survived":
+                return result
+            self.failing |= {test for test in tests if test.startswith(failed)}
+        return "survived"
 
 
 def main() -> None:
@@ -144,19 +189,12 @@ def main() -> None:
     drawn = random.Random(arguments.seed).sample(everything, arguments.number)
     found = []
     with TemporaryDirectory() as temporary:
-        folder = Path(temporary) / "copy"
-        shutil.copytree(
-            checkout, folder, symlinks=True, ignore=shutil.ignore_patterns(".git", ".venv", "build", "runs")
-        )
+        copy = Copy(checkout, Path(temporary))
         for file, kind, node in drawn:
             of_lines = tests_of_lines(arguments.coverage, file)
             tests = of_lines.get(node.lineno) or sorted({name for names in of_lines.values() for name in names})
             tests = nearest(tests, file.relative_to(checkout / "hf_ngsan"), random.Random(arguments.seed))
-            copy = folder / file.relative_to(checkout)
-            text = file.read_text(encoding="utf-8")
-            copy.write_text(change(text, kind, node), encoding="utf-8")
-            result = result_of(tests, folder) if tests else "survived"
-            copy.write_text(text, encoding="utf-8")
+            result = copy.result_of(file, change(file.read_text(encoding="utf-8"), kind, node), tests)
             place = f"{file.relative_to(checkout)}:{node.lineno}"
             found.append({"place": place, "kind": kind, "tests": len(tests), "result": result})
             print(f"{place} {kind}: {result} ({len(tests)} tests)", flush=True)
@@ -164,6 +202,7 @@ def main() -> None:
     for kind in (*sorted({one["kind"] for one in found}), "all"):
         of_kind = [one["result"] for one in found if kind in (one["kind"], "all")]
         print(f"{kind}: {of_kind.count('noticed')} of {len(of_kind)}, and {of_kind.count('hung')} hung")
+    print(f"tests that fail without a change: {sorted(copy.failing) or 'none'}")
 
 
 if __name__ == "__main__":

@@ -130,6 +130,17 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
     Raises:
         DataError: naming the first wrong row and its field.
     """
+    check_columns(dataset, name)
+    dataset = drop_empty_columns(dataset)
+    checked = [column for column in ("image_id", *ARRAY_COLUMNS, "captions") if column in dataset.column_names]
+    feature_size = None
+    for index, row in enumerate(rows_of(dataset.select_columns(checked), name)):
+        feature_size = check_row_of_dataset(row, index, name, feature_size)["visual_features"].shape[1]
+    return widen_boxes(dataset, name=name)
+
+
+def check_columns(dataset: Dataset, name: str) -> None:
+    """Raises a DataError for a dataset without rows, image ids or features."""
     for column in ("image_id", "visual_features"):
         if column not in dataset.column_names:
             raise DataError(
@@ -138,19 +149,16 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
             )
     if not len(dataset):
         raise DataError(f"{name}: the dataset has no rows.")
-    dataset = drop_empty_columns(dataset)
-    checked = [column for column in ("image_id", *ARRAY_COLUMNS, "captions") if column in dataset.column_names]
-    feature_size = None
-    for index, row in enumerate(rows_of(dataset.select_columns(checked), name)):
-        where = f"{name}, row {index} (image_id {row['image_id']})"
-        if not isinstance(row["image_id"], int) or isinstance(row["image_id"], bool):
-            raise DataError(f"{name}, row {index}: image_id is {row['image_id']!r}; it must be an integer.")
-        if "visual_boxes" in checked and is_missing(row["visual_boxes"]):
-            raise DataError(
-                f"{where}: visual_boxes is missing, but other rows have boxes; give boxes to all or to none."
-            )
-        feature_size = check_row(row, where=where, feature_size=feature_size)["visual_features"].shape[1]
-    return widen_boxes(dataset, name=name)
+
+
+def check_row_of_dataset(row: Mapping[str, Any], index: int, name: str, feature_size: int | None) -> dict[str, Any]:
+    """Checks a row as [`check_row`], and that it has an integer id, and boxes where its dataset has that column."""
+    where = f"{name}, row {index} (image_id {row['image_id']})"
+    if not isinstance(row["image_id"], int) or isinstance(row["image_id"], bool):
+        raise DataError(f"{name}, row {index}: image_id is {row['image_id']!r}; it must be an integer.")
+    if "visual_boxes" in row and is_missing(row["visual_boxes"]):
+        raise DataError(f"{where}: visual_boxes is missing, but other rows have boxes; give boxes to all or to none.")
+    return check_row(row, where=where, feature_size=feature_size)
 
 
 def drop_empty_columns(dataset: Dataset) -> Dataset:

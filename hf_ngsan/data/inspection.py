@@ -13,7 +13,7 @@ from typing import Any
 from datasets import Dataset, DatasetDict, Image
 
 from ..ground.coco_files import number_of
-from .contract import check_row, refuse_long_caption, rows_of
+from .contract import check_columns, check_row_of_dataset, drop_empty_columns, refuse_long_caption, rows_of
 from .errors import DataError, as_data_error
 from .formats.annotation_files import annotation_format, read_document
 from .formats.annotations import Annotations
@@ -197,9 +197,18 @@ def inspect_saved(path: Path, sample_id: int | None) -> Findings:
     for split, part in parts.items():
         findings.columns = part.column_names
         name = f"{path}{f', split {split}' if split else ''}"
-        for place, row in enumerate(rows_of(undecoded(part), name)):
+        has_features = "visual_features" in part.column_names
+        if has_features:
             try:
-                checked = check_row(row, where=f"{name}, row {place}") if "visual_features" in row else row
+                check_columns(part, name)
+            except DataError as error:
+                findings.add_problem(error)
+                findings.num_images += len(part)
+                continue
+        for place, row in enumerate(rows_of(undecoded(drop_empty_columns(part)), name)):
+            size = next(iter(findings.feature_sizes), None)
+            try:
+                checked = check_row_of_dataset(row, place, name, size) if has_features else row
                 findings.add_row({"split": split, **checked})
             except DataError as error:
                 findings.add_problem(error)

@@ -17,7 +17,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..auto import model_class, processor_class
+from ..auto import config_class, model_class, model_types_of, processor_class
 from ..ground.messages import one_sentence
 from ..loading.limits import UnusableModelError, refuse_too_large
 from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
@@ -37,6 +37,19 @@ FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
     "features_provenance": "the features that are trained on",
 }
+
+
+def config_class_of(model_type: str, task: str) -> Any:
+    """Returns the configuration class of a model type.
+
+    Raises:
+        RecipeError: the task has no such model type (the closest one is named).
+    """
+    known = model_types_of(task)
+    if model_type not in known:
+        of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
+        raise RecipeError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
+    return config_class(model_type)
 
 
 def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
@@ -123,7 +136,7 @@ def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
     """
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
-    if fields.pop("model_type", config.model_type) != config.model_type:
+    if fields.pop("model_type", None) not in (None, config.model_type):
         raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
     check_field_names(fields, type(config), follows)
     return folder, config

@@ -56,8 +56,10 @@ class Recipe:
     lora: LoraSettings = field(default_factory=LoraSettings)
 
     def __post_init__(self) -> None:
-        if self.default_model_type is not None and not self.model.keys() & {"init_from", "model_type"}:
-            object.__setattr__(self, "model", {"model_type": self.default_model_type, **self.model})
+        chosen = "init_from" in self.model or self.model.get("model_type") is not None
+        if self.default_model_type is not None and not chosen:
+            fields = {key: value for key, value in self.model.items() if key != "model_type"}
+            object.__setattr__(self, "model", {"model_type": self.default_model_type, **fields})
 
     @classmethod
     def sections(cls) -> dict[str, type]:

@@ -1,6 +1,7 @@
 """`hf-ngsan inspect` says what files and folders hold."""
 
 import json
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -8,9 +9,10 @@ from datasets import Dataset, DatasetDict
 from datasets import Image as ImageColumn
 from PIL import Image
 
-from hf_ngsan.data import caption_features
+from hf_ngsan.data import DataError, caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
+from hf_ngsan.data.saved import load_saved
 from hf_ngsan.extraction.inspection import inspect_images
 from hf_ngsan.ground.bounds import MAX_TEXT_LENGTH
 from hf_ngsan.loading.models import save_model
@@ -128,6 +130,26 @@ def test_a_row_of_a_saved_dataset_that_breaks_the_contract_is_named(tmp_path):
     assert (findings.num_images, findings.num_problems) == (2, 1)
     assert "split test, row 1" in findings.problem and "nan" in findings.problem
     assert dict(findings.splits) == {"train": 1, "test": 1}
+
+
+@pytest.mark.parametrize(
+    ("changed", "num_problems"),
+    [
+        ({"image_id": ["a", "b"]}, 2),
+        ({"image_id": None}, 1),
+        ({"visual_boxes": [[[0.0, 0.0, 1.0, 1.0]], None]}, 1),
+        ({"visual_boxes": [None, None]}, 0),
+        ({"visual_features": [[[1.0, 2.0]], [[1.0]]]}, 1),
+    ],
+    ids=str,
+)
+def test_what_loading_refuses_of_a_saved_dataset_is_a_problem(changed, num_problems, tmp_path):
+    rows = {"image_id": [1, 2], "visual_features": [[[1.0, 2.0]]] * 2, **changed}
+    saved = Dataset.from_dict({name: values for name, values in rows.items() if values is not None})
+    saved.save_to_disk(str(tmp_path / "saved"))
+    assert inspect_data(tmp_path / "saved").num_problems == num_problems
+    with pytest.raises(DataError, match=next(iter(changed))) if num_problems else nullcontext():
+        load_saved(str(tmp_path / "saved"), None)
 
 
 @pytest.mark.parametrize("has_images", [True, False])

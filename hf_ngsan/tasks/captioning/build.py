@@ -7,7 +7,6 @@ from typing import Any
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
-from ...auto import config_class, model_types_of
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
 from ...loading.models import changed_config, find_model_folder, load_captioner, load_model
@@ -20,10 +19,11 @@ from ...models.configuration_vision import (
     names_of_stages,
     with_out_features,
 )
-from ...training.recipe import RecipeError, suggestion
+from ...training.recipe import RecipeError
 from ..new_models import (
     check_field_names,
     check_image_size,
+    config_class_of,
     config_to_change,
     new_config,
     new_image_processor,
@@ -75,7 +75,7 @@ def new_captioner(
         except ConfigurationError as error:
             raise RecipeError(f"section model: {error}") from error
     else:
-        kind = config_class_of(fields["model_type"])
+        kind = config_class_of(fields["model_type"], "captioning")
         tokenizer = with_language_model(fields, kind)
         if tokenizer is None:
             tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
@@ -117,7 +117,7 @@ def build_config(fields: Mapping, vocab_size: int) -> Any:
         RecipeError: unknown model type or field (the closest valid one is named), or a field of the wrong type.
     """
     fields = dict(fields)
-    kind = config_class_of(fields.pop("model_type"))
+    kind = config_class_of(fields.pop("model_type"), "captioning")
     check_field_names(fields, kind)
     return new_config(kind, fields, vocab_size=vocab_size)
 
@@ -185,10 +185,3 @@ def check_width(folder: str, config: Any, fields: Mapping) -> None:
             f"model.vision_config: its feature dimension is {found}, but {folder} takes visual_feature_size="
             f"{expected}; name a backbone of that dimension, or train a captioner without model.init_from."
         )
-
-
-def config_class_of(model_type: str) -> Any:
-    captioners = model_types_of("captioning")
-    if model_type not in captioners:
-        raise RecipeError(f"model.model_type: unknown captioner {model_type!r}{suggestion(model_type, captioners)}")
-    return config_class(model_type)

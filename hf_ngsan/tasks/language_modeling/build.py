@@ -6,14 +6,14 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 
-from ...auto import config_class, model_class, processor_class
+from ...auto import model_class, processor_class
 from ...data.vocabulary import build_tokenizer
 from ...ground.messages import one_sentence
 from ...loading.models import quiet_loading
 from ...models.modeling_rstnet_language_model import RSTNetLanguageModel
 from ...models.text_encoders import find_text_encoder
 from ...training.recipe import RecipeError
-from ..new_models import check_field_names, trained_model
+from ..new_models import check_field_names, config_class_of, trained_model
 from .recipe import LanguageModelingRecipe
 
 SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
@@ -26,13 +26,14 @@ def new_language_model(recipe: LanguageModelingRecipe, captions: Sequence[str]) 
     Words are aligned with the word pieces of a pretrained text encoder; a new text encoder has the words as pieces.
 
     Raises:
-        RecipeError: unknown fields, or fields that do not fit together, or a text encoder that cannot be used.
+        RecipeError: unknown model type or fields, fields that do not fit together, or a text encoder that cannot be
+            used.
     """
     fields = dict(recipe.model)
     if "init_from" in fields:
         return trained_model(fields, "language_modeling")
     model_type = fields.pop("model_type")
-    kind: Any = config_class(model_type)
+    kind: Any = config_class_of(model_type, "language_modeling")
     check_field_names(fields, kind)
     tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
     encoder = fields.get("text_encoder_config")

@@ -3,12 +3,12 @@
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ...auto import config_class
 from ...data.questions import build_question_tokenizer
 from ..caption_rows import visual_feature_size
 from ..new_models import (
     FOLLOWS_FROM_DATA,
     check_field_names,
+    config_class_of,
     new_config,
     new_model,
     new_processor,
@@ -43,13 +43,13 @@ def new_question_answerer(
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown field, a field of the wrong type, or features of another dimension.
+        RecipeError: unknown model type or field, a field of the wrong type, or features of another dimension.
         DataError: no word or answer is frequent enough, or the file of word vectors cannot be used.
     """
     fields, data = dict(recipe.model), recipe.data
     if "init_from" in fields:
         return trained_model(fields, "visual_question_answering", FOLLOWS_FROM_QUESTIONS)
-    kind = config_class(fields.pop("model_type"))
+    kind = config_class_of(fields.pop("model_type"), "visual_question_answering")
     check_field_names(fields, kind, FOLLOWS_FROM_QUESTIONS)
     set_feature_size(fields, kind, visual_feature_size(image_rows(rows)), data.spec)
     tokenizer = build_question_tokenizer(

@@ -7,7 +7,6 @@ from tokenizers import processors
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.image_utils import SizeDict
 
-from ...auto import config_class
 from ...data import build_tokenizer
 from ...ground.messages import one_sentence
 from ...models.text_encoders import find_text_encoder
@@ -15,6 +14,7 @@ from ...training.recipe import RecipeError
 from ..new_models import (
     FOLLOWS_FROM_DATA,
     check_field_names,
+    config_class_of,
     new_config,
     new_model,
     new_processor,
@@ -56,7 +56,7 @@ def new_dual_encoder(
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown field, a field of the wrong type, or features of another dimension.
+        RecipeError: unknown model type or field, a field of the wrong type, or features of another dimension.
         DataError: the file of word vectors cannot be used.
     """
     guest = trained_guest(recipe, "retrieval", ONLY_OURS)
@@ -73,7 +73,7 @@ def new_dual_encoder(
         if data.image_size is not None and processor.image_processor is not None:
             processor.image_processor.size = SizeDict(height=data.image_size, width=data.image_size)
         return model, processor
-    kind = config_class(fields.pop("model_type"))
+    kind = config_class_of(fields.pop("model_type"), "retrieval")
     check_field_names(fields, kind, follows)
     set_feature_size(fields, kind, visual_feature_size, data.spec)
     tokenizer = new_tokenizer(fields, recipe, captions)

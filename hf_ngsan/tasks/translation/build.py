@@ -5,10 +5,16 @@ from itertools import chain
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from ...auto import config_class
 from ...data.parallel_text import SIDES
 from ...data.subwords import build_subword_tokenizer
-from ..new_models import check_field_names, new_config, new_model, set_generation_defaults, trained_model
+from ..new_models import (
+    check_field_names,
+    config_class_of,
+    new_config,
+    new_model,
+    set_generation_defaults,
+    trained_model,
+)
 from .recipe import TranslationRecipe
 
 
@@ -23,13 +29,13 @@ def new_translator(recipe: TranslationRecipe, rows: Dataset) -> tuple[PreTrained
         The model, on the CPU, and its tokenizer.
 
     Raises:
-        RecipeError: unknown fields, or fields that do not fit together.
+        RecipeError: unknown model type or fields, or fields that do not fit together.
     """
     fields, data = dict(recipe.model), recipe.data
     if "init_from" in fields:
         model, tokenizer = trained_model(fields, "translation")
     else:
-        kind = config_class(fields.pop("model_type"))
+        kind = config_class_of(fields.pop("model_type"), "translation")
         check_field_names(fields, kind)
         tokenizer = build_subword_tokenizer(
             chain.from_iterable(rows[side] for side in SIDES),

@@ -1,0 +1,38 @@
+import pytest
+
+from hf_ngsan.tasks.captioning.build import new_captioner
+from hf_ngsan.tasks.captioning.recipe import CaptioningRecipe
+from hf_ngsan.tasks.language_modeling.build import new_language_model
+from hf_ngsan.tasks.language_modeling.recipe import LanguageModelingRecipe
+from hf_ngsan.tasks.question_answering.build import new_question_answerer
+from hf_ngsan.tasks.question_answering.recipe import VisualQuestionAnsweringRecipe
+from hf_ngsan.tasks.retrieval.build import new_dual_encoder
+from hf_ngsan.tasks.retrieval.recipe import RetrievalRecipe
+from hf_ngsan.tasks.translation.build import new_translator
+from hf_ngsan.tasks.translation.recipe import TranslationRecipe
+from hf_ngsan.training.recipe import RecipeError
+
+
+@pytest.mark.parametrize(
+    ("build", "kind"),
+    [
+        (new_captioner, CaptioningRecipe),
+        (new_language_model, LanguageModelingRecipe),
+        (new_question_answerer, VisualQuestionAnsweringRecipe),
+        (new_dual_encoder, RetrievalRecipe),
+        (new_translator, TranslationRecipe),
+    ],
+)
+@pytest.mark.parametrize("wrong", ["nonsense", "of another task"])
+def test_a_model_is_built_only_for_its_own_task(build, kind, wrong):
+    usual = kind.default_model_type
+    model_type = ("mcan" if usual == "mhsan" else "mhsan") if wrong == "of another task" else wrong
+    with pytest.raises(RecipeError, match=rf"model\.model_type.*{model_type}"):
+        build(kind.from_dict({"model": {"model_type": model_type}}), [])
+
+
+def test_null_is_the_usual_model_type():
+    assert CaptioningRecipe.from_dict({"model": {"model_type": None, "dropout": 0.5}}).model == {
+        "model_type": CaptioningRecipe.default_model_type,
+        "dropout": 0.5,
+    }
