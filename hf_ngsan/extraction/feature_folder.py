@@ -12,7 +12,7 @@ from datasets import Dataset
 
 from ..ground.files import check_place, write_text_atomically
 from ..loading.provenance import description_of, provenance_difference
-from ..store.fields import read_json
+from ..store.fields import read_json_or_none
 from ..store.folders import is_empty
 from ..store.shards import ShardFolder, ShardRecord
 from .errors import ExtractionError
@@ -50,7 +50,7 @@ def read_extraction(directory: str | os.PathLike) -> dict:
             f"{directory} has no {METADATA}, so the provenance of its features is unknown; give a folder "
             "written by hf-ngsan extract."
         )
-    metadata = read_json(file)
+    metadata = read_json_or_none(file)
     try:
         provenance_difference(metadata, metadata)
         has_types = all(isinstance(metadata[name], kind) for name, kind in METADATA_TYPES.items())

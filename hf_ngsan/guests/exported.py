@@ -20,7 +20,7 @@ from ..auto import own_model_types
 from ..data.vocabulary import with_words
 from ..ground.files import sha256
 from ..ground.messages import one_sentence
-from ..store.fields import read_fields, read_json
+from ..store.fields import read_fields, read_json_or_none
 from .dual_encoders import DualEncoder
 
 SETTINGS = "dual_encoder.json"
@@ -87,7 +87,7 @@ class ExportedModel(nn.Module):
         self.config, self.name_or_path = config, str(folder)
         digest = hashlib.sha256()
         try:
-            self.settings = read_fields(ExportedSettings, read_json(Path(folder) / SETTINGS))
+            self.settings = read_fields(ExportedSettings, read_json_or_none(Path(folder) / SETTINGS))
             self.sessions = {}
             for tower in TOWERS:
                 for file in sorted(Path(folder).glob(f"{tower}.onnx*")):  # with its weights, if they are beside it

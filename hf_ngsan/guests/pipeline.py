@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from transformers.feature_extraction_utils import BatchFeature
 
+from ..ground.bounds import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
 from ..models.images import ImageError, load_image, reason, titled
 from ..models.pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
@@ -18,8 +19,6 @@ from .checkpoints import whole_processor
 from .dual_encoders import at_work
 
 LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
-DEFAULT_LENGTH = 20
-"""Tokens; what `generate()` itself takes where a checkpoint says nothing, with a warning at every call."""
 
 
 @dataclass
@@ -124,7 +123,8 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
             del own["max_new_tokens"]
         generate_arguments = {**{name: one for name, one in own.items() if one is not None}, **generate_arguments}
     if not (LENGTHS & generate_arguments.keys() or settings.max_new_tokens or settings.max_length):
-        generate_arguments["max_new_tokens"] = DEFAULT_LENGTH
+        # generate() would take the same, and warn at every call
+        generate_arguments["max_new_tokens"] = DEFAULT_CAPTION_LENGTH
     inputs = inputs.to(guest.model.device, guest.model.dtype)
     model: Any = guest.model
     with at_work(guest.model):

@@ -22,7 +22,7 @@ import torch
 
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..models.pipeline_image_to_text import PIXELS
-from ..store.fields import FieldError, read_fields, read_json
+from ..store.fields import FieldError, read_fields, read_json_or_none
 from .models import ModelFolderError, find_model_folder, load_model
 from .provenance import model_fingerprint
 
@@ -86,7 +86,7 @@ class Calibration:
     @classmethod
     def load(cls, file: Path) -> "Calibration":
         """Reads a calibration; raises a FieldError that names the field at fault."""
-        found = read_fields(cls, read_json(file), complete=False)
+        found = read_fields(cls, read_json_or_none(file), complete=False)
         for name, value in asdict(found).items():
             if isinstance(value, int | float) and not -MAX_NUMBER < value < MAX_NUMBER:
                 raise FieldError(name)

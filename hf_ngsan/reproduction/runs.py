@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from ..ground.files import write_text_atomically
-from ..store.fields import read_json
+from ..store.fields import read_json_or_none
 from ..training.recipe import RecipeError
 from .plan import Plan, PlannedRun
 
@@ -114,7 +114,7 @@ def run_process(one: PlannedRun, device: int, running: set[subprocess.Popen], mo
 def write_record(one: PlannedRun, plan: Plan) -> None:
     """Writes the settings, data, scores and environment of a run into a file beside its folder."""
     history = (one.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    found: Any = read_json(one.file(".scores.json"))
+    found: Any = read_json_or_none(one.file(".scores.json"))
     record = {
         "row": one.run.name,
         "seed": one.seed,
@@ -141,7 +141,7 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
     for one in plan.runs:
         if one.run.name not in plan.names or not one.is_done():
             continue
-        record: Any = read_json(one.file(".record.json"))
+        record: Any = read_json_or_none(one.file(".record.json"))
         if not isinstance(record, dict) or not {"scores", *OF_RECORDS} <= record.keys():
             raise RecipeError(f"{one.file('.record.json')} is damaged; delete it, and the run is evaluated again.")
         for key, name in OF_RECORDS.items():

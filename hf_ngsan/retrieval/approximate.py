@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..ground.progress_display import ProgressDisplay
-from ..store.fields import read_json
+from ..store.fields import read_json_or_none
 from ..store.folders import write_folder_atomically
 from .graph_file import PRECISIONS, GraphFileError, check_graph_file
 from .index_folder import MAKE, IndexFolder, IndexFolderError
@@ -96,7 +96,7 @@ class GraphSearch:
         if self.graph is None:
             read = None if verify else [CONTENT]
             folder = self.index.backend_folder(FOLDER, (GRAPH, CONTENT), "graph to search", read)
-            if read_json(folder / CONTENT) != self.content():
+            if read_json_or_none(folder / CONTENT) != self.content():
                 raise IndexFolderError(f"{folder} is a graph of other embeddings; {MAKE} anew.")
             file, dimension = folder / GRAPH, self.index.description.dimension
             try:

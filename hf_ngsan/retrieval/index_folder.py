@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 
 from ..ground.files import FileStamp, write_text_atomically
-from ..store.fields import FieldError, read_fields, read_json
+from ..store.fields import FieldError, read_fields, read_json_or_none
 from ..store.folders import (
     MANIFEST,
     DamagedFolderError,
@@ -169,7 +169,7 @@ class Shard:
     def read_items(self) -> ShardItems:
         self.check(read=[ITEMS])
         try:
-            items = read_fields(ShardItems, read_json(self.folder / ITEMS), complete=False)
+            items = read_fields(ShardItems, read_json_or_none(self.folder / ITEMS), complete=False)
         except FieldError as error:
             raise damaged(self.folder / ITEMS, f"{error or 'it'} is not what was written") from None
         is_own = items.shard in (None, self.number) and items.index in (None, self.description.checksum)
@@ -481,7 +481,7 @@ class IndexFolder:
         """The search backend of this index, a spec for [`~hf_ngsan.retrieval.open_backend`]."""
         if not os.path.lexists(self.folder / BACKEND):
             return EXACT
-        found = read_json(self.folder / BACKEND)
+        found = read_json_or_none(self.folder / BACKEND)
         if not isinstance(found, str):
             raise IndexFolderError(
                 f"{self.folder} is damaged: {BACKEND} is not what was written; run the same hf-ngsan index again, with "
@@ -518,7 +518,7 @@ def read_description(folder: Path) -> IndexDescription:
     if not is_index(folder):
         raise IndexFolderError(f"{folder} is no index ({DESCRIPTION} is missing); make one with hf-ngsan index.")
     try:
-        description = read_fields(IndexDescription, read_json(folder / DESCRIPTION))
+        description = read_fields(IndexDescription, read_json_or_none(folder / DESCRIPTION))
         sizes = description.dimension, description.num_items, description.items_per_shard
         if min(sizes) < 1 or description.num_items > MAX_SHARDS * description.items_per_shard:
             raise FieldError(f"the sizes {sizes}")

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..ground.progress_display import ProgressDisplay
-from ..store.fields import read_json
+from ..store.fields import read_json_or_none
 from ..store.folders import write_folder_atomically
 from .approximate import CANDIDATES, CANDIDATES_A_HIT
 from .index_folder import MAKE, IndexFolder, IndexFolderError
@@ -348,7 +348,7 @@ def read_listing(index: IndexFolder) -> tuple[np.ndarray, np.ndarray, IndexKind 
         IndexFolderError: the list is missing, damaged, or of other embeddings.
     """
     folder = index.backend_folder(FOLDER, (KEYS, PLACES, CONTENT), "list of its rows in Milvus")
-    content = read_json(folder / CONTENT)
+    content = read_json_or_none(folder / CONTENT)
     if not isinstance(content, dict) or content.get("checksum") != index.checksum():
         raise IndexFolderError(f"{folder} is of other embeddings; {MAKE} anew.")
     kind = content.get("kind")

@@ -9,7 +9,7 @@ from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from ..ground.bounds import MAX_CAPTION_LENGTH
+from ..ground.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
 from ..models.images import ImageError, decoded_at_scale, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
@@ -25,8 +25,6 @@ LARGE_BODIES = 8
 """Bodies of maximal size that may be in memory at the same time."""
 MAX_MARKS = 100_000
 """Maximal brackets and commas of JSON: a body of only these would take thirty times its size when parsed."""
-NEW_TOKENS = 20
-"""Default length of a caption in transformers, if neither request nor model sets it."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +147,7 @@ class RequestReader:
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
         """Returns beams x tokens; refuses an impossible beginning of captions, or too many tokens after it."""
         asked, words = options.get("max_new_tokens"), 0
-        beams, tokens = options.get("num_beams") or 1, asked or NEW_TOKENS
+        beams, tokens = options.get("num_beams") or 1, asked or DEFAULT_CAPTION_LENGTH
         if self.pipeline is not None:
             reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
             try:
@@ -158,7 +156,7 @@ class RequestReader:
                 raise RequestError(400, str(error)) from error
             words = reader.number_of_words(text)
             beams = options.get("num_beams") or usual.num_beams or 1
-            tokens = asked or usual.max_new_tokens or usual.max_length or NEW_TOKENS
+            tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_CAPTION_LENGTH
             room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
             if tokens > room and (asked or words):
                 raise RequestError(

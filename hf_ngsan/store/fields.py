@@ -19,7 +19,7 @@ class FieldError(ValueError):
     """A field that is missing, unknown or of another type; the message is its name, such as `progress.epoch`."""
 
 
-def read_json(file: Path) -> Any:
+def read_json_or_none(file: Path) -> Any:
     """Returns the value in a JSON file; None if the file is missing, unreadable or no JSON."""
     try:
         return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None

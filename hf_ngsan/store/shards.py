@@ -33,7 +33,7 @@ from ..ground.files import (
     temporary_path,
     write_text_atomically,
 )
-from .fields import FieldError, read_fields, read_json
+from .fields import FieldError, read_fields, read_json_or_none
 from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
@@ -198,7 +198,7 @@ def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
         with suppress(FieldError):
-            record = read_fields(ShardRecord, read_json(file), complete=False)
+            record = read_fields(ShardRecord, read_json_or_none(file), complete=False)
             records.append(record if with_images else replace(record, images={}))
     return sorted(records, key=lambda record: (record.generation, record.chunk))
 
@@ -210,7 +210,7 @@ def verify_shards(folder: Path) -> int:
         DamagedFolderError: a file is missing, or not what was written.
     """
     try:
-        files = [entry["filename"] for entry in read_json(folder / STATE)["_data_files"]]
+        files = [entry["filename"] for entry in read_json_or_none(folder / STATE)["_data_files"]]
     except (TypeError, LookupError):
         raise DamagedFolderError(f"{folder} is incomplete: its {STATE} is missing or cannot be read.") from None
     checksums = {record.file: record.sha256 for record in read_records(folder)}

@@ -5,12 +5,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..ground.argument_types import at_most, between
-from ..ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ..ground.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH, MAX_CAPTIONS
 
 GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
 MAX_LENGTH_PENALTY = 5
-DEFAULT_LENGTH = 20
-"""New tokens that `generate()` of transformers 5 writes where neither model nor caller says how many."""
 
 
 def add_generation_options(parser: argparse.ArgumentParser) -> None:
@@ -53,5 +51,5 @@ def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any
     return {
         "beams": beams,
         "length_penalty": (1.0 if penalty is None else penalty) if beams > 1 else None,
-        "max": settings.get("max_new_tokens") or settings.get("max_length") or DEFAULT_LENGTH,
+        "max": settings.get("max_new_tokens") or settings.get("max_length") or DEFAULT_CAPTION_LENGTH,
     }

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, load_model, save_file, save_model
 
 from ..ground.files import temporary_path, write_text_atomically
 from ..ground.messages import one_sentence
-from ..store.fields import FieldError, read_fields, read_json
+from ..store.fields import FieldError, read_fields, read_json_or_none
 from ..store.folders import (
     REPLACED_PREFIX,
     DamagedFolderError,
@@ -166,7 +166,7 @@ def read_state(folder: Path) -> CheckpointState:
         DamagedFolderError: the file is missing or no JSON, or a field is missing, unknown or of the wrong type.
     """
     try:
-        return read_fields(CheckpointState, read_json(folder / PROGRESS))
+        return read_fields(CheckpointState, read_json_or_none(folder / PROGRESS))
     except FieldError as error:
         fault = f"has a missing, unknown or impossible {error}" if str(error) else "cannot be read"
         raise DamagedFolderError(f"{folder} is damaged: its {PROGRESS} {fault}.") from None

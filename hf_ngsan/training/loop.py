@@ -26,7 +26,7 @@ from ..ground.progress_display import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.vision_part import vision_encoders
-from ..store.fields import read_json
+from ..store.fields import read_json_or_none
 from ..store.folders import replace_folder_contents, write_folder_atomically
 from .adapters import load_weights
 from .averaging import WeightAverage
@@ -200,7 +200,7 @@ class TrainingLoop:
             (new / STAGE_FILE).write_text(json.dumps(ended), encoding="utf-8")
 
         if self.accelerator.is_main_process:
-            if read_json(folder / STAGE_FILE) != ended:
+            if read_json_or_none(folder / STAGE_FILE) != ended:
                 write_folder_atomically(folder, fill)
             self.claim_folder(self.stage.name)
         self.accelerator.wait_for_everyone()

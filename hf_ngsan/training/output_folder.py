@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..ground.files import TEMPORARY_PREFIX, write_text_atomically
-from ..store.fields import read_json
+from ..store.fields import read_json_or_none
 from ..store.folders import MANIFEST, REPLACED_PREFIX, is_empty, remove_leftovers
 from ..store.locks import FolderLock
 from .checkpoints import CHECKPOINT_FILES
@@ -114,7 +114,7 @@ def claim_files(folder: Path, names: Iterable[str]) -> None:
 
 
 def claimed_files(folder: Path) -> set[str]:
-    content = read_json(folder / MARKER)
+    content = read_json_or_none(folder / MARKER)
     names = content.get("files") if isinstance(content, dict) else None
     return {name for name in names if isinstance(name, str)} if isinstance(names, list) else set()
 

@@ -21,7 +21,7 @@ from ...ground.files import write_text_atomically
 from ...ground.progress_display import ProgressDisplay
 from ...ground.ray_workers import RayWorkers
 from ...loading.provenance import model_fingerprint
-from ...store.fields import read_json
+from ...store.fields import read_json_or_none
 from .images import CaptionedImage, caption_images, skipped_error
 
 SETTINGS = "settings.json"
@@ -87,7 +87,7 @@ class CaptionParts:
             "batch_size": self.batch_size,
         }
         file = self.folder / SETTINGS
-        if read_json(file) != settings:
+        if read_json_or_none(file) != settings:
             self.remove()
             write_text_atomically(file, json.dumps(settings, indent=2))
 
