@@ -5,8 +5,8 @@
 
 The first command runs the fast tests once and records which of them run which line (needs pytest-cov). The second
 changes one place at a time in a copy of the package (a comparison, a constant, a returned value, a call whose value
-nobody takes) and runs tests that run its line, or, for what an import runs, any line of its file, until one fails that
-passes without the change. A change that no test runs survives.
+nobody takes) and runs tests until one fails that passes without the change: those that run its line or, for what an
+import runs, any line of its file, or else all.
 """
 
 import argparse
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -79,14 +80,17 @@ def collect(checkout: Path, database: Path) -> None:
     subprocess.run([sys.executable, "-m", "pytest", *options], cwd=checkout, env=environment, check=False)
 
 
-def tests_of_lines(database: Path, file: Path) -> dict[int, list[str]]:
-    """Returns the tests that run each line of a file, by their pytest names."""
+def tests_of(database: Path, file: Path, line: int) -> list[str]:
+    """Returns the pytest names of the tests that run a line, or else any line of the file, or else of all tests."""
     from coverage import CoverageData
 
     data = CoverageData(str(database))
     data.read()
     contexts = data.contexts_by_lineno(str(file))
-    return {line: sorted({name.rpartition("|")[0] for name in names if name}) for line, names in contexts.items()}
+    for names in (contexts.get(line, ()), chain.from_iterable(contexts.values()), data.measured_contexts()):
+        if tests := sorted({name.rpartition("|")[0] for name in names if name}):
+            return tests
+    return []
 
 
 def nearest(tests: list[str], module: Path, generator: random.Random) -> list[str]:
@@ -191,8 +195,7 @@ def main() -> None:
     with TemporaryDirectory() as temporary:
         copy = Copy(checkout, Path(temporary))
         for file, kind, node in drawn:
-            of_lines = tests_of_lines(arguments.coverage, file)
-            tests = of_lines.get(node.lineno) or sorted({name for names in of_lines.values() for name in names})
+            tests = tests_of(arguments.coverage, file, node.lineno)
             tests = nearest(tests, file.relative_to(checkout / "hf_ngsan"), random.Random(arguments.seed))
             result = copy.result_of(file, change(file.read_text(encoding="utf-8"), kind, node), tests)
             place = f"{file.relative_to(checkout)}:{node.lineno}"
