@@ -59,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
         return self_test(options.path)
     if options.verify:
         path = Path(options.path)
-        print(f"{path}: {verify(path)} are as they were written")
+        print(f"{path}: {verify(path)}, unchanged")
         return 0
     show(options)
     return 0
@@ -98,9 +98,9 @@ def verify(path: Path) -> str:
         graph = find_folder(path / FOLDER)
         if graph.is_dir():
             check_folder(graph)
-        return f"{index.num_shards} shards{' and the graph' if graph.is_dir() else ''} of a search index"
+        return f"{counted(index.num_shards, 'shard')}{' and the graph' if graph.is_dir() else ''} of a search index"
     if (path / RECORDS).is_dir():
-        return f"{verify_shards(path)} shards of features"
+        return f"{counted(verify_shards(path), 'shard')} of features"
     checkpoints = Checkpoints(path / "checkpoints").all()
     for checkpoint in checkpoints:
         check_folder(checkpoint)
@@ -112,7 +112,11 @@ def verify(path: Path) -> str:
         raise ValueError(
             f"{path} has no checksums; name an index, extracted features, or a training run with checkpoints."
         )
-    return f"{len(checkpoints) + len(others)} folders of a training run"
+    return f"{counted(len(checkpoints) + len(others), 'folder')} of a training run"
+
+
+def counted(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def show(options: argparse.Namespace) -> None:
@@ -185,7 +189,7 @@ def lines_of_model(path: Path) -> list[str]:
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
-    numbers, in_files = sum(map(count_weights, files)), f"in {len(files)} file{'' if len(files) == 1 else 's'}"
+    numbers, in_files = sum(map(count_weights, files)), f"in {counted(len(files), 'file')}"
     if config.get("model_type") not in MODEL_TYPES:
         return [*lines, f"weights: {numbers:,} numbers {in_files}"]
     return [*lines, f"parameters: {count_parameters(path):,}", f"weights: {in_files}"]
@@ -244,7 +248,7 @@ def lines_of_run(path: Path) -> list[str]:
     if history:
         last = history[-1]
         scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-        lines.append(f"{len(history)} epoch{'' if len(history) == 1 else 's'}; the last: {scores}")
+        lines.append(f"{counted(len(history), 'epoch')}; the last: {scores}")
     else:
         lines.append("no epoch is finished")
     for name in ("best", "last"):

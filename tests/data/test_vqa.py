@@ -47,6 +47,7 @@ def test_a_question_is_read_with_the_features_of_its_image(tmp_path, features):
     assert rows[0]["question"] == "How many 20?" and rows[0]["answer_type"] == "number"
     assert rows["question"][:] == ["How many 20?", "How many 10?", "How many 21?"]
     assert "image_row" not in rows[0]
+    assert rows.select_columns(["question_id"])[1] == {"question_id": 10}
     assert [len(row["visual_boxes"]) for row in rows.__getitems__([1, 1, 0])] == [1, 1, 2]
     assert [row["image_id"] for row in rows.select([2, 1])] == [2, 1]
 

@@ -8,6 +8,7 @@ from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import one_image, random_images
+from tests.models.tiny_photos import pixel_captioner
 
 LENGTHS = [6, 3, 4]
 
@@ -80,6 +81,15 @@ def test_an_ensemble_of_one_is_that_one(num_beams, members, images):
         assert torch.equal(EnsembleForConditionalGeneration([member]).generate(**images, num_beams=num_beams), alone)
         twice = EnsembleForConditionalGeneration([member, member])
         assert torch.equal(twice.generate(**images, num_beams=num_beams), alone)
+
+
+def test_features_or_pixels_may_come_without_a_name(members):
+    features = random_images([4])
+    ensemble = EnsembleForConditionalGeneration(members)
+    others = {name: one for name, one in features.items() if name != "visual_features"}
+    assert torch.equal(ensemble.generate(features["visual_features"], **others), ensemble.generate(**features))
+    pixels, ensemble = torch.randn(1, 3, 32, 32), EnsembleForConditionalGeneration([pixel_captioner()] * 2)
+    assert torch.equal(ensemble.generate(pixels), ensemble.generate(pixel_values=pixels))
 
 
 def test_finished_beams_compete_as_those_of_the_first_do():
