@@ -153,8 +153,8 @@ class MHSANConfig(ConfigWithVision):
     rate_fields = ("dropout",)
     field_choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
 
-    vision_config: dict | PreTrainedConfig | None = field(default_factory=resnet_152_grid)
-    text_config: dict | PreTrainedConfig | None = None
+    vision_config: PreTrainedConfig | dict | None = field(default_factory=resnet_152_grid)
+    text_config: PreTrainedConfig | dict | None = None
     text_pretrained: str | None = None
     frozen_text_layers: int = 0
     save_frozen_weights: bool = True
@@ -218,7 +218,7 @@ class MHSANConfig(ConfigWithVision):
             raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
 
 
-def make_text_config(config: dict | PreTrainedConfig | None) -> PreTrainedConfig:
+def make_text_config(config: PreTrainedConfig | dict | None) -> PreTrainedConfig:
     """Makes the configuration of a text encoder from a dict; without a `model_type`, a [`MHSANTextConfig`]."""
     if isinstance(config, PreTrainedConfig):
         return config

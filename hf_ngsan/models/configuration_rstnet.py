@@ -178,7 +178,7 @@ class RSTNetConfig(CaptionerConfig):
     adaptive_attention: bool = True
     language_signal_projection: str = "shared"
     language_signal_dropout: float = 0.0
-    language_model_config: dict | PreTrainedConfig | None = None
+    language_model_config: PreTrainedConfig | dict | None = None
     pretrained_language_model: str | None = None
     language_attention: str | None = None
     language_tokenization: str | None = None

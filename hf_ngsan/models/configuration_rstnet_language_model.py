@@ -83,7 +83,7 @@ class RSTNetLanguageModelConfig(HubConfig):
     }
 
     vocab_size: int = 10201
-    text_encoder_config: dict | PreTrainedConfig | None = None
+    text_encoder_config: PreTrainedConfig | dict | None = None
     pretrained_text_encoder: str | None = None
     hidden_size: int = 512
     num_attention_heads: int = 8

@@ -74,7 +74,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
         "position_embedding": ("sequence", "boxes"),
     }
 
-    vision_config: dict | PreTrainedConfig | None = field(default_factory=vgg_11_grid)
+    vision_config: PreTrainedConfig | dict | None = field(default_factory=vgg_11_grid)
     encoder_layers: int = 2
     decoder_layers: int = 4
     intermediate_size: int = 1024

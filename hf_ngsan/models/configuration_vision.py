@@ -102,7 +102,8 @@ class VisionConfig(ConfigWithParts):
     parts = ("backbone_config",)
 
     kind: str | None = None
-    backbone_config: dict | PreTrainedConfig | None = None
+    # types are tried in this order, and a wrong try makes a message with the whole configuration: 2 ms
+    backbone_config: PreTrainedConfig | dict | None = None
     out_features: list[str | int] | tuple[str | int, ...] | None = None
     grid_size: list[int] | tuple[int, ...] | None = None
     num_regions: int = 36
