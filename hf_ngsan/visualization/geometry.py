@@ -34,7 +34,7 @@ def geometric_weights(
         dx, dy: offsets (x_j - x_i) / w_i and (y_j - y_i) / h_i, whose sign counts only with
             `geometry_features="signed"`; numbers or arrays, all four of which broadcast together.
         dw, dh: ratios w_i / w_j and h_i / h_j, above 0.
-        layer: the layer of the encoder.
+        layer: the layer of the encoder; -1 is the last.
 
     Returns:
         float32 array `(num_heads, *shape)`.
@@ -85,7 +85,7 @@ def plot_geometric_weights(
     Args:
         model: see [`geometric_weights`].
         vary: the geometry on the axes.
-        layer: the layer of the encoder.
+        layer: the layer of the encoder; -1 is the last.
         head: one head; None for the mean over heads.
 
     Raises:

@@ -228,6 +228,21 @@ def test_images_of_all_requests_together_are_decoded_within_the_bound():
         await asyncio.gather(*tasks)
         assert order == [6, 7, 3] and budget.free == 0
 
+        wait, woken = budget.returned.wait, []
+
+        async def counted():
+            woken.append(budget.free)
+            assert len(woken) < 9, "a task that waits for more than there is keeps the others from running"
+            await wait()
+
+        budget.returned.wait = counted
+        waiting = asyncio.create_task(take(5))
+        for _ in range(5):
+            await asyncio.sleep(0)
+            budget.give_back(1)
+        await waiting
+        assert budget.free == 0 and woken == [0, 1, 2, 3, 4]
+
         reader = ImageReader(ServingLimits(pixels=10))
         started, free = threading.Event(), threading.Event()
 

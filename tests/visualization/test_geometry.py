@@ -52,6 +52,16 @@ def test_arguments_broadcast():
     numpy.testing.assert_allclose(grid[:, 1, 2], geometric_weights(model, 2.0, 3.0, 1, 2), atol=1e-6)
 
 
+def test_layers_are_counted_from_the_end_too():
+    model = tiny_captioner(geometric_bias=["content"])
+    first, last = (geometric_weights(model, *GEOMETRY[0], layer=layer) for layer in (0, 1))
+    assert (geometric_weights(model, *GEOMETRY[0], layer=-1) == last).all() and not (first == last).all()
+    assert (geometric_weights(model, *GEOMETRY[0], layer=-2) == first).all()
+    for layer in (-3, 2):
+        with pytest.raises(ValueError, match=rf"no layer {layer}"):
+            geometric_weights(model, *GEOMETRY[0], layer=layer)
+
+
 @pytest.mark.parametrize("vary", ["position", "size"])
 @pytest.mark.parametrize("features", ["unsigned", "signed"])
 def test_figures_show_the_weights(vary, features):
