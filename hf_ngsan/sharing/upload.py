@@ -56,7 +56,8 @@ def push_to_hub(
         model, processor: see [`save_for_hub`].
         repo_id: `user/name`, or `name` for the user of the token; made if absent.
         private: whether a new repository is private.
-        token, revision, create_pr, commit_message, commit_description, max_shard_size: as in transformers.
+        token, create_pr, commit_message, commit_description, max_shard_size: as in transformers.
+        revision: a branch, made if absent, or an open pull request, such as `refs/pr/1`.
         overwrite: delete other files of the repository in the same commit; without it they are refused.
         tags: further tags of the card.
 
@@ -66,7 +67,15 @@ def push_to_hub(
     """
     repo_id = full_name(repo_id, token)
     with TemporaryDirectory() as folder:
-        write_checkpoint(model, processor, folder, repo_id, tags=tags or (), max_shard_size=max_shard_size)
+        write_checkpoint(
+            model,
+            processor,
+            folder,
+            repo_id,
+            tags=tags or (),
+            max_shard_size=max_shard_size,
+            is_tagged=not is_for_pull_request(revision, create_pr),
+        )
         return upload_checkpoint(
             folder,
             repo_id,
@@ -78,6 +87,10 @@ def push_to_hub(
             commit_message=commit_message,
             commit_description=commit_description,
         )
+
+
+def is_for_pull_request(revision: str | None, create_pr: bool) -> bool:
+    return create_pr or (revision or "").startswith("refs/pr/")
 
 
 def full_name(repo_id: str, token: bool | str | None = None) -> str:
@@ -108,7 +121,7 @@ def upload_checkpoint(
     commit_message: str | None = None,
     commit_description: str | None = None,
 ) -> CommitInfo:
-    """Uploads a folder of [`write_checkpoint`] in one commit, with the tag in its card.
+    """Uploads a folder of [`write_checkpoint`] in one commit, and makes the tag in its card unless to a pull request.
 
     Broken connections are retried. Called again after a failure, it uploads only files that the Hub lacks.
 
@@ -122,10 +135,11 @@ def upload_checkpoint(
     """
     folder, api = Path(folder), HfApi(token=token)
     names = files_of(folder)
+    for_pull_request = is_for_pull_request(revision, create_pr)
     with telling_reasons(repo_id):
         repeat(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
-        if revision is not None and not create_pr:
-            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        if revision is not None and not for_pull_request:
+            repeat(lambda: api.create_branch(repo_id, branch=revision, exist_ok=True))
         existing = repeat(lambda: api.list_repo_files(repo_id, revision=revision))
         others = sorted({*existing} - {*names} - OF_THE_HUB)
         if others and not overwrite:
@@ -147,7 +161,7 @@ def upload_checkpoint(
             )
 
         info = repeat(commit)
-    if not create_pr:
+    if not for_pull_request:
         tag = checkpoint_tag(folder)
         try:
             repeat(lambda: api.create_tag(repo_id, tag=tag, revision=info.oid, exist_ok=True))

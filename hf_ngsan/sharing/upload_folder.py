@@ -70,6 +70,7 @@ def write_checkpoint(
     facts: CardFacts | None = None,
     tags: Sequence[str] = (),
     max_shard_size: int | str = "50GB",
+    is_tagged: bool = True,
 ) -> None:
     """Writes the files of a repository of the Hub: model, processor, the code of both, and the card.
 
@@ -80,6 +81,7 @@ def write_checkpoint(
         facts: facts about the model besides its configuration, for the card.
         tags: further tags of the card.
         max_shard_size: maximal size of a file of weights, as in transformers.
+        is_tagged: whether the card names the tag of the checkpoint, which uploads to branches make.
     """
     folder = Path(folder)
     with without_progress_bars():
@@ -88,7 +90,7 @@ def write_checkpoint(
         shutil.copyfile(HANDLER_CODE, folder / HANDLER)
     facts = facts or CardFacts()
     write_facts(folder, facts)
-    write_card(model, folder, repo_id, checkpoint_tag(folder), facts, tags)
+    write_card(model, folder, repo_id, checkpoint_tag(folder) if is_tagged else None, facts, tags)
 
 
 def write_facts(folder: Path, facts: CardFacts) -> None:

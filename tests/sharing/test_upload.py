@@ -46,6 +46,9 @@ def test_model_processor_code_and_card_are_one_commit(online):
     assert {"hf-ngsan", "mine"} <= set(card.data.tags)
     [tag] = repository.tags
     assert f'model="{REPOSITORY}", revision="{tag}"' in card.text
+    opened = tiny_captioner().push_to_hub("captioner", processor=tiny_processor(), create_pr=True)
+    text = repository.at(opened.pr_revision)[1]["README.md"].decode()
+    assert f'model="{REPOSITORY}"' in text and "revision=" not in text and len(repository.tags) == 1
     assert "not been evaluated" in card.text
 
 
@@ -134,6 +137,27 @@ def test_other_files_are_refused_or_deleted(online, folder):
     upload_checkpoint(folder, REPOSITORY, overwrite=True)
     assert repository.files.keys() == {*files_of(folder), ".gitattributes"}
     assert len(repository.commits) == 3
+
+
+def test_branches_and_pull_requests(online, folder):
+    names = {*files_of(folder)}
+    for _ in range(2):
+        commit = upload_checkpoint(folder, REPOSITORY, revision="trial")
+        repository = online.repositories[REPOSITORY]
+        assert repository.at("trial") == (commit.oid, repository.branches["trial"][-1][1])
+        assert repository.at("trial")[1].keys() == names and not repository.files
+    assert len(repository.tags) == 1 and {*repository.tags.values()} <= {
+        name for name, _ in repository.branches["trial"]
+    }
+    repository.tags.clear()
+    online.broken_answers = {f"/api/models/{REPOSITORY}/branch": 1}
+    opened = upload_checkpoint(folder, REPOSITORY, create_pr=True)
+    assert opened.pr_revision and repository.at(opened.pr_revision)[0] == opened.oid and not repository.files
+    again = upload_checkpoint(folder, REPOSITORY, revision=opened.pr_revision, commit_message="again")
+    assert repository.at(opened.pr_revision)[0] == again.oid != opened.oid
+    assert not repository.tags and len(repository.branches) == 3
+    upload_checkpoint(folder, REPOSITORY, revision="another")
+    assert repository.at("another")[1].keys() == names and not online.broken_answers.popitem()[1]
 
 
 @pytest.mark.parametrize("token", ["", "hf_unknown", READER])
