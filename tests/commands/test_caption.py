@@ -102,6 +102,7 @@ def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, ph
     assert [caption for _, caption in captions(capsys, *options, *files, "--skip-errors")] == ["", *expected]
     assert [caption for _, caption in captions(capsys, *options, "--data", photo_data)] == expected
     assert expected != first
+    assert captions(capsys, *options, photos[0], "--num-beams", 2)
     assert "--num-beams" in fails(capsys, "caption", *options, photos[0], "--num-beams", 1)
     assert "mhsan" in fails(capsys, "caption", *options[:4], "--rerank-with", blind, photos[0])
     assert "--rerank-with" in fails(capsys, "caption", *options[:4], "--similarity-weight", 1, photos[0])

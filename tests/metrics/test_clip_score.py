@@ -31,7 +31,7 @@ def cosine(model, first: torch.Tensor, second: torch.Tensor) -> float:
     return float(torch.cosine_similarity(first.double(), second.double()))
 
 
-@pytest.mark.parametrize(("prompt", "weight"), [("A photo depicts", 2.5), ("", 100.0)])
+@pytest.mark.parametrize(("prompt", "weight"), [("A photo depicts", 2.5), ("", 100.0), ("", 0.001)])
 def test_values_are_those_of_the_formula(encoder, prompt, weight):
     """With weight 100 and no prompt the value of a pair is that of torchmetrics' CLIPScore."""
     model, processor = encoder.model, encoder.processor

@@ -52,8 +52,10 @@ def test_tokens_that_are_no_grid_are_named():
 
 def test_the_language_model_is_frozen_and_never_in_training_mode():
     model = tiny_captioner().train()
-    language_model = model.model.decoder.language_model
-    assert model.training and not any(module.training for module in language_model.modules())
+    decoder = model.model.decoder
+    language_model = decoder.language_model
+    decoder.eval().train()
+    assert model.training and decoder.training and not any(module.training for module in language_model.modules())
     before = {name: weight.clone() for name, weight in language_model.state_dict().items()}
     optimizer = torch.optim.SGD([weight for weight in model.parameters() if weight.requires_grad], lr=0.1)
     for _ in range(2):
