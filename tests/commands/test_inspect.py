@@ -11,7 +11,7 @@ from PIL import Image
 
 from hf_ngsan.data import DataError, caption_features
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.inspection import inspect_data
+from hf_ngsan.data.inspection import SPLITS_SHOWN, Findings, inspect_data
 from hf_ngsan.data.saved import load_saved
 from hf_ngsan.extraction.inspection import inspect_images
 from hf_ngsan.ground.bounds import MAX_TEXT_LENGTH
@@ -130,6 +130,14 @@ def test_a_row_of_a_saved_dataset_that_breaks_the_contract_is_named(tmp_path):
     assert (findings.num_images, findings.num_problems) == (2, 1)
     assert "split test, row 1" in findings.problem and "nan" in findings.problem
     assert dict(findings.splits) == {"train": 1, "test": 1}
+
+
+def test_of_many_splits_some_are_shown_and_the_others_counted():
+    findings = Findings("data")
+    for number in range(SPLITS_SHOWN + 3):
+        findings.add_row({"image_id": number, "split": f"part-{number}"})
+    [line] = [line for line in findings.lines() if line.startswith("splits")]
+    assert line.count("part-") == SPLITS_SHOWN and line.endswith("3 more")
 
 
 @pytest.mark.parametrize(
