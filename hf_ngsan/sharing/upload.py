@@ -121,9 +121,10 @@ def upload_checkpoint(
     commit_message: str | None = None,
     commit_description: str | None = None,
 ) -> CommitInfo:
-    """Uploads a folder of [`write_checkpoint`] in one commit, and makes the tag in its card unless to a pull request.
+    """Uploads a folder of [`write_checkpoint`] in one commit.
 
-    Broken connections are retried. Called again after a failure, it uploads only files that the Hub lacks.
+    A commit to a branch gets the tag that its card names; one for a pull request gets none. Broken connections are
+    retried. Called again after a failure, it uploads only files that the Hub lacks.
 
     Args:
         folder: folder of the checkpoint.
