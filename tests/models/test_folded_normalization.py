@@ -48,6 +48,13 @@ def maps(model: nn.Module, pixels: torch.Tensor, folded: bool) -> torch.Tensor:
 NAMES = ["efficientnet", "resnext", "resnext, frozen"]
 
 
+def test_frozen_normalization_is_that_of_pytorch_in_inference():
+    frozen, batch_norm = backbone("resnext, frozen"), backbone("resnext")
+    batch_norm.load_state_dict(frozen.state_dict(), strict=False)  # which lacks the numbers of batches
+    for folded in (False, True):
+        torch.testing.assert_close(maps(frozen, images(), folded), maps(batch_norm, images(), folded))
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
     model = backbone(name)

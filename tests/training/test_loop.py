@@ -114,6 +114,13 @@ def test_a_score_that_recovers_is_no_end(tmp_path, monkeypatch):
     assert train(tiny_recipe(tmp_path / "run")).best_epoch == 2
 
 
+def test_an_objective_can_warn_after_an_epoch(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(TeacherForcing, "warnings", lambda self, history: [f"{len(history)} of 2"])
+    train(tiny_recipe(tmp_path / "run"))
+    told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert [number for number in (1, 2) if any(f"{number} of 2" in text for text in told)] == [1, 2]
+
+
 def test_early_stopping_keeps_the_best_model(tmp_path):
     recipe = tiny_recipe(tmp_path / "run", training={"epochs": 9, "learning_rate": 0.0, "early_stopping_patience": 2})
     result = train(recipe)
