@@ -18,8 +18,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -101,52 +101,13 @@ def nearest(tests: list[str], module: Path, generator: random.Random) -> list[st
     return sorted(shuffled, key=lambda name: (not name.startswith(own_file), not name.startswith(folder)))[:MAX_TESTS]
 
 
-class FirstFailure:
-    """A pytest plugin that writes the name of the test, or of the file of tests, that failed first."""
-
-    def __init__(self, file: Path):
-        self.file = file
-
-    def pytest_runtest_logreport(self, report) -> None:
-        if report.failed and not self.file.exists():
-            self.file.write_text(report.nodeid)
-
-    pytest_collectreport = pytest_runtest_logreport
-
-
-def run(tests: list[str], folder: Path, first_failure: Path) -> str:
-    """Returns "noticed" if a test fails, "hung" or "survived"; runs in a child of this process, which has imported."""
-    first_failure.unlink(missing_ok=True)
-    child = os.fork()
-    if not child:
-        os.setsid()
-        os.chdir(folder)
-        sys.path.insert(0, str(folder))
-        os.environ["PYTHONPATH"] = str(folder)
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
-        import pytest
-
-        options = ["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist"]
-        os._exit(int(pytest.main([*options, *tests], plugins=[FirstFailure(first_failure)])))
-    for _ in range(MAX_SECONDS * 10):
-        ended, status = os.waitpid(child, os.WNOHANG)
-        if ended:
-            return "noticed" if status else "survived"
-        time.sleep(0.1)
-    os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return "hung"
-
-
 class Copy:
     """A copy of a checkout, in which one file at a time is changed."""
 
     def __init__(self, checkout: Path, temporary: Path):
         self.checkout = checkout
         self.folder = temporary / "copy"
-        self.first_failure = temporary / "first_failure"
+        self.cache = temporary / "cache"
         self.failing: set[str] = set()
         """Tests that fail without a change."""
         ignored = shutil.ignore_patterns(".git", ".venv", "build", "runs")
@@ -158,16 +119,41 @@ class Copy:
         text = file.read_text(encoding="utf-8")
         while tests := [test for test in tests if test not in self.failing]:
             copy.write_text(changed, encoding="utf-8")
-            result = run(tests, self.folder, self.first_failure)
+            result, failed = self.run(tests)
             copy.write_text(text, encoding="utf-8")
             if result != "noticed":
                 return result
-            # a process that ended otherwise names no test
-            failed = self.first_failure.read_text() if self.first_failure.exists() else ""
-            if run([failed] if failed else tests, self.folder, self.first_failure) == "survived":
+            if self.run([failed] if failed else tests)[0] == "survived":
                 return result
             self.failing |= {test for test in tests if test.startswith(failed)}
         return "survived"
+
+    def run(self, tests: list[str]) -> tuple[str, str]:
+        """Runs tests until one fails.
+
+        Returns:
+            "noticed", "hung" or "survived", and the name of the test, or of the file of tests, that failed; it is empty
+            if the process ended otherwise.
+        """
+        shutil.rmtree(self.cache, ignore_errors=True)
+        options = ["-q", "-x", "-p", "no:xdist", "-o", f"cache_dir={self.cache}"]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pytest", *options, *tests],
+            cwd=self.folder,
+            env={**os.environ, "PYTHONPATH": str(self.folder)},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            result = "noticed" if process.wait(MAX_SECONDS) else "survived"
+        except subprocess.TimeoutExpired:
+            result = "hung"
+        with suppress(ProcessLookupError):  # processes that the tests left behind
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        failures = self.cache / "v" / "cache" / "lastfailed"
+        return result, next(iter(json.loads(failures.read_text())), "") if failures.exists() else ""
 
 
 def main() -> None:
@@ -182,13 +168,6 @@ def main() -> None:
     checkout = arguments.checkout.resolve()
     if arguments.collect:
         return collect(checkout, arguments.coverage)
-    import accelerate  # noqa: F401  # what every child needs is imported once
-    import datasets  # noqa: F401
-    import transformers  # noqa: F401
-
-    sys.path[:] = [path for path in sys.path if Path(path or ".").resolve() not in (ROOT, checkout)]
-    for name in [name for name in sys.modules if name.partition(".")[0] in ("tests", "hf_ngsan")]:
-        del sys.modules[name]
     files = sorted((checkout / "hf_ngsan").rglob("*.py"))
     everything = [(file, kind, node) for file in files for kind, node in places(file)]
     drawn = random.Random(arguments.seed).sample(everything, arguments.number)
