@@ -421,6 +421,15 @@ def test_a_description_with_a_value_that_no_extraction_writes_is_damaged(finishe
         read_extraction(tmp_path)
 
 
+def test_a_description_without_a_value_is_damaged(finished, tmp_path):
+    metadata = json.loads((finished / "extraction.json").read_text())
+    required = ("format", "backbone", "kind", "feature_size", "dtype", "columns", "images_per_shard", "checksums")
+    for content in ([metadata], *({key: metadata[key] for key in metadata if key != name} for name in required)):
+        (tmp_path / "extraction.json").write_text(json.dumps(content))
+        with pytest.raises(ExtractionError, match=r"extraction\.json"):
+            read_extraction(tmp_path)
+
+
 @pytest.mark.parametrize("text", ["[" * 99_999, "{", "[]", '{"num_bytes": []}'])
 def test_a_record_that_is_damaged_says_nothing_of_its_shard(finished, tmp_path, text):
     shutil.copytree(finished, tmp_path / "features")

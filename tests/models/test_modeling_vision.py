@@ -182,6 +182,12 @@ def test_given_boxes_replace_the_cells(pixels):
 # --- regions ---
 
 
+def test_boxes_of_a_detector_become_corners_within_the_image():
+    given = torch.tensor([[0.5, 0.5, 0.2, 0.4], [0.1, 0.9, 0.4, 0.4], [0.5, 0.5, -0.2, 0.2]])
+    expected = torch.tensor([[0.4, 0.3, 0.6, 0.7], [0.0, 0.7, 0.3, 1.0], [0.5, 0.4, 0.5, 0.6]])
+    torch.testing.assert_close(corner_boxes(given), expected)
+
+
 def test_regions_are_the_best_queries(detector, pixels, monkeypatch):
     raw = detector.backbone(pixels)
     scores = raw.logits.sigmoid().amax(-1)

@@ -1,6 +1,7 @@
 """Captions, splits and sizes are joined with features by image id, and what does not fit is listed."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ from datasets import load_from_disk
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.conversion import convert_features
+from hf_ngsan.data.formats.annotation_files import AnnotatedImage
 from hf_ngsan.data.formats.annotations import Annotations
 from tests.data.facts import fails_naming
 from tests.data.formats.files import SIZES, VIDEOS, boxes_of, write_cocobu, write_tsv, write_vatex
@@ -145,6 +147,14 @@ def test_files_that_are_none_are_named(text, tmp_path):
     (tmp_path / "split.json").write_text(text, encoding="utf-8")
     with fails_naming("split.json"):
         Annotations([tmp_path / "split.json"], None)
+
+
+def test_annotations_of_an_image_in_two_files_are_joined():
+    size, named = AnnotatedImage({"image": 7}, size=(4, 3)), AnnotatedImage({"image": 7}, "7.jpg", split="val")
+    assert size.with_more(named) == AnnotatedImage({"image": 7}, "7.jpg", None, "val", (4, 3))
+    first, second = (replace(named, captions=captions) for captions in (("a dog",), ("a cat", "a cow")))
+    assert first.with_more(second).captions == ("a dog", "a cat", "a cow")
+    assert size.with_more(second).captions == second.with_more(size).captions == second.captions
 
 
 def test_annotations_alone_have_no_features(tmp_path):
