@@ -1,6 +1,6 @@
-"""Upper bounds of options and of keys of a training config.
+"""Upper bounds of options and of keys of a training config, and the default length of captions.
 
-They are far above useful values: a larger one is a mistake that would cost memory or time before an error shows it.
+Bounds are far above useful values: a larger one is a mistake that would cost memory or time before an error shows it.
 """
 
 import os
