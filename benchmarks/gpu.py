@@ -17,7 +17,6 @@ import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -336,7 +335,7 @@ def plain_self_critical(step: SelfCriticalStep) -> None:
     logits = model(**visual, decoder_input_ids=start, use_cache=False).logits.float()
     padding = step.policy.pad_token_id
     losses = functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=padding, reduction="none")
-    step.update((losses.view_as(labels).sum(-1) * advantages).sum())
+    step.update((losses.view_as(labels).sum(-1) * advantages.to(losses)).sum())
 
 
 # The training loop on cached features
@@ -369,13 +368,17 @@ def write_features(folder: Path, number: int, regions: int, size: int, words: in
 
 
 def training_loop(bench: Bench) -> None:
-    """Reports an epoch of the package's trainer on features from the disk, and how busy the device is in it."""
-    number, regions, size = (10, 4, 8) if bench.tiny else (2500, 36, 2048)
+    """Reports an epoch of the package's trainer on features from the disk, and how busy the device is in it.
+
+    An update alone has its batch in memory; kernels and copies of a few such updates make the busy time.
+    """
+    number, times, regions, size = (10, 2, 4, 8) if bench.tiny else (2500, 8, 36, 2048)
     model = {"model_type": "ngsan", "geometry_hidden_size": 80}
     if bench.tiny:
         model |= {"hidden_size": 32, "num_hidden_layers": 1}
     with tempfile.TemporaryDirectory() as folder:
         rows = write_features(Path(folder, "features"), number, regions, size, 50 if bench.tiny else 9487)
+        rows = rows.select([*range(number)] * times)
         for precision in PRECISIONS:
             with bench.recorded_failure("an epoch", precision=precision):
                 data = {"spec": "features:none", "captions_per_image": 5, "min_word_count": 1}
@@ -383,26 +386,29 @@ def training_loop(bench: Bench) -> None:
                 training = {"output_dir": f"{folder}/{precision}", "batch_size": 5 if bench.tiny else 50}
                 training |= {"mixed_precision": None if precision == "fp32" else precision, "tracker": None}
                 training["max_grad_norm"] = 5.0
-                sections = {"model": model, "data": data, "training": training}
-                task = CachedFeaturesTask(CaptioningRecipe.from_dict(sections))
+                task = CachedFeaturesTask(
+                    CaptioningRecipe.from_dict({"model": model, "data": data, "training": training})
+                )
                 task.rows = rows
                 accelerator = make_accelerator(mixed_precision="no" if precision == "fp32" else precision)
-                captioner, processor = task.build(rows)
-                loop = TrainingLoop(accelerator, task, captioner, processor, rows)
-
-                def epoch(loop: TrainingLoop = loop) -> None:
-                    loop.train_epoch()
-                    loop.progress.epoch += 1
-                    loop.progress.step_in_epoch, loop.progress.sums = 0, {}
-
+                loop = TrainingLoop(accelerator, task, *task.build(rows), rows)
                 loop.start_clock()
-                epoch()
-                timing = Timing(bench.steps(epoch, 1 if bench.tiny else 2))
-                busy = bench.busy_seconds(epoch) / timing.median
-                facts = {"precision": precision, "items": number, "unit": "images", "busy": busy}
-                bench.report(f"an epoch of {number} images", timing, **facts)
-                if bench.on_gpu:
-                    bench.require(f"busy in training on cached features, {precision}", busy, at_least=0.8)
+                loop.model.train()
+                batch = rows.select(range(training["batch_size"]))
+                micro_batches = [MicroBatch(loop.collator(list(batch)), len(batch))]
+
+                def update(loop: TrainingLoop = loop, micro_batches: list = micro_batches) -> None:
+                    loop.update(micro_batches)
+
+                makers = {"an update alone": lambda update=update: update}
+                alone = bench.compare(makers, precision, len(batch), "images", count=False)
+                epoch = Timing(bench.steps(loop.train_epoch, 1))
+                facts = {"precision": precision, "items": len(rows), "unit": "images"}
+                bench.report(f"an epoch of {loop.steps_per_epoch} updates", epoch, **facts)
+                busy = loop.steps_per_epoch * bench.busy_seconds(update, 5) / 5 / epoch.median
+                bench.require(f"busy in training on cached features, {precision}", busy, at_least=0.8)
+                waiting = 1 - loop.steps_per_epoch * alone["an update alone"].median / epoch.median
+                bench.note(f"waits for batches, {precision}", share=waiting, workers=data["num_workers"])
 
 
 # Photographs
@@ -492,7 +498,13 @@ def contrastive(bench: Bench) -> None:
     sizes = {"visual_feature_size": 8, "hidden_size": 32, "projection_dim": 32, "attention_hidden_size": 8}
     regions, words, part = 4, 5, 2
     if not bench.tiny:
-        text, sizes, regions, words, part = {"vocab_size": 20_000, "dropout": 0.25, "input_dropout": 0.25}, {}, 64, 14, 128
+        text, sizes, regions, words, part = (
+            {"vocab_size": 20_000, "dropout": 0.25, "input_dropout": 0.25},
+            {},
+            64,
+            14,
+            128,
+        )
     text["pad_token_id"] = 0
     model = MHSANModel(MHSANConfig(vision_config=None, text_config=text, **sizes)).to(bench.device).train()
     size = model.config.visual_feature_size
@@ -523,7 +535,8 @@ def contrastive(bench: Bench) -> None:
     for precision in PRECISIONS:
         for number in (1, parts):
             makers = {f"batch {part * number}": lambda n=number, p=precision: partial(update, batches[:n], p)}
-            bench.compare(makers, precision, part * number, "pairs", warm_up=1)
+            whole = number == 1  # the operators of the large batch are the same, many times
+            bench.compare(makers, precision, part * number, "pairs", warm_up=1, count=whole, busy=whole)
 
 
 def search(bench: Bench) -> None:
@@ -538,30 +551,34 @@ def search(bench: Bench) -> None:
         return found / np.linalg.norm(found, axis=1, keepdims=True)
 
     stored, asked = vectors(number).astype(np.float16), vectors(queries).astype(np.float16)
-    dtype = torch.float16 if bench.on_gpu else torch.float32
-    table, wanted = (torch.from_numpy(part).to(bench.device, dtype) for part in (stored, asked))
-    works = {
-        f"exact, {count} at once": lambda count=count: (wanted[:count] @ table.T).topk(10).indices.cpu()
-        for count in (1, queries)
-    }
-    for (name, work), count in zip(works.items(), (1, queries), strict=True):
-        makers = {name: partial(lambda work: work, work)}
-        bench.compare(makers, "fp16" if bench.on_gpu else "fp32", count, "queries", count=False)
-    exact = works[f"exact, {queries} at once"]().numpy()
+    table, wanted = (torch.from_numpy(part).to(bench.device).float() for part in (stored, asked))
+    for count in (1, queries):
+        makers = {
+            f"exact, {number} vectors, {count} at once": lambda count=count: (
+                lambda: (wanted[:count] @ table.T).topk(10).indices.cpu()
+            )
+        }
+        bench.compare(makers, "fp32", count, "queries", count=False)
     with bench.recorded_failure("usearch"):
         from usearch.index import Index
 
-        index = Index(ndim=dimension, metric="ip", dtype="f16", connectivity=16, expansion_search=128)
-        started_at = time.monotonic()
-        index.add(np.arange(number), stored, threads=WORKERS)
+        index = Index(ndim=dimension, metric="ip", dtype="f16", expansion_search=128)
+        started_at, added = time.monotonic(), 0
+        while added < number and bench.time_left() > 4:
+            part = np.arange(added, min(added + number // 20, number))
+            index.add(part, stored[part], threads=WORKERS)
+            added += len(part)
         built = time.monotonic() - started_at
+        exact = (wanted @ table[:added].T).topk(10).indices.tolist()
         seconds, hits = [], 0
         for query, right in zip(asked, exact, strict=True):
             started_at = time.perf_counter()
             keys = index.search(query, 10).keys
             seconds.append(time.perf_counter() - started_at)
-            hits += len(set(keys.tolist()) & set(right.tolist()))
-        bench.report("usearch on the CPU, 1 at once", Timing(seconds), precision="fp16", unit="queries")
+            hits += len({*keys.tolist()} & {*right})
+        bench.report(
+            f"usearch on the CPU, {added} vectors, 1 at once", Timing(seconds), precision="fp16", unit="queries"
+        )
         bench.note("usearch", seconds_to_build=built, threads=WORKERS, recall_at_10=hits / 10 / queries)
 
 
@@ -573,8 +590,7 @@ def guest_self_critical(bench: Bench) -> None:
     sizes = {"images": 16, "samples": 5, "tokens": 16, "side": 384, "hidden": 768, "layers": 12}
     if bench.tiny:
         sizes |= {"images": 2, "tokens": 4, "side": 32, "hidden": 64, "layers": 1}
-    with torch.device(bench.device) if bench.on_gpu else nullcontext():
-        steps = guest_step.Steps(Namespace(**sizes))
+    steps = guest_step.Steps(Namespace(**sizes))
     steps.model.to(bench.device)
     steps.pixels, steps.rows = steps.pixels.to(bench.device), steps.rows.to(bench.device)
 

@@ -15,7 +15,8 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -137,7 +138,7 @@ class Bench:
             work()
             marks.append(self.mark())
         self.synchronize()
-        return [self.seconds_between(start, end) for start, end in zip(marks, marks[1:], strict=False)]
+        return [self.seconds_between(start, end) for start, end in pairwise(marks)]
 
     def compare(
         self,
@@ -403,8 +404,6 @@ def run_parts(parts: list[Part], device: str, tiny: bool, minutes: float, report
 def stop(process: Any) -> None:
     """Ends a process with those that it started, which are in its group."""
     process.join(3)
-    try:
+    with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    except ProcessLookupError:
-        pass
     process.join()

@@ -226,7 +226,8 @@ class TrainingLoop:
         name = self.name_of_epoch(progress.stage_epoch + 1)
         shown = self.accelerator.is_main_process
         with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=shown) as display:
-            for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
+            num_workers, on_gpu = self.recipe.data.num_workers, self.accelerator.device.type == "cuda"
+            for micro_batches in update_loader(batches, progress.step_in_epoch, num_workers, pin_memory=on_gpu):
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
