@@ -43,14 +43,14 @@ class ImageRecord:
     Attributes:
         content: the bytes of an image file.
         file_name: its name.
-        captions: captions; None if the file has no captions.
+        captions: captions; empty without.
         size: width and height in pixels.
         split: split; None if the file has none.
     """
 
     content: bytes
     file_name: str
-    captions: tuple[str, ...] | None
+    captions: tuple[str, ...]
     size: tuple[int, int]
     split: str | None = None
 
@@ -102,9 +102,22 @@ class Source:
     total: int
     is_numbered: bool
 
+    @property
+    def files(self) -> list[Path]:
+        """Files or folders whose sizes and times tell whether the records are still the same."""
+        return [self.path]
+
     def entries(self, start: int = 0) -> Iterator[Entry]:
         """Yields the entries from a place on, 0 or the `end` of an entry, always in the same order."""
         raise NotImplementedError
+
+    def has_captions(self) -> bool:
+        """Returns whether any record has captions."""
+        return False
+
+    def has_split(self) -> bool:
+        """Returns whether any record has a split."""
+        return False
 
     def close(self) -> None:
         """Closes open files."""
@@ -158,5 +171,5 @@ def files_in(path: Path, *suffixes: str) -> list[str]:
     """Returns the sorted files of some suffixes in a folder, recursively and relative to it; "" for a single file."""
     if path.is_file():
         return [""]
-    found = (file for file in path.rglob("*") if file.suffix.lower() in suffixes and not file.name.startswith("."))
+    found = (file for file in path.rglob("*") if file.name.lower().endswith(suffixes) and file.name[0] != ".")
     return sorted(file.relative_to(path).as_posix() for file in found if file.is_file())

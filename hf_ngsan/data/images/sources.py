@@ -20,15 +20,18 @@ from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 from ...ground.files import is_stream
 from ...store.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, reason_of
-from ..formats.webdataset import refuse_lost_members
+from ..formats.webdataset import TAR_SUFFIXES
 from ..prepared import naming_the_cache
 from ..splits import find_split
+from .tar_files import open_tar_files
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10
 """Timeout of the Hub; the datasets library itself retries for minutes."""
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
 SAVED_DATASET_FILES = ("dataset_dict.json", "state.json")
+WEBDATASET = "webdataset"
+"""The name of the datasets library for tar files."""
 SPLIT_IN_FILE_NAME = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])", re.IGNORECASE)
 
 
@@ -36,7 +39,7 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
     """Opens one split of a dataset.
 
     Args:
-        source: a folder that `load_from_disk` or `load_dataset` reads, a Parquet file, or a name on the Hub.
+        source: a folder that `load_from_disk` or `load_dataset` reads, a Parquet or tar file, or a name on the Hub.
         split: a key of a `DatasetDict`; for a dataset in one part, a value of its column `split` or, without this
             column, the name of the part, by default `train`.
         config: which of several configurations, for `load_dataset`.
@@ -97,17 +100,24 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     if path.is_dir():
         check_folder_of_data(path)
     elif path.exists():
-        check_file_of_data(path, streaming)
+        check_file_of_data(path)
         named = SPLIT_IN_FILE_NAME.findall(path.stem)
         files = {named[-1].lower() if named else "train": place}
-        place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
+        place = "parquet" if path.suffix.lower() == ".parquet" else WEBDATASET
     elif HUB_NAME.fullmatch(source):
         check_hub(source)
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
     with naming_source(source):
-        found = datasets.load_dataset(place, name=config, data_files=files, streaming=streaming)  # nosec B615  # the user's choice
+        builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
+        if builder.info.builder_name == WEBDATASET:
+            return open_tar_files(builder.config.data_files, streaming)
+        if streaming:
+            found = builder.as_streaming_dataset()
+        else:
+            builder.download_and_prepare()
+            found = builder.as_dataset()
     return {str(name): part for name, part in found.items()}
 
 
@@ -121,25 +131,22 @@ def refuse_patterns(source: str) -> None:
 def check_folder_of_data(path: Path) -> None:
     """Raises a DataError for a folder that the datasets library (5.2) would misread.
 
-    It would search a whole home folder for data, and silently drop the rest of a damaged tar file.
+    It would search a whole home folder for data.
     """
     refuse_patterns(str(path))
     if Path(os.path.expanduser("~")).resolve().is_relative_to(path.resolve()):
         raise DataError(f"{path} is or holds your home folder, all of which would be searched; name a folder of data.")
-    for file in sorted(path.rglob("*.*")):
-        if ".tar" in map(str.lower, file.suffixes) and file.is_file():
-            refuse_lost_members(file)
 
 
-def check_file_of_data(path: Path, streaming: bool) -> None:
-    """Raises a DataError for a file of another kind, or one that the datasets library would read only in part."""
+def check_file_of_data(path: Path) -> None:
+    """Raises a DataError for a file of another kind."""
     refuse_patterns(str(path))
     if is_stream(path):
         raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
-    if path.suffix.lower() != ".parquet":
-        if not streaming:
-            raise DataError(f"{path} is not a Parquet file; give a .parquet file, or the folder that holds the data.")
-        refuse_lost_members(path)
+    if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
+        raise DataError(
+            f"{path} is no Parquet or tar file; give a .parquet or .tar file, or the folder that holds the data."
+        )
 
 
 def check_hub(name: str) -> None:
@@ -172,6 +179,8 @@ def naming_source(source: str) -> Iterator[None]:
         root: BaseException = error
         while root.__cause__ is not None:
             root = root.__cause__
+        if isinstance(root, DataError):
+            raise root from None
         if os.path.exists(source):
             fault = f"cannot be read as a dataset ({reason_of(root)}); check its files, or get them again"
         else:

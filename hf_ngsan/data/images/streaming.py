@@ -47,6 +47,8 @@ def stream_images(
     stream = ImageStream(source, config, part, columns.image, shuffle_buffer)
     try:
         table = read_all_but_images(parts[part], columns)
+    except DataError:
+        raise
     except Exception as error:  # depends on the damaged format
         raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); get the files again.") from error
     if not len(table):
