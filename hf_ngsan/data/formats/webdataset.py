@@ -21,7 +21,7 @@ from ..errors import DataError
 from .arrays import MAX_ARRAY_BYTES, naming_damage, refuse_large
 from .record import ImageRecord, ListedSource, files_in, image_size
 
-TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tbz2", ".tar.xz", ".tar.zst")
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
 """Compressed files are named in an error; left out, their images would be missed."""
 IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp")
 TEXT_SUFFIXES = ("txt", "caption", "captions", "text")

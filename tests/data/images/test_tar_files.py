@@ -42,6 +42,7 @@ SAMPLES = {
     "separators": ({"0.tar": jpeg(1, "a\u2028b\x0bc\x0cd\x85e\r\nf\rg\n\nh")}, [("a b c d e", "f", "g", "h")]),
     "words": ({"0.tar": jpeg(1, "None") | jpeg(2, "NA\nnan") | jpeg(3, "42")}, [("None",), ("NA", "nan"), ("42",)]),
     "no captions": ({"0.tar": {"1.jpg": JPEG, "1.json": b"{}"}, "1.tar": {"2.jpg": JPEG}}, [(), ()]),
+    "other files beside the shards": ({"0.tar": jpeg(1), "0_stats.json": None, "1_stats.json": None}, [("a",)]),
     "attributes of macOS": ({"0.tar": {"._1.jpg": b"x", **jpeg(1)}}, [("a",)]),
 }
 FAULTS = {
