@@ -59,6 +59,7 @@ class Findings:
         num_images: rows, or images of annotations.
         sample: a row with `image_id` and, if present, `image`, `visual_boxes`, `captions`, `width`, `height`.
         notes: sentences about the data that may surprise.
+        uses: commands that take the data, each with what the data lack for it; "" if they are usable.
         num_problems, problem: number of wrong records, and the first problem.
     """
 
@@ -77,6 +78,7 @@ class Findings:
     splits: Counter = field(default_factory=Counter)
     sample: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
+    uses: dict[str, str] = field(default_factory=dict)
     num_problems: int = 0
     problem: str = ""
 
@@ -145,10 +147,13 @@ class Findings:
             lines += [f"captions an image: {self.captions}", f"words a caption: {self.words}"]
             lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
         lines += [f"note: {note}" for note in self.notes]
+        for lack in dict.fromkeys(self.uses.values()):
+            commands = ", ".join(command for command, of_command in self.uses.items() if of_command == lack)
+            lines += (f"{commands}: {lack or 'usable'}").split("\n")
         if self.num_problems:
             more = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
             lines.append(f"first problem{more}: {self.problem}")
-        else:
+        elif not self.uses.get("evaluate"):  # a folder that is only too small to train on has no problem
             lines.append("no problem found")
         return lines
 

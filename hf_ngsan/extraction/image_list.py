@@ -220,7 +220,7 @@ def images_of_dataset(spec: str, split: str | None) -> DatasetImages:
         )
         for row in known
     )
-    rows = rows.select_columns(["image_id", "image"])
+    rows = rows.select_columns([name for name in rows.column_names if name in ("image_id", "file_name", "image")])
     return DatasetImages(spec, Path(), images, has_captions="captions" in known.column_names, rows=rows)
 
 

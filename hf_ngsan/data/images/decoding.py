@@ -32,14 +32,15 @@ def with_raster_images(dataset: datasets.Dataset) -> datasets.Dataset:
 
 
 def read_image(path: str) -> bytes:
-    """Reads a file of a dataset, see [`~own_files.OwnFiles`]: no URL but of a member of an archive or a file on the Hub.
+    """Reads a file of a dataset, on the disk, in an archive there or on the Hub; see [`~own_files.OwnFiles`].
 
     Raises:
         DataError: another URL, or no regular file.
         OSError: the file cannot be read.
     """
     if "://" in path:
-        if not path.startswith((ZIP, HUB)):
+        place = path.partition("::")[2] if path.startswith(ZIP) else path
+        if not place.startswith(HUB) and (place == path or "://" in place):
             raise DataError("it is a URL")
         with xopen(path, "rb") as file:
             return file.read()

@@ -4,6 +4,7 @@ read_folder(Path("photos"))["train"][0]  # {"image": <PIL image>, "captions": ["
 """
 
 import csv
+import io
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -143,14 +144,17 @@ def read_lines(file: Path) -> list[str]:
     try:
         text = file.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeError) as error:
-        raise DataError(f"{file} cannot be read ({reason_of(error)}); save it as UTF-8 text, a caption a line.") from None
+        raise DataError(
+            f"{file} cannot be read ({reason_of(error)}); save it as UTF-8 text, a caption a line."
+        ) from None
     return [line.strip() for line in text.split("\n") if line.strip()]
 
 
 def read_metadata(folder: Path, names: list[str]) -> Columns:
     """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
-    own, where, found = OwnFiles(str(folder)), {}, []
-    columns: list[str] = []
+    own, columns = OwnFiles(str(folder)), list[str]()
+    where: dict[str, Path] = {}
+    found: list[dict[str, Any]] = []
     for name in names:
         file = folder / name
         try:
@@ -216,8 +220,27 @@ def read_jsonl(file: Path) -> list[dict[str, Any]]:
     with open(file, encoding="utf-8-sig") as text:
         rows = [json.loads(line) for line in text if line.strip()]
     if not all(isinstance(row, dict) for row in rows):
-        raise DataError(f'{file} has a line that is no JSON object, such as {{"{FILE_NAME}": "a.jpg", "captions": []}}.')
+        raise DataError(
+            f'{file} has a line that is no JSON object, such as {{"{FILE_NAME}": "a.jpg", "captions": []}}.'
+        )
     return rows
 
 
 READERS = {".csv": read_csv, ".jsonl": read_jsonl, ".parquet": lambda file: pq.read_table(file).to_pylist()}
+
+
+def how_to_caption(folder: Path) -> tuple[str, list[str]]:
+    """Returns how to add captions to a folder without any, and two lines of such a `metadata.csv`."""
+    names = sorted(name for name in visible_files(folder) if is_image(name) or is_metadata(name))
+    metadata = next(filter(is_metadata, names), None)
+    place = folder / (metadata or METADATA[0])
+    image = next(filter(is_image, names), "beach.jpg")
+    first, inside, rest = image.partition("/")
+    if metadata is None and inside and first.lower() in SPLITS:
+        place, image = folder / first / METADATA[0], rest
+    line = io.StringIO()
+    csv.writer(line, lineterminator="").writerow([image, "A child runs into the sea."])
+    example = [f"{FILE_NAME},caption", line.getvalue()]
+    if metadata is not None:
+        return f"give {place} a column caption (or name its column of captions with captions=COLUMN)", example
+    return f"list them in {place} (or in text files beside the images, such as {Path(image).stem}.txt)", example

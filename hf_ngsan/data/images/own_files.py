@@ -5,6 +5,7 @@ OwnFiles("photos").find("http://example.org/a.jpg", "row 4")  # DataError
 """
 
 import os
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,10 @@ class OwnFiles:
             member, _, archive = path.removeprefix(ZIP).partition("::")
             if archive and "::" not in archive and "://" not in member:
                 return f"{ZIP}{member}::{self.find(archive, where)}"
-        elif self.hub and path.startswith((f"{self.hub}@", f"{self.hub}/")) and "::" not in path:
-            if ".." not in path.split("/"):
-                return path
+        elif (
+            self.hub and path.startswith((f"{self.hub}@", f"{self.hub}/")) and not re.search(r"::|(^|/)\.\.(/|$)", path)
+        ):
+            return path
         if "://" in path:
             raise DataError(f"{where}: the image is a URL, {path}; download the images first.")
         file = os.path.normpath(os.path.join(self.folders[0], path))

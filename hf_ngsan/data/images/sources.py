@@ -16,7 +16,7 @@ from typing import Any
 import datasets
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict
-from huggingface_hub import HfApi, RepoCard, constants
+from huggingface_hub import HfApi, constants, metadata_load
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from ...ground.files import is_stream
@@ -115,7 +115,7 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     if path.is_dir():
         refuse_home(path)
         refuse_patterns(str(path))
-        files = None if config or card_configs(path) else files_of_splits(path)
+        files = None if card_configs(path) or config else files_of_splits(path)
     elif path.exists():
         check_file_of_data(path)
         files = {split_of_file(path.name) or "train": [place]}
@@ -142,10 +142,10 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
 def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
     """Returns whether a source is a folder that [`read_folder`] reads: not saved, and without configurations."""
     path = Path(source)
-    if not path.is_dir() or is_saved(path) or config is not None:
+    if not path.is_dir() or is_saved(path):
         return False
     refuse_home(path)
-    return not card_configs(path) and holds_photographs(path)
+    return not card_configs(path) and config is None and holds_photographs(path)
 
 
 def card_configs(folder: Path) -> list[Any]:
@@ -157,9 +157,8 @@ def card_configs(folder: Path) -> list[Any]:
     found: list[Any] = []
     with naming_source(str(folder)):
         for file in (folder / name for name in CARDS if (folder / name).is_file()):
-            text = file.read_text(encoding="utf-8")
-            content = RepoCard(text).data.to_dict() if file.suffix == ".md" else yaml.safe_load(text) or {}
-            found += content.get("configs") or []
+            content = metadata_load(file) if file.suffix == ".md" else yaml.safe_load(file.read_text(encoding="utf-8"))
+            found += (content or {}).get("configs") or []
     check_configs(found, str(folder))
     return found
 
