@@ -14,7 +14,7 @@ from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from ...ground.coco_files import number_at_the_end
 from ..errors import DataError
 from ..row_formats import with_named_images
-from .columns import Columns, is_text
+from .columns import Columns, is_text_list
 from .identity import content_keys, first_rows, image_parts, other_images, whole_numbers
 from .own_files import with_own_files
 
@@ -36,7 +36,7 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     in_split[numbers or []] = True
     check_images(images, in_split, name)
     owners = np.where(in_split, np.arange(len(dataset)), -1)
-    if len(columns.captions) == 1 and is_text(dataset.features[columns.captions[0]]):
+    if len(columns.captions) == 1 and not is_text_list(dataset.features[columns.captions[0]]):
         owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
         refuse_other_images(images, owners, table, columns, name)
     found, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
