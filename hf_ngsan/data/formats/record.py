@@ -17,6 +17,7 @@ import numpy as np
 
 from ...ground.coco_files import number_of
 from ..errors import DataError, reason_of
+from ..images.folder import visible_files
 
 
 @dataclass(frozen=True)
@@ -168,8 +169,7 @@ class FileSource(ListedSource):
 
 
 def files_in(path: Path, *suffixes: str) -> list[str]:
-    """Returns the sorted files of some suffixes in a folder, recursively and relative to it; "" for a single file."""
+    """Returns the sorted files of some suffixes in a folder, as [`visible_files`]; "" for a single file."""
     if path.is_file():
         return [""]
-    found = (file for file in path.rglob("*") if file.name.lower().endswith(suffixes) and file.name[0] != ".")
-    return sorted(file.relative_to(path).as_posix() for file in found if file.is_file())
+    return sorted(name for name in visible_files(path) if name.lower().endswith(suffixes) and (path / name).is_file())

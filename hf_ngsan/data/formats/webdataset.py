@@ -131,13 +131,13 @@ class TarSource(ListedSource):
     """
 
     def __init__(self, path: Path) -> None:
-        names = files_in(path, *TAR_SUFFIXES)
-        self.shards = [Shard(path / name) for name in names]
+        folder = path if path.is_dir() else path.parent
+        self.shards = [Shard(path / name) for name in files_in(path, *TAR_SUFFIXES)]
         self.places = [(shard, key) for shard in self.shards for key in shard.samples]
         candidates = (
             [PurePosixPath(key).name for _, key in self.places],
             [key for _, key in self.places],
-            [f"{name}/{key}" for name, shard in zip(names, self.shards, strict=True) for key in shard.samples],
+            [(shard.path.relative_to(folder) / key).as_posix() for shard, key in self.places],
         )
         chosen = next((one for one in candidates if len({number_of(name) or name for name in one}) == len(one)), None)
         super().__init__(path, [(name, str(place)) for place, name in enumerate(chosen or candidates[-1])])

@@ -36,8 +36,9 @@ def load_images(
 
     Args:
         source: a folder of photographs ([`~folder.read_folder`]), one written by `save_to_disk` or that `load_dataset`
-            reads, such as of Parquet files; a Parquet file; or the name of a dataset on the Hub. No other files than
-            those of the dataset are opened ([`~own_files.OwnFiles`]).
+            reads, such as of Parquet files; one of WebDataset's tar files ([`~tar_files.open_tar_files`]); a Parquet
+            or tar file; or the name of a dataset on the Hub. No other files than those of the dataset are opened
+            ([`~own_files.OwnFiles`]).
         split: `train`, `validation` (or `val`), `test`, or any other that exists.
         image: the column of images, their bytes or the paths of their files; found by type and name if None.
         captions: the column of captions, or several with `+` between; found by name if None.

@@ -31,7 +31,7 @@ def stream_images(
     A first pass reads everything but the images into memory. A row is an image with all of its captions.
 
     Args:
-        source, split, image, captions, config: as for `load_images`; also a folder of WebDataset's tar files.
+        source, split, image, captions, config: as for `load_images`.
         shuffle_buffer: rows of a window that training shuffles, and images that are held in memory.
 
     Raises:
