@@ -97,12 +97,14 @@ class Shard:
                 return with_words(LINE_END.split(text))
             document = json.loads(text)
         if not isinstance(document, dict):
-            document = {"captions": document} if are_texts(document) else {}
+            document = {"captions": document} if isinstance(document, str) or are_texts(document) else {}
         for value in map(document.get, JSON_KEYS):
             captions = [value] if isinstance(value, str) else [] if value is None else value
             if not are_texts(captions):
                 raise DataError(f"{where}: captions are {value!r:.60}; they must be a text or a list of texts.")
             if found := with_words(captions):
+                with naming_damage(where):
+                    "".join(found).encode()  # fails for half a character, "\\ud83d", where a text was cut
                 return found
         return ()
 

@@ -30,6 +30,8 @@ SAMPLES = {
     "JSON after text": ({"0.tar": jpeg(1), "1.tar": {"2.jpg": JPEG, "2.json": in_json({"caption": "b"})}}, A_AND_B),
     "text after JSON": ({"0.tar": {"2.jpg": JPEG, "2.json": in_json({"text": ["a"]})}, "1.tar": jpeg(1, "b")}, A_AND_B),
     "a JSON of captions alone": ({"0.tar": {"1.jpg": JPEG, "1.json": in_json(["a", "b"])}}, [("a", "b")]),
+    "a JSON of one caption": ({"0.tar": {"1.jpg": JPEG, "1.json": in_json("a")}}, [("a",)]),
+    "a JSON of something else": ({"0.tar": {"1.jpg": JPEG, "1.json": in_json([{"id": 3}])}}, [()]),
     "an empty text beside a JSON": ({"0.tar": {**jpeg(1, " "), "1.json": in_json({"caption": "a"})}}, [("a",)]),
     "null before the key": ({"0.tar": {"1.jpg": JPEG, "1.json": in_json({"captions": None, "text": "a"})}}, [("a",)]),
     "upper case": ({"0.tar": {"1.JPG": JPEG, "1.TXT": b"a"}, "1.tar": {"2.Jpg": JPEG, "2.Json": b'["b"]'}}, A_AND_B),
@@ -50,6 +52,7 @@ FAULTS = {
     "no image": {"1.txt": b"a"},
     "no JSON": {"1.jpg": JPEG, "1.json": b"{"},
     "numbers": {"1.jpg": JPEG, "1.json": b'{"caption": [1]}'},
+    "half a character": {"1.jpg": JPEG, "1.json": b'{"caption": "a \\ud83d"}'},
     "a link": {"1.jpg": link("1.jpg", tarfile.SYMTYPE), "1.txt": b"a"},
     "repeated": {**jpeg(1), "1.JPG": JPEG},
 }
