@@ -8,7 +8,7 @@ import io
 import json
 import os
 from collections.abc import Iterable, Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Files that name images of their folder and of those below it, with their captions."""
 BESIDE = (".txt", ".caption")
 """Suffixes of a file with the captions of the image beside it, one a line."""
-TABLES = (".parquet", ".arrow", ".tar")
+TABLES = {".parquet", ".arrow", ".tar"}
 """Suffixes of files that hold images themselves."""
 SPLITS = {"train", "test", VALIDATION, *OTHER_NAMES[VALIDATION]}
 """Names, in any case, of folders directly below the root that are splits."""
@@ -40,9 +40,8 @@ def visible_files(folder: Path) -> Iterator[str]:
         # of two ways to a linked folder the first by name is taken
         folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
         if real not in visited:
-            for name in files:
-                if not name.startswith("."):
-                    yield (Path(place) / name).relative_to(folder).as_posix()
+            inside = "" if place == os.fspath(folder) else f"{Path(place).relative_to(folder).as_posix()}/"
+            yield from (inside + name for name in files if not name.startswith("."))
         visited.add(real)
 
 
@@ -63,11 +62,15 @@ def is_metadata(name: str) -> bool:
     return name.rpartition("/")[2].lower() in METADATA
 
 
+def holds_rows(name: str) -> bool:
+    return not TABLES.isdisjoint(f".{suffix}" for suffix in name.rpartition("/")[2].lower().split(".")[1:])
+
+
 def holds_photographs(folder: Path) -> bool:
     """Returns whether a folder has image files or metadata; beside Parquet, Arrow or tar files, whether it has both."""
     names = list(visible_files(folder))
     metadata, has_images = list(filter(is_metadata, names)), any(map(is_image, names))
-    if any(set(TABLES) & set(PurePosixPath(name.lower()).suffixes) for name in names if name not in metadata):
+    if any(holds_rows(name) and not is_metadata(name) for name in names):
         return has_images and bool(metadata)
     return has_images or any(not name.endswith(".parquet") for name in metadata)
 
