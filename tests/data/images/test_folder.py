@@ -141,6 +141,9 @@ def test_metadata_that_cannot_be_read_are_named(tmp_path):
         (folder / "metadata.csv").write_bytes(content)
         with fails_naming(folder, *facts):
             load_data(f"images:{folder}", "train")
+    mixed = [{"file_name": "photo_0.png", "caption": "a cat"}, {"file_name": "photo_1.png", "caption": ["a dog"]}]
+    with fails_naming(tmp_path / "mixed"):
+        inspect_images(write_image_folder(tmp_path / "mixed", mixed, ".jsonl"))
     write_image_folder(folder / "more", [{"file_name": "photo_0.png", "caption": "b"}], ".csv")
     (folder / "metadata.csv").write_text("file_name,caption\nmore/photo_0.png,a cat\n")
     with fails_naming(folder / "metadata.csv", folder / "more" / "metadata.csv", "photo_0.png"):
