@@ -95,7 +95,15 @@ def read_folder(folder: Path) -> dict[str, Dataset]:
     for split, files in splits_of((name for name in names if is_image(name) or is_metadata(name)), folder).items():
         metadata = list(filter(is_metadata, files))
         columns = read_metadata(folder, metadata) if metadata else read_beside(folder, files, names)
-        rows = Dataset.from_dict({column: values for column, (values, _) in columns.items()})
+        try:
+            rows = Dataset.from_dict({column: values for column, (values, _) in columns.items()})
+        except UnicodeError as error:
+            raise DataError(f"{folder}: the name of an image file is not UTF-8 text ({error}); rename it.") from None
+        except pa.ArrowException as error:
+            raise DataError(
+                f"{folder}, split {split}: a column of the metadata has values of several types ({reason_of(error)});"
+                " write them all in the same way."
+            ) from error
         for column, (_, holds_images) in columns.items():
             rows = rows.cast_column(column, Image()) if holds_images else rows
         found[split] = rows

@@ -11,6 +11,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.data.errors import MissingSplitError
 from hf_ngsan.data.images.folder import METADATA
+from hf_ngsan.data.specs import check_captions
 from hf_ngsan.extraction import list_images
 from hf_ngsan.extraction.inspection import inspect_images
 from tests.commands.running import fails, prints
@@ -140,6 +141,9 @@ def test_metadata_that_cannot_be_read_are_named(tmp_path):
         (folder / "metadata.csv").write_bytes(content)
         with fails_naming(folder, *facts):
             load_data(f"images:{folder}", "train")
+    mixed = [{"file_name": "photo_0.png", "caption": "a cat"}, {"file_name": "photo_1.png", "caption": ["a dog"]}]
+    with fails_naming(tmp_path / "mixed"):
+        inspect_images(write_image_folder(tmp_path / "mixed", mixed, ".jsonl"))
     write_image_folder(folder / "more", [{"file_name": "photo_0.png", "caption": "b"}], ".csv")
     (folder / "metadata.csv").write_text("file_name,caption\nmore/photo_0.png,a cat\n")
     with fails_naming(folder / "metadata.csv", folder / "more" / "metadata.csv", "photo_0.png"):
@@ -158,10 +162,12 @@ def test_what_a_folder_lacks_is_said(tmp_path, capsys):
     ):
         text = prints(capsys, "inspect", folder)
         assert "no problem found" not in text and "caption, index: usable" in text and "train, evaluate: " in text
-        told = fails(capsys, "train", "--config", "ngsan/fine_tune", f"data.spec=images:{folder}")
+        with fails_naming(*facts):
+            check_captions(load_data(f"images:{folder}", "train"), f"images:{folder}", "train")
         for fact in facts:
-            assert str(fact) in text and str(fact) in told, fact
-        assert "captions=COLUMN" not in told or folder == no_column
+            assert str(fact) in text, fact
+    told = fails(capsys, "train", "--config", "ngsan/fine_tune", f"data.spec=images:{no_captions}")
+    assert str(no_captions / "metadata.csv") in told and "captions=COLUMN" not in told
     few = write(tmp_path / "few", "a.png", "b.png", a="a cat", b="a dog")
     assert [use for use, lack in inspect_images(few).uses.items() if lack] == ["train"]
     only_test = write(tmp_path / "only test", "test/a.png", **{"test/a": "a cat"})

@@ -11,10 +11,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from datasets import Dataset, Features, Image, Value
+from huggingface_hub.hf_api import DatasetInfo
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.images.decoding import decode_image
+from hf_ngsan.data.images.own_files import OwnFiles
 from hf_ngsan.extraction import list_images
 from tests.data.images.photos import index_of, lists, picture_bytes, write_image_folder, write_parquet
 
@@ -99,24 +101,26 @@ def test_no_path_in_rows_leads_out_of_the_dataset(tmp_path, outside, monkeypatch
     (data / "inside.zip").write_bytes((folder / "a.zip").read_bytes())
     monkeypatch.chdir(folder)
     for number, path in enumerate(foreign_paths(data, folder, url)):
+        with pytest.raises(DataError, match="row 0"):
+            OwnFiles(str(data)).find(path, "row 0")
         file = data / "train.parquet"
-        for column, keys in (
-            (pa.array([{"bytes": None, "path": path}], STRUCT), ""),
-            (pa.array([{"bytes": None, "path": path}, {"bytes": picture_bytes(0), "path": "a.png"}], STRUCT), ""),
-            (pa.array([path]), ",image=image"),
+        for kind, (column, keys) in enumerate(
+            (
+                (pa.array([{"bytes": None, "path": path}], STRUCT), ""),
+                (pa.array([{"bytes": None, "path": path}, {"bytes": picture_bytes(0), "path": "a.png"}], STRUCT), ""),
+                (pa.array([path]), ",image=image"),
+            )
         ):
             pq.write_table(pa.table({"image": column, "captions": [["a"]] * len(column)}), file)
-            for spec in (f"images:{data}{keys}", f"images:{file}{keys}"):
-                for streaming in ("", ",streaming=true"):
-                    assert not read_all(f"{spec}{streaming}"), (path, spec, streaming)
+            spec = (f"images:{data}{keys}", f"images:{file}{keys},streaming=true")[(number + kind) % 2]
+            assert not read_all(spec), (path, spec)
         file.unlink()
-        for suffix in (".csv", ".jsonl"):
-            photos = tmp_path / f"photos{number}{suffix}"
-            write_image_folder(photos, [{"file_name": path, "caption": "a"}], suffix)
-            (photos / "link.png").symlink_to(folder / "a.png")
-            (photos / "folder").symlink_to(folder)
-            for streaming in ("", ",streaming=true"):
-                assert not read_all(f"images:{photos}{streaming}"), (path, suffix, streaming)
+        photos = tmp_path / f"photos{number}"
+        write_image_folder(photos, [{"file_name": path, "caption": "a"}], (".csv", ".jsonl")[number % 2])
+        (photos / "link.png").symlink_to(folder / "a.png")
+        (photos / "folder").symlink_to(folder)
+        for streaming in ("", ",streaming=true"):
+            assert not read_all(f"images:{photos}{streaming}"), (path, streaming)
     assert not requests
 
 
@@ -148,6 +152,26 @@ def test_files_of_the_cache_of_the_hub_are_links_to_its_blobs(tmp_path):
     (snapshot / "a.png").symlink_to("../../blobs/1")
     (snapshot / "a.txt").write_text("a cat")
     assert index_of(load_data(f"images:{snapshot}", "train")[0]["image"]) == 1
+
+
+def test_files_of_a_dataset_on_the_hub_are_there_or_in_the_caches(tmp_path, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "datasets")
+    own, there = OwnFiles("user/photos"), "hf://datasets/user/photos@0f"
+    for path in (f"{there}/a.jpg", f"zip://a.jpg::{there}/a.zip", f"{tmp_path}/cache/a.jpg", f"{tmp_path}/datasets/a"):
+        assert own.find(path, "row 0") == path
+    for path in (
+        *("hf://datasets/user/photos2@0f/a.jpg", "hf://datasets/user/a.jpg", f"{there}/../../b@0f/a.jpg", "/etc/hosts"),
+        *(f"{there}/a.jpg::http://127.0.0.1/a.jpg", f"{tmp_path}/a.jpg", "http://127.0.0.1/a.jpg", "../a.jpg"),
+    ):
+        with pytest.raises(DataError, match="row 0"):
+            own.find(path, "row 0")
+    card = DatasetInfo(id="user/photos", cardData={"configs": [{"config_name": "a", "data_files": "http://x/a.csv"}]})
+    monkeypatch.setattr("hf_ngsan.data.images.sources.HfApi.dataset_info", lambda *_, **__: card)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", False)
+    with pytest.raises(DataError, match="card"):
+        load_data("images:user/photos", "train")
 
 
 def test_saved_datasets_and_cards_name_no_other_files(tmp_path, outside, capsys):
