@@ -16,8 +16,8 @@ EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
   hf-ngsan score --predictions captions_test2014_mine_results.json --check-server-format
 
-cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs Java and
-pip install 'hf-ngsan[eval]'; spice also needs the models of Stanford CoreNLP."""
+cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
+Java and pip install 'hf-ngsan[eval]'; spice also needs the models of Stanford CoreNLP."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..auto import is_in_transformers
-from ..ground.files import write_text_atomically
+from ..ground.files import give_usual_modes, write_text_atomically
 from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
 from ..models.configuration_parts import PARTS, code_of_parts
 from .models import is_guest, task_of
@@ -85,6 +85,7 @@ def save_for_hub(
                 del mapping[key]
             write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
+    give_usual_modes(directory)
     return directory
 
 

@@ -28,6 +28,7 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from ..auto import MODEL_TYPES, model_types_of, own_model_types, processor_class
+from ..ground.files import give_usual_modes
 from ..ground.messages import one_sentence
 from ..ground.packaged_models import folder_of_packaged
 from ..guests.checkpoints import task_of_guest, whole_processor
@@ -68,6 +69,7 @@ def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike
         model.save_pretrained(folder)
         if processor is not None:
             processor.save_pretrained(folder)
+    give_usual_modes(Path(folder))
 
 
 def find_model_folder(name: str | os.PathLike) -> str:

@@ -62,8 +62,9 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     Works in one process and under `accelerate launch`. The folder `recipe.training.output_dir` gets
 
     - `training_config.yaml`, commented;
-    - `best/` and `last/`, models with processors for `from_pretrained`; with several stages also the best model of each
-      stage but the last, in a folder named after the stage: the next stage begins with it;
+    - `best/` and `last/`, models with processors for `from_pretrained`; `best/` also has the scores that chose it,
+      `best_scores.json`; with several stages also the best model of each stage but the last, in a folder named after
+      the stage: the next stage begins with it;
     - `history.jsonl`, one line an epoch, and `tensorboard/`;
     - `checkpoints/`, from which `resume` continues.
 
