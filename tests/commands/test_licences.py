@@ -1,0 +1,128 @@
+"""The licence and the names of the models that weights come from go along, whatever is derived."""
+
+import json
+import shutil
+
+import pytest
+from huggingface_hub import ModelCard
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from hf_ngsan.cli import main
+from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
+from hf_ngsan.ground.weight_sources import Source, licence_of, sources_of
+from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.sharing import write_checkpoint
+from tests.commands.running import fails, prints
+from tests.hub_stub import REPOSITORY
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
+
+TERMS = "# Terms\n\nFor research alone.\n"
+HEADER = "---\nlicense: other\nlicense_name: research-alone\nlicense_link: LICENSE.md\n---\n# A captioner\n"
+
+
+@pytest.fixture
+def licensed(run, tmp_path):
+    """A trained captioner as somebody has shared it."""
+    folder = shutil.copytree(run / "best", tmp_path / "theirs")
+    (folder / "README.md").write_text(HEADER)
+    (folder / "LICENSE.md").write_text(TERMS)
+    return folder
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+
+
+def assert_stated(folder, names=("theirs",)):
+    """The configuration of a model names its sources, and their terms lie beside it."""
+    found = sources_of(json.loads((folder / "config.json").read_text()))
+    assert [one.name for one in found] == list(names), folder
+    assert found[-1].terms == ("other", "research-alone", "LICENSE"), folder
+    assert (folder / "LICENSE").read_text() == TERMS, folder
+
+
+def test_every_way_of_training_keeps_them(licensed, config, tmp_path, capsys, unchecked):
+    """Fine-tuning, fine-tuning of the result, distillation from it, the mean of checkpoints, and a push of each."""
+    ways = {
+        "tuned": [f"model.init_from={licensed}"],
+        "again": [f"model.init_from={tmp_path / 'tuned'}"],
+        "taught": ["training.stage=distill", f"training.teachers=[{tmp_path / 'tuned' / 'last'}]"],
+    }
+    ways["taught"] += [f"model.init_from={config.parent / 'run'}", "distillation.epochs=1"]
+    for name, settings in ways.items():
+        assert main(["train", "--config", str(config), *settings, f"training.output_dir={tmp_path / name}"]) == 0
+        for part in ("best", "last"):
+            assert_stated(tmp_path / name / part)
+    prints(capsys, "average", "--model", tmp_path / "again", "--output", tmp_path / "mean")
+    assert_stated(tmp_path / "mean")
+    for name in ("tuned", "again", "taught", "mean"):
+        prints(capsys, "push", tmp_path / name, REPOSITORY, "--dry-run", tmp_path / f"{name}-shared")
+        card = ModelCard.load(tmp_path / f"{name}-shared" / "README.md")
+        assert (card.data.license, card.data.license_name) == ("other", "research-alone"), name
+        assert "theirs" in card.text, name
+        assert_stated(tmp_path / f"{name}-shared")
+
+
+def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, capsys):
+    save_model(*load_model(licensed), tmp_path / "saved")
+    assert_stated(tmp_path / "saved")
+    model = AutoModelForImageTextToText.from_pretrained(licensed)
+    write_checkpoint(model, AutoProcessor.from_pretrained(licensed), tmp_path / "shared", REPOSITORY)
+    assert_stated(tmp_path / "shared")
+    assert main(["export", "--model", str(licensed), "--output", str(tmp_path / "exported")]) == 0
+    [source] = json.loads((tmp_path / "exported" / "captioner.json").read_text())["weights_from"]
+    assert source["license_name"] == "research-alone"
+    assert (tmp_path / "exported" / "LICENSE").read_text() == TERMS
+
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "backbone")
+    (tmp_path / "backbone" / "README.md").write_text("---\nlicense: mit\n---\n")
+    (tmp_path / "backbone" / "LICENSE").write_text("MIT\n")
+    width = pixel_captioner().config.visual_feature_size
+    (captioner := tiny_captioner(visual_feature_size=width)).save_pretrained(tmp_path / "features")
+    tiny_processor().save_pretrained(tmp_path / "features")
+    (tmp_path / "features" / "README.md").write_text(HEADER)
+    (tmp_path / "features" / "LICENSE").write_text(TERMS)
+    assert captioner.config.vision_config is None
+    words = ["--model", tmp_path / "features", "--backbone", tmp_path / "backbone"]
+    prints(capsys, "attach-vision", *words, "--output", tmp_path / "seeing")
+    config = json.loads((tmp_path / "seeing" / "config.json").read_text())
+    assert {one.name for one in sources_of(config)} == {"features", "backbone"}
+    assert licence_of(config) == Source("", "other", "mit and research-alone", "LICENSE")
+    text = (tmp_path / "seeing" / "LICENSE").read_text()
+    assert TERMS in text and "MIT\n" in text
+
+
+def test_packaged_models_are_named_and_shared_with_their_licence(tmp_path, capsys, unchecked):
+    text = (packaged_models()[CAPTIONER] / "LICENSE").read_text()
+    prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "whole")
+    save_model(*load_model(CAPTIONER), tmp_path / "mine")
+    prints(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "derived")
+    card = ModelCard.load(tmp_path / "derived" / "README.md").data
+    assert (card.license, card.license_name) == ("other", "non-commercial-research-and-education")
+    assert card.base_model == [CAPTIONER] or card.base_model == CAPTIONER
+    for name in ("whole", "derived"):
+        assert (tmp_path / name / "LICENSE").read_text() == text, name
+
+
+def test_a_card_of_a_user_states_a_licence_if_the_weights_have_one(licensed, tmp_path, capsys, unchecked):
+    save_model(*load_model(licensed), tmp_path / "mine")
+    (tmp_path / "mine" / "README.md").write_text("# Mine\n")
+    message = fails(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "shared")
+    assert "research-alone" in message and not (tmp_path / "shared").exists()
+    (tmp_path / "mine" / "README.md").write_text(HEADER)
+    prints(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "shared")
+
+
+def test_a_licence_that_is_a_link_to_elsewhere_is_not_read(licensed, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (licensed / "LICENSE.md").unlink()
+    (licensed / "LICENSE").symlink_to(tmp_path / "secret")
+    save_model(*load_model(licensed), tmp_path / "mine")
+    assert not (tmp_path / "mine" / "LICENSE").exists()
+
+
+def test_strange_sources_are_passed_over(tmp_path):
+    for listed in (None, "x", [1], [{}], [{"name": 3}], [{"name": "x", "other": "y"}], {"name": "x"}):
+        assert sources_of({"weights_from": listed}) == [], listed
