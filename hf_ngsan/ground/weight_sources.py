@@ -131,7 +131,7 @@ def complete_sources(model: Any) -> None:
             remember_source(model, source.name, fetch=True)
 
 
-def write_licence(model: Any, folder: str | Path) -> None:
+def write_licence(model: Any, folder: str | os.PathLike) -> None:
     """Writes the texts of the licences of a model's sources, if there are any, into the folder of a derived model."""
     text = getattr(model, "license_text", None)
     if text:

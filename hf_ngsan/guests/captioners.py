@@ -336,8 +336,9 @@ def guest_of(model: PreTrainedModel, processor: Any) -> Guest:
         ConfigurationError: its own settings of `generate()` ask for absurdly many beams, texts or tokens.
     """
     for part in model.modules():  # the decoder of some has settings of its own
-        if getattr(part, "generation_config", None) is not None:
-            check_counts(part.generation_config.to_dict())
+        settings: Any = getattr(part, "generation_config", None)
+        if settings is not None:
+            check_counts(settings.to_dict())
     chats = getattr(processor, "chat_template", None) is not None
     return GUESTS.get(model.config.model_type, Chat if chats else Guest)(model, processor)
 

@@ -154,15 +154,16 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
         for one in facts.evaluations
         for metric, value in one.scores.items()
     ]
-    licence = licence_of_card(model, facts)
+    licence = licence_of_card(model, facts) or Source("")
+    bases = [one.name for one in sources_of(model.config) if one.is_public]
     return ModelCardData(
         language=facts.language,
         library_name="transformers",
         pipeline_tag=pipeline_tag,
-        license=licence and licence.license,
-        license_name=licence and licence.license_name,
-        license_link=licence and licence.license_link,
-        base_model=[one.name for one in sources_of(model.config) if one.is_public] or None,
+        license=licence.license,
+        license_name=licence.license_name,
+        license_link=licence.license_link,
+        base_model=bases[0] if len(bases) == 1 else bases or None,
         tags=["hf-ngsan", *own_tags, *tags],
         model_name=repo_id.split("/")[-1] if results else None,
         eval_results=results or None,

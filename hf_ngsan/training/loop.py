@@ -333,7 +333,7 @@ class TrainingLoop:
             if self.validation_rows is not None and is_due:
                 scores = self.scores()
                 entry |= scores
-                self.keep_if_best(entry["epoch"], scores)
+                self.keep_if_best(progress.epoch + 1, scores)
             self.save_model_as("last")
         entry |= {"seconds": round(seconds, 2), f"{self.unit}_per_second": round(num_rows / seconds, 1)}
         progress.history.append(entry)

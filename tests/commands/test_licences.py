@@ -101,7 +101,7 @@ def test_packaged_models_are_named_and_shared_with_their_licence(tmp_path, capsy
     prints(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "derived")
     card = ModelCard.load(tmp_path / "derived" / "README.md").data
     assert (card.license, card.license_name) == ("other", "non-commercial-research-and-education")
-    assert card.base_model == [CAPTIONER] or card.base_model == CAPTIONER
+    assert card.base_model == CAPTIONER
     for name in ("whole", "derived"):
         assert (tmp_path / name / "LICENSE").read_text() == text, name
 
@@ -126,3 +126,25 @@ def test_a_licence_that_is_a_link_to_elsewhere_is_not_read(licensed, tmp_path):
 def test_strange_sources_are_passed_over(tmp_path):
     for listed in (None, "x", [1], [{}], [{"name": 3}], [{"name": "x", "other": "y"}], {"name": "x"}):
         assert sources_of({"weights_from": listed}) == [], listed
+
+
+def test_a_model_of_the_hub_is_named_by_its_repository(licensed, tmp_path, monkeypatch, capsys, unchecked):
+    """Its card and terms are in the cache, which the name and the path of the snapshot both lead to."""
+    cache = tmp_path / "hub"
+    repository = cache / "models--somebody--theirs"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    (repository / "blobs").mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    for file in licensed.iterdir():
+        shutil.copyfile(file, repository / "blobs" / file.name)
+        (snapshot / file.name).symlink_to(repository / "blobs" / file.name)
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.setattr(f"huggingface_hub.constants.{name}", str(cache))
+    monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(cache))
+    for number, name in enumerate(("somebody/theirs", snapshot)):
+        save_model(*load_model(name), tmp_path / f"mine-{number}")
+        assert_stated(tmp_path / f"mine-{number}", ["somebody/theirs"])
+    prints(capsys, "push", tmp_path / "mine-0", REPOSITORY, "--dry-run", tmp_path / "shared")
+    assert ModelCard.load(tmp_path / "shared" / "README.md").data.base_model == "somebody/theirs"
