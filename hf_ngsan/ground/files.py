@@ -149,16 +149,20 @@ def rename_durably(temporary: Path, path: Path) -> None:
     flush_to_disk(path.parent)
 
 
-def give_usual_modes(folder: Path) -> None:
+def give_usual_modes(folder: Path, pattern: str = "*") -> None:
     """Gives the files in a folder, recursively, at least the permissions that new files get there.
 
     Libraries that write a file aside and rename it, such as safetensors, leave it readable by its owner alone.
+
+    Args:
+        folder: the folder.
+        pattern: of the names of the files; all in a folder that is new.
     """
     probe = temporary_path(folder / "mode")
     probe.touch()
     usual = probe.stat().st_mode
     probe.unlink()
-    for file in folder.rglob("*"):
+    for file in folder.rglob(pattern):
         if file.is_file() and not file.is_symlink():
             file.chmod(stat.S_IMODE(file.stat().st_mode | usual))
 

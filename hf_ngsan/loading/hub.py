@@ -18,7 +18,7 @@ from ..ground.files import give_usual_modes, write_text_atomically
 from ..ground.weight_sources import complete_sources, write_licence
 from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
 from ..models.configuration_parts import PARTS, code_of_parts
-from .models import is_guest, task_of
+from .models import WEIGHTS, is_guest, task_of
 from .self_test import write_self_test
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -89,7 +89,7 @@ def save_for_hub(
             write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
     write_licence(model, directory)
-    give_usual_modes(directory)
+    give_usual_modes(directory, WEIGHTS)
     return directory
 
 

@@ -39,6 +39,7 @@ from ..models.configuration_hub import ConfigurationError, is_finite
 from ..models.modeling_vision import MissingBackboneError, VisionModel
 from .limits import check_image_processor, check_weights_are_finite, count, parameters_of, refuse_too_large
 
+WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
@@ -74,7 +75,7 @@ def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike
         if processor is not None:
             processor.save_pretrained(folder)
     write_licence(model, folder)
-    give_usual_modes(Path(folder))
+    give_usual_modes(Path(folder), WEIGHTS)
 
 
 def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:

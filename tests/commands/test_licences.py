@@ -14,6 +14,9 @@ from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY
+from tests.models.mhsan.tiny import VISION
+from tests.models.mhsan.tiny import tiny_model as tiny_dual_encoder
+from tests.models.mhsan.tiny import tiny_processor as tiny_dual_processor
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 
@@ -76,6 +79,12 @@ def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, cap
     assert source["license_name"] == "research-alone"
     assert (tmp_path / "exported" / "LICENSE").read_text() == TERMS
 
+    save_model(tiny_dual_encoder(vision_config=VISION), tiny_dual_processor(pixels=True), tmp_path / "theirs-too")
+    (tmp_path / "theirs-too" / "README.md").write_text(HEADER)
+    (tmp_path / "theirs-too" / "LICENSE").write_text(TERMS)
+    assert main(["export", "--model", str(tmp_path / "theirs-too"), "--output", str(tmp_path / "towers")]) == 0
+    assert_stated(tmp_path / "towers", ["theirs-too"])
+
     save_model(pixel_captioner(), pixel_processor(), tmp_path / "backbone")
     (tmp_path / "backbone" / "README.md").write_text("---\nlicense: mit\n---\n")
     (tmp_path / "backbone" / "LICENSE").write_text("MIT\n")
@@ -102,7 +111,12 @@ def test_packaged_models_are_named_and_shared_with_their_licence(tmp_path, capsy
     card = ModelCard.load(tmp_path / "derived" / "README.md").data
     assert (card.license, card.license_name) == ("other", "non-commercial-research-and-education")
     assert card.base_model == CAPTIONER
-    for name in ("whole", "derived"):
+    plain = AutoModelForImageTextToText.from_pretrained(packaged_models()[CAPTIONER])
+    plain.save_pretrained(tmp_path / "plain")  # as transformers' Trainer does
+    AutoProcessor.from_pretrained(packaged_models()[CAPTIONER]).save_pretrained(tmp_path / "plain")
+    prints(capsys, "push", tmp_path / "plain", REPOSITORY, "--dry-run", tmp_path / "trained")
+    assert ModelCard.load(tmp_path / "trained" / "README.md").data.license_name == card.license_name
+    for name in ("whole", "derived", "trained"):
         assert (tmp_path / name / "LICENSE").read_text() == text, name
 
 

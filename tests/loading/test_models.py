@@ -266,5 +266,8 @@ def test_all_files_of_a_model_have_the_permissions_of_new_files(tmp_path):
             save_for_hub(pixel_captioner(), pixel_processor(), folder / "shared")
             modes = {stat.S_IMODE(file.stat().st_mode) for file in folder.rglob("*") if file.is_file()}
             assert modes == {mode}, f"umask {umask:o}"
+            (private := folder / "model" / ".env").touch(0o600)
+            save_model(pixel_captioner(), pixel_processor(), folder / "model")
+            assert stat.S_IMODE(private.stat().st_mode) == 0o600, "a file of the user"
     finally:
         os.umask(before)
