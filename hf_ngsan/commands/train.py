@@ -1,6 +1,7 @@
 """The command `hf-ngsan train`: the training of a model of any task by a training config."""
 
 import argparse
+import sys
 from typing import TYPE_CHECKING
 
 from ..ground.argument_types import user_path
@@ -56,12 +57,29 @@ def run(options: argparse.Namespace) -> None:
     from ..tasks import train
 
     recipe = recipe_of(options)
-    result = train(recipe, resume=options.resume, overwrite=options.overwrite)
+    try:
+        result = train(recipe, resume=options.resume, overwrite=options.overwrite)
+    except KeyboardInterrupt:
+        if is_main_process():
+            print(how_to_continue(recipe, options), file=sys.stderr)
+        raise
     if is_main_process():
         score = "" if result.best_score is None else f" ({recipe.evaluation.metric} {result.best_score:.4f})"
         if result.best_dir.is_dir():
             print(f"The best model{score} is in {result.best_dir}.")
     leave_process_group()
+
+
+def how_to_continue(recipe: "Recipe", options: argparse.Namespace) -> str:
+    """Returns a sentence for somebody who has stopped a training with Ctrl-C."""
+    from ..training.checkpoints import Checkpoints
+
+    saved = Checkpoints(recipe.output_dir / "checkpoints").all()
+    if not saved:
+        return "Stopped before a checkpoint was saved; the same command begins again."
+    update = int(saved[-1].name.rpartition("-")[2])
+    instead = " in place of --overwrite" if options.overwrite else ""
+    return f"Stopped. The same command with --resume{instead} continues {recipe.output_dir} after update {update}."
 
 
 def recipe_of(options: argparse.Namespace) -> "Recipe":

@@ -205,8 +205,9 @@ class CaptioningForConditionalGeneration(
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
             cache (`EncoderDecoderCache`, *optional*).
             use_cache (`bool`, *optional*).
-            labels (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): captions with their end token
-                and without a start token; -100 at padding.
+            labels (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): captions with their end token;
+                -100 at padding. A start token in front is dropped. Beside `decoder_input_ids` each label is the token
+                after its input.
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
                 visual features, for a model with a vision encoder.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
@@ -215,8 +216,9 @@ class CaptioningForConditionalGeneration(
             `Seq2SeqLMOutput` with `logits` `(batch_size * C, length, vocab_size)` and, given labels, `loss`: the
             cross-entropy per word (over `num_items_in_batch` words if that is given).
         """
-        if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
-            decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
+        labels, decoder_input_ids, decoder_attention_mask = self.teacher_forced(
+            labels, decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
+        )
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         outputs = self.model(
             visual_features,

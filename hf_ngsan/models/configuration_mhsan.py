@@ -99,7 +99,7 @@ class MHSANConfig(ConfigWithVision):
         frozen_text_layers (`int`, defaults to 0): first layers of a text encoder of transformers that, with its
             embeddings, keep their weights and stay in evaluation mode in training; 0 trains all of it.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the frozen weights of the text encoder out of
-            checkpoints; loading takes them from `text_pretrained`.
+            checkpoints, unless they are others than those of `text_pretrained`, which loading takes them from.
         visual_feature_size (`int`, *optional*): feature dimension of a visual token; that of the vision encoder, or
             2048.
         hidden_size (`int`, defaults to 2400): dimension d that visual tokens are mapped to.

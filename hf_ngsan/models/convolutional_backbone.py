@@ -88,17 +88,29 @@ class Normalized(nn.Module):
         return nn.functional.conv2d(hidden_states, weight, bias, own.stride, padding, own.dilation, own.groups)
 
     def folded(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns weight and bias of the convolution that both are together."""
+        """Returns weight and bias of the convolution that both are together.
+
+        They are kept with copies of what they were made of, since values may change without a trace: `weight.data` may
+        be written to, or be another tensor at an address that was free again. Comparing is fast on a processor alone;
+        an accelerator would have to wait for it, and makes them anew.
+        """
         weight, norm = self.convolution.weight, self.normalization
         sources = weight, norm.weight, norm.bias, norm.running_mean, norm.running_var
-        state = [(one.data_ptr(), 0 if one.is_inference() else one._version, one.dtype) for one in sources]
         known = self.__dict__.get("known_folded")
-        if known is None or known[0] != state:
+        if known is None or not all(map(is_same, sources, known[0])):
             scale = norm.weight.float() * (norm.running_var.float() + norm.eps).rsqrt()
             bias = norm.bias.float() - norm.running_mean.float() * scale
-            known = state, (weight.float() * scale[:, None, None, None]).to(weight.dtype), bias.to(weight.dtype)
-            self.__dict__["known_folded"] = known
-        return known[1], known[2]
+            folded = (weight.float() * scale[:, None, None, None]).to(weight.dtype), bias.to(weight.dtype)
+            if weight.device.type != "cpu":
+                return folded
+            known = self.__dict__["known_folded"] = [one.detach().clone() for one in sources], folded
+        return known[1]
+
+
+def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Returns whether two tensors are alike in every value, and in how they are stored."""
+    are_alike = one.device == other.device and one.dtype == other.dtype and one.stride() == other.stride()
+    return are_alike and torch.equal(one, other)
 
 
 class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -20,8 +21,8 @@ from .initialization import initialize_as_pytorch
 from .keywords import refuse_unknown_keywords
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
-from .text_encoders import frozen_modules, load_text_encoder, make_text_encoder
-from .vision_part import VisionCheckpointMixin, make_vision_encoder, vision_of
+from .text_encoders import frozen_modules, load_text_encoder, make_text_encoder, pretrained_text_weights
+from .vision_part import LeftOutPart, VisionCheckpointMixin, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_features
 
 
@@ -188,9 +189,7 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         self.text_projection = nn.Linear(heads[1] * text_config.hidden_size, config.projection_dim)
         self.post_init()
         if not config.save_frozen_weights:
-            left_out = {f"text.{name}" for name in self.frozen_text_weights()}
-            self._keys_to_ignore_on_save = left_out.union(self._keys_to_ignore_on_save or ())
-            missing = {f"^{re.escape(name)}$" for name in left_out}
+            missing = {rf"^text\.{re.escape(name)}$" for name in self.frozen_text_weights()}
             self._keys_to_ignore_on_load_missing = missing.union(self._keys_to_ignore_on_load_missing or ())
         # On `meta` from_pretrained only builds the model; it loads all weights later.
         if config.text_pretrained and self.device.type != "meta":
@@ -204,6 +203,14 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
         if not model.config.save_frozen_weights:
             load_text_encoder(model.text, model.config.text_pretrained, only=model.frozen_text_weights())
         return loaded
+
+    def left_out_parts(self) -> list[LeftOutPart]:
+        parts = super().left_out_parts()
+        source: Any = self.config.text_pretrained
+        if not self.config.save_frozen_weights:
+            load = partial(pretrained_text_weights, self.text, source)
+            parts.append(LeftOutPart("text encoder", "text.", self.frozen_text_weights(), self.config, source, load))
+        return parts
 
     def frozen_text_weights(self) -> list[str]:
         """Returns the names in the text encoder of the weights that training keeps."""

@@ -25,6 +25,8 @@ from .transformer import (
     FeedForward,
     TransformerLayer,
     TransformerPreTrainedModel,
+    labels_beside_inputs,
+    labels_from_first_word,
     loss_of_words,
     positions_of_words,
     refuse_missing_past,
@@ -273,8 +275,9 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
             cache (`Cache`, *optional*).
             use_cache (`bool`, *optional*).
-            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token and
-                without a start token; -100 at padding.
+            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token; -100
+                at padding. A start token in front is dropped. Beside `input_ids` each label is the word after its
+                input.
             with_logits (`bool`, defaults to `True`): `False` leaves out the predictions, for a captioner, which takes
                 the language signal alone.
 
@@ -282,10 +285,14 @@ class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
             ValueError: there are neither words nor labels, or the cache lacks words before these.
         """
         refuse_unknown_keywords(self, kwargs)
+        start: Any = self.config.bos_token_id
         if input_ids is None:
             if labels is None:
                 raise ValueError("The language model needs input_ids or labels; neither was given.")
-            input_ids = shift_behind_start(labels, self.config.bos_token_id, self.config.pad_token_id)
+            labels, attention_mask = labels_from_first_word(labels, start), None  # padding is behind the words
+            input_ids = shift_behind_start(labels, start, self.config.pad_token_id)
+        elif labels is not None:
+            labels = labels_beside_inputs(labels, input_ids, start)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
         length = input_ids.shape[1]
         refuse_missing_past(length, cache, attention_mask, position_ids)

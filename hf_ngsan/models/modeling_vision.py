@@ -36,6 +36,10 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
 
     A frozen backbone is run without gradients, and `train()` leaves it in evaluation mode.
 
+    Attributes:
+        freezes_for_now (`bool`): freezes the backbone for a stage of a training, whatever `config.frozen` says of the
+            whole, which is saved. It takes effect with the next `train()`.
+
     Example:
 
     ```python
@@ -60,6 +64,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
 
     def __init__(self, config: VisionConfig):
         super().__init__(config)
+        self.freezes_for_now = False
         self.backbone = make_backbone(config)
         if not config.save_frozen_weights:
             self._keys_to_ignore_on_load_missing = {r"(^|\.)backbone\."}
@@ -103,6 +108,11 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
             ValueError: weights are missing there, or have another shape.
             MissingBackboneError: there is no such model.
         """
+        self.backbone.load_state_dict(self.pretrained_weights())
+        self.train(self.training)
+
+    def pretrained_weights(self) -> dict[str, torch.Tensor]:
+        """Returns the backbone's weights at the source; see [`load_pretrained_backbone`]."""
         source: Any = self.config.pretrained
         own = self.backbone.state_dict()
         if is_packaged(source):
@@ -121,8 +131,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
                     f"{source} {fault} {len(names)} weights of the backbone, {min(names)} among them; give the folder "
                     "or the name of a model with this backbone_config."
                 )
-        self.backbone.load_state_dict(loaded)
-        self.train(self.training)
+        return loaded
 
     def load_saved_backbone(self, source: str) -> tuple[dict[str, torch.Tensor], set[str], set[str]]:
         """Returns the weights of a folder or Hub repository, and the names of missing and mismatched ones."""
@@ -140,9 +149,13 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         loaded, report = found
         return loaded.state_dict(), set(report["missing_keys"]), {name for name, *_ in report["mismatched_keys"]}
 
+    @property
+    def is_frozen(self) -> bool:
+        return self.config.frozen or self.freezes_for_now
+
     def train(self, mode: bool = True) -> "VisionModel":
         super().train(mode)
-        if self.config.frozen:  # also after loading, which makes every weight trainable
+        if self.is_frozen:  # also after loading, which makes every weight trainable
             self.backbone.eval().requires_grad_(False)
         elif self.config.frozen_batch_norm:
             for module in self.backbone.modules():
@@ -179,7 +192,7 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
         self.check_inputs(pixel_values, pixel_mask, visual_boxes)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         see: Any = self.see_regions if self.config.kind == "regions" else self.see_grid
-        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.config.frozen):
+        with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:
                 output = see(pixel_values, visual_boxes, bool(output_hidden_states))
             else:

@@ -1,6 +1,6 @@
 """Processor of the captioners: images or visual features, boxes, captions and prefixes become model inputs.
 
-processor(images=["photo.jpg"], text=["a dog"])  # pixel_values, decoder_input_ids, ...
+processor(images=["photo.jpg"], text=["a dog"])  # pixel_values, decoder_input_ids, ..., labels
 processor(visual_features=[features], visual_boxes=[boxes], captions=[["a dog runs"]])  # ..., labels
 """
 
@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 from PIL import Image
+from torch.nn import functional
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -119,13 +120,15 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         Args:
             images (*optional*): one image or several: paths, URLs, bytes, images of Pillow, arrays or tensors, as
                 [`images.load_image`] reads them.
-            text (`str` or `list[str]`, *optional*): beginnings of the captions, one per image; `""` for none.
+            text (`str` or `list[str]`, *optional*): a caption of each image, for the loss of a model, or its beginning,
+                for `generate()`, which ignores the labels; `""` for none.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
                 one array an image, or a single array for one image.
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1]; one
                 array an image, or a single array for one image.
             captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
-                image (the same C for all). `None` or `""` is a row without any label.
+                image (the same C for all). `None` or `""` is a row without any label. Beside them `text` is the
+                beginning for `generate()` alone and makes no labels.
             regions (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
                 image, one array an image, or a single array for one image: the same boxes as `visual_boxes`, of images.
             kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
@@ -135,8 +138,8 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
             height, width)` float32 and, where images of a batch differ in size, `pixel_mask` `(B, height, width)`; from
             features `visual_features` `(B, N, D)` float32 and `attention_mask` `(B, N)` with 1 = real; from boxes
             `visual_boxes` `(B, N, 4)` and, where images have unequal numbers of them, `attention_mask`; from captions
-            `labels` `(B * C, T)`, -100 at padding; from text `decoder_input_ids` and `decoder_attention_mask`, padded
-            on the left.
+            `labels` `(B * C, T)`; from text `decoder_input_ids`, with the start token, `decoder_attention_mask` and
+            `labels`, `(B, T)`, padded on the left. Labels have no start token, the end token, and -100 at padding.
 
         Raises:
             ValueError: no image, arrays of the wrong shape, number or content, boxes outside their image,
@@ -185,6 +188,8 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
                 encoded = super().__call__(text=text, **kwargs)
             names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
             data.update({names.get(name, name): value for name, value in encoded.items()})
+            if captions is None:
+                data["labels"] = self.labels_of(encoded["input_ids"], encoded.get("attention_mask"))
         return batch_of(data, kwargs["return_tensors"])
 
     def read_images(self, images: Any) -> list[Image.Image]:
@@ -243,11 +248,21 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         width = max(1, max(map(len, labels), default=1))
         return torch.tensor([ids + [-100] * (width - len(ids)) for ids in labels], dtype=torch.long).reshape(-1, width)
 
+    def labels_of(self, input_ids: Any, attention_mask: Any) -> torch.Tensor:
+        """Returns the token after each of `input_ids` `(B, T)`, the end token after the last; -100 at padding and in
+        rows without words."""
+        tokens = torch.as_tensor(input_ids)
+        pad, end = self.tokenizer.pad_token_id, self.tokenizer.eos_token_id
+        real = tokens != pad if attention_mask is None else torch.as_tensor(attention_mask) == 1
+        is_before_word = functional.pad(real[:, 1:], (0, 1))
+        labels = functional.pad(tokens[:, 1:], (0, 1)).where(is_before_word, end)
+        return labels.masked_fill(~real | (real.sum(1, keepdim=True) < 2), -100)
+
     @property
     def model_input_names(self) -> list[str]:
         pixels = [] if self.image_processor is None else self.image_processor.model_input_names
         features = ["visual_features", "visual_boxes", "attention_mask"]
-        return [*pixels, *features, "decoder_input_ids", "decoder_attention_mask"]
+        return [*pixels, *features, "decoder_input_ids", "decoder_attention_mask", "labels"]
 
     def to_dict(self) -> dict:
         output = super().to_dict()

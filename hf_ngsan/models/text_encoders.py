@@ -127,6 +127,14 @@ def load_text_encoder(
     Raises:
         ConfigurationError: there is no such model, or it lacks weights.
     """
+    weights, own = pretrained_text_weights(encoder, name, field), encoder.state_dict()
+    encoder.load_state_dict(own | {key: weights[key] for key in (own if only is None else only)})
+
+
+def pretrained_text_weights(
+    encoder: "PreTrainedModel", name: str, field: str = "text_pretrained"
+) -> dict[str, torch.Tensor]:
+    """Returns the weights of a folder, package or Hub repository; see [`load_text_encoder`]."""
     try:
         found: Any = type(encoder).from_pretrained(
             find_text_encoder(name), config=encoder.config, output_loading_info=True
@@ -140,9 +148,7 @@ def load_text_encoder(
             f"{field} is {name!r}, which lacks {len(missing)} weights of this encoder, {min(missing)} among them; give "
             "the folder or the name of a model with this configuration."
         )
-    weights = loaded.state_dict()
-    own = encoder.state_dict()
-    encoder.load_state_dict(own | {key: weights[key] for key in (own if only is None else only)})
+    return loaded.state_dict()
 
 
 def unusable_text_encoder(name: str, error: Exception, field: str) -> ConfigurationError:
@@ -158,5 +164,6 @@ __all__ = [
     "frozen_modules",
     "load_text_encoder",
     "make_text_encoder",
+    "pretrained_text_weights",
     "read_text_config",
 ]

@@ -172,6 +172,35 @@ def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | N
     return shifted.masked_fill(shifted == -100, padding)  # type: ignore[arg-type]
 
 
+def tokens_in_front(labels: torch.Tensor, start: int) -> torch.Tensor:
+    """Returns which labels `(batch_size, length)` stand in front of the words: start tokens and -100."""
+    return (torch.eq(labels, -100) | torch.eq(labels, start)).long().cumprod(1).bool()
+
+
+def labels_from_first_word(labels: torch.Tensor, start: int) -> torch.Tensor:
+    """Returns labels `(batch_size, length)` of words alone: those behind start tokens and -100, moved to the left."""
+    places = torch.arange(labels.shape[1], device=labels.device) + tokens_in_front(labels, start).sum(1, keepdim=True)
+    last = labels.shape[1] - 1
+    return labels.gather(1, places.clamp(max=last)).masked_fill(places > last, -100)
+
+
+def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, start: int) -> torch.Tensor:
+    """Returns labels without a start token that stand beside the decoder's inputs: each is the token after its input.
+
+    Args:
+        labels (`torch.LongTensor` of shape `(batch_size, length)`): with a start token in front they are the inputs
+            themselves.
+        input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): with a second start token they are
+            labels with a start token, which were shifted already.
+        start: the start token.
+    """
+    is_same = (tokens_in_front(labels, start) & torch.eq(labels, start)).any(1, keepdim=True)
+    if input_ids is not None:
+        is_same &= torch.eq(input_ids, start).sum(1, keepdim=True) < 2
+    labels = torch.where(is_same, nn.functional.pad(labels[:, 1:], (0, 1), value=-100), labels)
+    return labels.masked_fill(tokens_in_front(labels, start), -100)
+
+
 def loss_of_words(
     model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any
 ) -> torch.Tensor | None:

@@ -11,7 +11,15 @@ from transformers.utils import logging
 
 from .generation_settings import check_generation_settings, read_generation_settings
 from .keywords import UnknownArgumentError
-from .transformer import WordDecoder, caption_cache, loss_of_words, shift_behind_start, token_positions
+from .transformer import (
+    WordDecoder,
+    caption_cache,
+    labels_beside_inputs,
+    labels_from_first_word,
+    loss_of_words,
+    shift_behind_start,
+    token_positions,
+)
 
 logger = logging.get_logger(__name__)
 
@@ -74,9 +82,41 @@ class WordGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding."""
+        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding.
+
+        Labels that begin with the start token or with -100 lose what is in front of their words, in place: a collator
+        that asks for the inputs has these labels in its batch, and transformers' label smoothing compares them with the
+        outputs, token by token.
+        """
         config = self.config  # type: ignore[attr-defined]
-        return shift_behind_start(labels, config.decoder_start_token_id, config.pad_token_id)
+        words = labels_from_first_word(labels, config.decoder_start_token_id)
+        if not torch.equal(words, labels):
+            labels.copy_(words)
+        return shift_behind_start(words, config.decoder_start_token_id, config.pad_token_id)
+
+    def teacher_forced(
+        self,
+        labels: torch.Tensor | None,
+        decoder_input_ids: torch.Tensor | None,
+        decoder_inputs_embeds: torch.Tensor | None,
+        decoder_attention_mask: torch.Tensor | None,
+    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
+        """Returns the labels of the outputs, and the decoder's inputs and mask, made of the labels if need be.
+
+        Args:
+            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): words and the end token, with or
+                without a start token in front; -100 at padding.
+            decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask: as the model was given them.
+        """
+        config = self.config  # type: ignore[attr-defined]
+        start = config.decoder_start_token_id
+        if labels is None:
+            return None, decoder_input_ids, decoder_attention_mask
+        if decoder_input_ids is not None or decoder_inputs_embeds is not None:
+            return labels_beside_inputs(labels, decoder_input_ids, start), decoder_input_ids, decoder_attention_mask
+        labels = labels_from_first_word(labels, start)
+        # Padding is behind the words, where causal attention does not reach: no mask is needed.
+        return labels, shift_behind_start(labels, start, config.pad_token_id), None
 
     def prepare_inputs_for_generation(
         self,

@@ -21,6 +21,7 @@ from ..tasks import load_recipe, train
 from ..tasks.registry import task_class_of
 from ..training import Recipe
 from ..training.output_folder import check_output_folder
+from ..training.recipe import RecipeError, parse_override, section_of
 from ..training.run import load_split, short_checksum
 from ..training.settings import ScheduleSettings
 from .papers import Run, Table, UnknownTableError, select_rows
@@ -28,6 +29,8 @@ from .papers import Run, Table, UnknownTableError, select_rows
 MEASURED_BATCHES = 8
 ALIKE = ("training.tracker=null",)
 """Changes to every training config."""
+OWN_OPTIONS = {"training.seed": "--seeds and --first-seed", "training.output_dir": "--output", "data.spec": "--data"}
+"""Keys of each run, and the options of the command that they follow from."""
 
 
 @dataclass(frozen=True)
@@ -109,12 +112,13 @@ def make_plan(
             of the same reader as the paper's.
         seeds: seeds of the trainings.
         only: names of the rows; all by default.
-        overrides: changes to every training config.
+        overrides: changes to every training config, except of what distinguishes its runs.
         threads: CPU threads of each training; `None` leaves them to the training config.
 
     Raises:
         UnknownTableError: no such row, or no small training config for such data.
         DataError: the data are missing or too few, or have no boxes for a row with geometry.
+        RecipeError: an override of what distinguishes the runs.
         RecipeError, FileExistsError: a folder has a run with other settings.
     """
     names = select_rows(table, only)
@@ -156,6 +160,7 @@ def make_plan(
         scoring += ["--record", f"{folder}.scores.json"]
         return PlannedRun(run, seed, folder, recipe, (training, scoring))
 
+    check_overrides(overrides, table, type(own))
     needed = dict.fromkeys(table.runs[name].needs for name in names)
     runs = [planned(table.runs[name], seeds[0]) for name in needed if name is not None]
     runs += [planned(table.runs[name], seed) for seed in seeds for name in names]
@@ -185,6 +190,25 @@ def changes_of(config: str, changes: Sequence[str]) -> list[str]:
     sections = load_recipe(config).sections()
     known = {f"{section}.{entry.name}" for section, kind in sections.items() for entry in fields(kind)}
     return [text for text in changes if text.startswith("model.") or "." not in text or text.split("=")[0] in known]
+
+
+def check_overrides(overrides: Sequence[str], table: Table, kind: type[Recipe]) -> None:
+    """Raises a RecipeError for an override of what distinguishes the runs of a table.
+
+    Args:
+        overrides: texts like `training.epochs=3`.
+        table: the table.
+        kind: class of its training configs.
+    """
+    changes = " ".join(f"{run.paper_changes} {run.changes}" for run in table.runs.values()).split()
+    of_rows = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
+    for text in overrides:
+        section, key, _ = parse_override(text)
+        name = f"{section or section_of(key, kind)}.{key}"
+        if name in OWN_OPTIONS:
+            raise RecipeError(f"{name} is set for each run of a table; leave it out, and give {OWN_OPTIONS[name]}.")
+        if name in of_rows:
+            raise RecipeError(f"{name} distinguishes the rows of this table; leave it out.")
 
 
 def check_rows(rows: Dataset, trained: Dataset, runs: list[PlannedRun], spec: str, split: str) -> None:

@@ -35,7 +35,7 @@ from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_ch
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
 from .optimizer import learning_rate_at, make_optimizer, set_learning_rate, trained_weights_of_vision
-from .output_folder import BEST_SCORES, claim_files, training_config_of
+from .output_folder import BEST_SCORES, claim_files, claim_saved, training_config_of
 from .recipe import RecipeError
 from .task import Stage, Task
 
@@ -322,6 +322,8 @@ class TrainingLoop:
     def finish_epoch(self, seconds: float) -> None:
         """Evaluates and saves the model, logs the epoch, and saves a checkpoint."""
         progress = self.progress
+        if self.accelerator.is_main_process:
+            claim_saved(self.output_dir)
         num_rows = progress.sums["rows"]
         entry = {"stage": self.stage.name, "epoch": progress.epoch + 1, "step": progress.step}
         entry |= self.training_summary()
@@ -460,6 +462,7 @@ class TrainingLoop:
         self.check_state()
         self.gather_sums()
         if self.accelerator.is_main_process:
+            claim_saved(self.output_dir)
             self.checkpoints.save(
                 self.progress.step,
                 lambda folder: write_checkpoint(folder, self.progress, self.data_identity, **self.trained_objects()),

@@ -1,7 +1,7 @@
 """The folder of a training run: checks before a run begins or resumes, the lock, and deletion of an earlier run.
 
 A run writes only into an empty folder or its own, and deletes only files that it wrote: those of [`KNOWN_FILES`] and
-those listed in the marker file ([`claim_files`]).
+those listed in the marker file ([`claim_files`]). A run that ended before it saved anything is replaced by the next.
 """
 
 import fnmatch
@@ -46,11 +46,21 @@ def training_config_of(run: Path) -> Path:
     return before if before.is_file() and not (run / TRAINING_CONFIG).is_file() else run / TRAINING_CONFIG
 
 
+def has_saved(run: Path) -> bool:
+    """Returns whether a run has saved something; otherwise it begins anew, resumed or not.
+
+    Its model `best` may be there all the same: the one that it was to fine-tune.
+    """
+    content = read_json_or_none(run / MARKER)
+    return not isinstance(content, dict) or content.get("saved", True)
+
+
 def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
     """Checks that a run may use its folder; writes nothing.
 
     Raises:
-        FileExistsError: the folder has other files, or a run while neither `resume` nor `overwrite` is given.
+        FileExistsError: the folder has other files, or a run that has saved something while neither `resume` nor
+            `overwrite` is given.
         RecipeError: `resume` and `overwrite` are both given, or the run to resume has other settings; the keys are
             named.
     """
@@ -68,7 +78,7 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
         )
     if (folder / "config.json").is_file():  # a shared model has a training config too
         raise FileExistsError(f"training.output_dir: {folder} holds a model and no run; choose another folder.")
-    if overwrite:
+    if overwrite or not has_saved(folder):
         refuse_foreign_files(folder)
         return
     if not resume:
@@ -87,12 +97,15 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
 
 
 def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
-    """Makes the folder, deletes an earlier run if `overwrite`, and writes training config and marker."""
+    """Makes the folder, and writes training config and marker; deletes an earlier run that has saved nothing, and with
+    `overwrite` any."""
     folder = recipe.output_dir
-    if overwrite and not is_empty(folder, besides=(LOCK, MARKER)):
+    if (overwrite or not has_saved(folder)) and not is_empty(folder, besides=(LOCK, MARKER)):
         delete_run(folder)
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
+    if is_empty(folder, besides=(LOCK, MARKER)):
+        write_marker(folder, claimed_files(folder), saved=False)
     claim_files(folder, [])
     save_recipe(recipe, training_config_of(folder))
 
@@ -109,10 +122,20 @@ def locked(folder: Path) -> FolderLock:
 
 def claim_files(folder: Path, names: Iterable[str]) -> None:
     """Lists files of a run, by paths in its folder, in the marker; `--overwrite` may delete them."""
-    marker = folder / MARKER
     known = claimed_files(folder)
-    if not marker.is_file() or not known.issuperset(names):
-        write_text_atomically(marker, json.dumps({"files": sorted(known.union(names))}, indent=1) + "\n")
+    if not (folder / MARKER).is_file() or not known.issuperset(names):
+        write_marker(folder, known.union(names), has_saved(folder))
+
+
+def claim_saved(folder: Path) -> None:
+    """Notes in the marker that a run saves something from now on."""
+    if not has_saved(folder):
+        write_marker(folder, claimed_files(folder), saved=True)
+
+
+def write_marker(folder: Path, files: Iterable[str], saved: bool) -> None:
+    content = {"files": sorted(files), "saved": saved}
+    write_text_atomically(folder / MARKER, json.dumps(content, indent=1) + "\n")
 
 
 def claimed_files(folder: Path) -> set[str]:

@@ -6,6 +6,11 @@
 
     load_recipe("mine.yaml", ["training.seed=1"], recipe_class_of).training.seed  # 1
 
+A file may have values for the case that adapters are trained (`lora.rank` is set), which hold unless an override, or
+a file that names this one as its `base`, sets the key:
+
+    with_lora: {training.learning_rate: 1.0e-4}
+
 `hf_ngsan.tasks.load_recipe` finds the class by the model type.
 """
 
@@ -29,6 +34,8 @@ from ..ground.files import is_stream, write_text_atomically
 from .adapters import LoraSettings
 from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
 from .settings import DataSettings, EvaluationSettings, TrainingSettings
+
+WITH_LORA = "with_lora"
 
 
 class RecipeError(ValueError):
@@ -197,6 +204,7 @@ def load_recipe(
     """
     path = find_config(path)
     sections = read_with_base(path)
+    with_lora = sections.pop(WITH_LORA, {})
     changes = [parse_override(text) for text in overrides]
     of_model = {key: value for section, key, value in changes if section == "model"}
     model = sections.get("model", {})
@@ -208,6 +216,11 @@ def load_recipe(
     for section, key, value in changes:
         section = section or section_of(key, kind)
         sections[section] = {**sections.get(section, {}), key: value}
+        with_lora.pop(f"{section}.{key}", None)
+    if sections.get("lora", {}).get("rank") is not None:
+        for name, value in with_lora.items():
+            section, _, key = name.rpartition(".")
+            sections[section] = {**sections.get(section, {}), key: value}
     recipe = kind.from_dict(sections, where="the command line" if changes else str(path))
     if recipe.training.output_dir is None:
         training = dataclasses.replace(recipe.training, output_dir=str(Path("runs") / path.stem))
@@ -230,6 +243,8 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     base = sections.pop("base", None)
     # YAML has null for a section without keys
     sections = {name: {} if values is None else values for name, values in sections.items()}
+    if not isinstance(sections.get(WITH_LORA, {}), dict):
+        raise RecipeError(f"{path}: section {WITH_LORA} must be a mapping of keys to values.")
     if base is None:
         return sections
     if not isinstance(base, str):
@@ -241,6 +256,9 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if is_stream(base):  # it may never end
         raise RecipeError(f"{path}: base is {base}, a device or a pipe; it must be the name of a YAML file.")
     merged = read_with_base(base, (*seen, path.resolve()))
+    for section, values in sections.items():
+        for key in values if isinstance(values, dict) else ():
+            merged.get(WITH_LORA, {}).pop(f"{section}.{key}", None)
     for name, values in sections.items():
         both = isinstance(values, dict) and isinstance(merged.get(name), dict)
         merged[name] = {**merged[name], **values} if both else values

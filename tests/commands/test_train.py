@@ -7,6 +7,7 @@ import yaml
 
 from hf_ngsan.cli import main
 from hf_ngsan.training import Recipe
+from hf_ngsan.training.loop import TrainingLoop
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.tiny import DATA
 
@@ -45,6 +46,49 @@ def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path
     assert not (tmp_path / "run" / "best").exists()
     assert main(["train", "--config", str(config), output, "--overwrite"]) == 0
     assert (tmp_path / "run" / "best").exists()
+
+
+def interrupted_at(monkeypatch, step, error):
+    """Makes trainings end with an error at an update."""
+    update = TrainingLoop.update
+
+    def failing(loop, micro_batches):
+        if loop.progress.step == step:
+            raise error
+        update(loop, micro_batches)
+
+    monkeypatch.setattr(TrainingLoop, "update", failing)
+
+
+def test_a_run_that_failed_before_it_saved_anything_blocks_no_folder(run, config, tmp_path, capsys, monkeypatch):
+    folder = tmp_path / "run"
+    command = ["train", "--config", config, f"output_dir={folder}"]
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, 0, ValueError("no memory"))
+        fails(capsys, *command, f"model.init_from={run / 'best'}")
+        assert (folder / "best").is_dir() and not (folder / "last").exists()
+        fails(capsys, *command, "data.validation_split=null", "--resume")
+        assert not (folder / "best").exists(), "the model that another run was to fine-tune"
+        (folder / "notes.txt").write_text("precious")
+        assert "notes.txt" in fails(capsys, *command)
+        (folder / "notes.txt").unlink()
+    prints(capsys, *command, "training.seed=7", "training.epochs=1")
+    assert "already holds a run" in fails(capsys, *command, "training.seed=8")
+    for name in ("last", "checkpoints"):
+        shutil.rmtree(folder / name)
+    (folder / "history.jsonl").unlink()
+    assert "already holds a run" in fails(capsys, *command), "its best model was kept"
+
+
+def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
+    command = ["train", "--config", str(config), f"output_dir={tmp_path / 'run'}", "training.save_every_steps=1"]
+    for step, words in ((0, ["begins again"]), (2, ["--resume", "update 2", str(tmp_path / "run")])):
+        with monkeypatch.context() as patched:
+            interrupted_at(patched, step, KeyboardInterrupt())
+            assert main(command) == 130
+            said = capsys.readouterr().err
+        assert all(word in said for word in words), step
+    prints(capsys, *command, "--resume")
 
 
 @pytest.mark.parametrize(

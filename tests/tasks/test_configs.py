@@ -74,7 +74,7 @@ def test_every_key_is_commented(file):
         line
         for line in lines
         if not re.fullmatch(
-            r"(\w+_stage|augmentation|contrastive|data|distillation|evaluation|lora|model|self_critical|training):",
+            r"(\w+_stage|augmentation|contrastive|data|distillation|evaluation|lora|model|self_critical|training|with_lora):",
             line,
         )
     ]
@@ -206,3 +206,14 @@ def test_a_recipe_of_mhsan_is_the_row_it_is_named_after(name, heads, diversity_w
     assert (config.projection_dim, config.text_config.bidirectional) == (2400, name == "flickr30k")
     stages = recipe.projection_stage, recipe.text_stage, recipe.image_stage
     assert [(stage.epochs, stage.learning_rate) for stage in stages] == [(4, 5e-3), (15, 5e-4), (40, 5e-5)]
+
+
+def test_guests_are_fine_tuned_by_their_own_loss_and_adapters_by_larger_steps(tmp_path):
+    for name, rate in (("blip", 1e-5), ("git", 1e-5), ("clip", 5e-6), ("siglip", 5e-6)):
+        start = f"model.init_from={save(tiny(name), tmp_path / name)}"
+        whole, adapted = (load_recipe(f"guests/{name}", [start, *lora]) for lora in ((), ["lora.rank=8"]))
+        assert (whole.training.learning_rate, adapted.training.learning_rate) == (rate, 1e-4), name
+        if name in ("blip", "git"):
+            assert whole.training.stage == "xe", name
+            assert load_recipe(f"guests/{name}", [start, "label_smoothing=0"]).training.label_smoothing == 0
+    assert load_recipe("ngsan/fine_tune").training.stage == "xe"

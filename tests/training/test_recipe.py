@@ -43,6 +43,24 @@ def test_base_files_hold_where_the_file_is_silent(tmp_path):
     assert (recipe.training.epochs, recipe.training.seed) == (7, 4)
 
 
+def test_adapters_have_their_own_values_unless_a_key_is_set(tmp_path):
+    text = "training: {learning_rate: 0.1}\nwith_lora: {training.learning_rate: 0.2, self_critical.learning_rate: 0.3}"
+    write(tmp_path / "base.yaml", text)
+    set_again = write(tmp_path / "top.yaml", "base: base.yaml\ntraining: {learning_rate: 0.4}")
+    silent = write(tmp_path / "silent.yaml", "base: base.yaml\nlora: {rank: 4}")
+    default = CaptioningRecipe().self_critical.learning_rate
+    for file, overrides, rates in (
+        (tmp_path / "base.yaml", [], (0.1, default)),
+        (tmp_path / "base.yaml", ["lora.rank=2"], (0.2, 0.3)),
+        (tmp_path / "base.yaml", ["lora.rank=2", "training.learning_rate=0.5"], (0.5, 0.3)),
+        (set_again, ["lora.rank=2"], (0.4, 0.3)),
+        (silent, [], (0.2, 0.3)),
+        (silent, ["lora.rank=null"], (0.1, default)),
+    ):
+        recipe = load_recipe(file, overrides)
+        assert (recipe.training.learning_rate, recipe.self_critical.learning_rate) == rates, (file.name, overrides)
+
+
 def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
     file = write(tmp_path / "r.yaml", "model: {query_norm: instance}")
     overrides = [

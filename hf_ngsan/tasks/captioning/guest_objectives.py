@@ -62,12 +62,12 @@ class GuestTeacherForcing(OfGuest, TeacherForcing):
 
     Args:
         guest: the captioner.
-        label_smoothing: share of the target that is spread evenly over the vocabulary; 0 for the model's own.
+        label_smoothing: share of the target that is spread evenly over the vocabulary; `None` for the model's own.
     """
 
-    def __init__(self, guest: Guest, label_smoothing: float = 0.0) -> None:
+    def __init__(self, guest: Guest, label_smoothing: float | None = None) -> None:
         self.guest = guest
-        super().__init__(label_smoothing or guest.label_smoothing)
+        super().__init__(guest.label_smoothing if label_smoothing is None else label_smoothing)
 
     def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
         visual = dict(inputs)

@@ -22,8 +22,11 @@ class CaptioningTrainingSettings(TrainingSettings):
         "model.init_from learns the words of teachers after those of its own captions, on images without captions too",
         choices=("xe", "scst", "auto", "distill"),
     )
-    label_smoothing: float = setting(
-        0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
+    label_smoothing: float | None = setting(
+        None,
+        "share of the target spread evenly over the vocabulary; null = the model's own (BLIP), else 0",
+        minimum=0.0,
+        below=1.0,
     )
     word_dropout: float = setting(
         0.0, "teacher forcing: share of the words before each one that become unknown", minimum=0.0, below=1.0

@@ -181,7 +181,7 @@ class CaptioningTask(Task):
         if teacher is not None:
             distillation = Distillation(teacher, training.teacher_weight, training.teacher_temperature)
         unknown = processor.tokenizer.unk_token_id
-        return TeacherForcing(training.label_smoothing, training.word_dropout, unknown, distillation)
+        return TeacherForcing(training.label_smoothing or 0.0, training.word_dropout, unknown, distillation)
 
     def distillation(self, model: PreTrainedModel, processor: ProcessorMixin) -> Stage:
         settings, temperature = self.recipe.distillation, self.recipe.training.teacher_temperature

@@ -234,6 +234,45 @@ def test_frozen_layers_of_the_text_encoder_are_neither_trained_nor_saved(tmp_pat
         MHSANModel.from_pretrained(tmp_path / "model")
 
 
+def swap_data(weight: torch.Tensor) -> None:
+    weight.data = weight.data + 1
+
+
+@torch.no_grad()
+def test_frozen_weights_that_were_changed_are_saved(tmp_path):
+    make_text_encoder(tiny_config(text_config=BERT).text_config).save_pretrained(tmp_path / "encoder")
+    VisionModel(VisionConfig(**VISION)).backbone.save_pretrained(tmp_path / "backbone")
+    vision = {**VISION, "pretrained": str(tmp_path / "backbone"), "save_frozen_weights": False}
+    source = {"text_config": None, "text_pretrained": str(tmp_path / "encoder")}
+    fields = {**source, "vision_config": vision, "frozen_text_layers": 1, "save_frozen_weights": False}
+    MHSANModel(tiny_config(**fields)).save_pretrained(tmp_path / "model")
+    ways = {
+        "in place": lambda model, name: model.get_parameter(name).add_(1),
+        "data": lambda model, name: swap_data(model.get_parameter(name)),
+        "state dict": lambda model, name: model.load_state_dict(
+            {**model.state_dict(), name: model.state_dict()[name] + 1}
+        ),
+    }
+    for way, change in ways.items():
+        for part in ("text", "vision"):
+            model = MHSANModel.from_pretrained(tmp_path / "model")
+            name = next(
+                one
+                for one, _ in model.named_parameters()
+                if one.startswith("vision.backbone." if part == "vision" else "text.embeddings.")
+            )
+            change(model, name)
+            model.save_pretrained(tmp_path / "changed")
+            assert not (model.config.save_frozen_weights or model.config.vision_config.save_frozen_weights)
+            loaded = MHSANModel.from_pretrained(tmp_path / "changed")
+            assert_same_weights(loaded, model)
+            assert loaded.config.save_frozen_weights is (part == "text"), (way, part)
+            assert loaded.config.vision_config.save_frozen_weights is (part == "vision"), (way, part)
+    half = MHSANModel.from_pretrained(tmp_path / "model").half()
+    half.save_pretrained(tmp_path / "half")
+    assert not [name for name in load_file(tmp_path / "half" / "model.safetensors") if ".backbone." in name]
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -80,6 +80,7 @@ def test_label_smoothing_is_that_of_the_model_unless_another_is_set():
         visual = {"pixel_values": batch["pixel_values"]}
         torch.testing.assert_close(loss, own_loss(guest, visual, batch["labels"]), rtol=1e-6, atol=1e-6)
     assert GuestTeacherForcing(guest, 0.3).label_smoothing == 0.3
+    assert GuestTeacherForcing(guest, 0.0).label_smoothing == 0.0
 
 
 @pytest.mark.parametrize("name", CAPTIONERS)

@@ -141,11 +141,13 @@ def test_the_vision_encoder_is_trained_in_the_last_stage_only(tmp_path):
         stage.prepare(dual_encoder)
         dual_encoder.train()
         parameters = dual_encoder.vision.parameters()
-        frozen.append((dual_encoder.vision.config.frozen, any(one.requires_grad for one in parameters)))
+        frozen.append((dual_encoder.vision.is_frozen, any(one.requires_grad for one in parameters)))
+        assert dual_encoder.vision.config.frozen is False, "it is saved with the best model, whatever the stage"
         assert dual_encoder.vision.backbone.training is not frozen[-1][0]
     assert frozen == [(True, False), (True, False), (False, True)]
-    loaded, _ = load_model(tmp_path / "run" / "last", "retrieval")
-    assert loaded.config.vision_config.frozen is False
+    for name in ("projection", "text", "last", "best"):
+        loaded, _ = load_model(tmp_path / "run" / name, "retrieval")
+        assert loaded.config.vision_config.frozen is False, name
     assert "vision" not in changed(weights(tmp_path / "run" / "projection"), weights(tmp_path / "run" / "text"))
 
 

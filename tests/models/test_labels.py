@@ -1,0 +1,136 @@
+"""Labels, however they are made: the loss of a caption is one number."""
+
+import os
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import pad
+from transformers.trainer_pt_utils import LabelSmoother
+
+from hf_ngsan.loading.models import load_model
+from hf_ngsan.models.processing_ngsan import NGSANProcessor
+from tests.models.architectures import ARCHITECTURES, LABELS, every_architecture, make
+from tests.models.rstnet.tiny import tiny_language_model
+from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
+
+START = 1
+BEHIND_START = torch.cat([torch.full((4, 1), START), LABELS], dim=1)
+PADDED_LEFT = torch.tensor([[5, 6, 7, 2], [-100, 8, 9, 2], [-100, -100, 10, 2], [11, 12, 13, 2]])
+SAME = {"rtol": 1e-5, "atol": 1e-6}
+
+
+def labels_of_all_kinds() -> dict[str, dict[str, torch.Tensor]]:
+    """Arguments of the models that mean the captions of `LABELS`."""
+    left = pad(PADDED_LEFT, (1, 0), value=-100)
+    left[torch.arange(4), (left == -100).sum(1) - 1] = START
+    inputs = torch.where(BEHIND_START == -100, 0, BEHIND_START)
+    return {
+        "start token": {"labels": BEHIND_START},
+        "padding on the left": {"labels": PADDED_LEFT},
+        "both": {"labels": left},
+        "a mask of them": {"labels": left, "decoder_attention_mask": (left != -100).long()},
+        "the inputs themselves": {"labels": BEHIND_START, "decoder_input_ids": inputs},
+        "inputs padded on the left": {
+            "labels": left,
+            "decoder_input_ids": left.clamp(min=0),
+            "decoder_attention_mask": (left != -100).long(),
+        },
+        "labels beside such inputs": {
+            "labels": PADDED_LEFT,
+            "decoder_input_ids": left.clamp(min=0)[:, :-1],
+            "decoder_attention_mask": (left != -100).long()[:, :-1],
+        },
+    }
+
+
+@every_architecture
+@torch.no_grad()
+def test_a_start_token_in_front_and_the_side_of_the_padding_change_no_loss(name, variant):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
+    expected = model(**inputs, labels=LABELS).loss
+    for case, given in labels_of_all_kinds().items():
+        before = given["labels"].clone()
+        torch.testing.assert_close(model(**inputs, **given).loss, expected, **SAME, msg=case)
+        assert torch.equal(given["labels"], before), case
+    graph = torch.compile(model, backend="eager", fullgraph=True)
+    torch.testing.assert_close(graph(**inputs, labels=BEHIND_START).loss, expected, **SAME)
+
+
+@torch.no_grad()
+def test_a_language_model_drops_a_start_token():
+    model = tiny_language_model()
+    expected = model(labels=LABELS).loss
+    for labels in (BEHIND_START, PADDED_LEFT):
+        torch.testing.assert_close(model(labels=labels).loss, expected, **SAME)
+    words = BEHIND_START.clamp(min=0)
+    torch.testing.assert_close(model(input_ids=words, labels=BEHIND_START).loss, expected, **SAME)
+
+
+@torch.no_grad()
+def test_label_smoothing_outside_the_model_compares_the_same_words():
+    model, inputs = make("ngsan"), ARCHITECTURES["ngsan"].inputs()
+    smoothed = []
+    for labels in (LABELS.clone(), BEHIND_START.clone()):
+        words = model.prepare_decoder_input_ids_from_labels(labels=labels)
+        outputs = model(**inputs, decoder_input_ids=words)
+        smoothed.append(LabelSmoother(0.1)(outputs, labels))
+        torch.testing.assert_close(
+            model(**inputs, decoder_input_ids=words, labels=labels).loss, model(**inputs, labels=LABELS).loss
+        )
+    torch.testing.assert_close(*smoothed, **SAME)
+
+
+@torch.no_grad()
+def test_inputs_that_were_shifted_outside_with_their_start_token_learn_no_copy():
+    model, inputs = make("ngsan"), ARCHITECTURES["ngsan"].inputs()
+    words = pad(BEHIND_START, (1, -1), value=START).clamp(min=0)
+    without_start = BEHIND_START.where(BEHIND_START != START, -100)
+    expected = model(**inputs, decoder_input_ids=words, labels=without_start).loss
+    torch.testing.assert_close(model(**inputs, decoder_input_ids=words, labels=BEHIND_START).loss, expected)
+
+
+def test_text_of_images_makes_labels_beside_the_words_so_far():
+    processor: NGSANProcessor = tiny_processor()
+    word = dict(zip(["a", "red", "ball"], processor.tokenizer.convert_tokens_to_ids(["a", "red", "ball"]), strict=True))
+    batch = processor(text=["a red ball", "a", ""])
+    a, red, ball = word.values()
+    assert batch["decoder_input_ids"].tolist() == [[1, a, red, ball], [0, 0, 1, a], [0, 0, 0, 1]]
+    assert batch["labels"].tolist() == [[a, red, ball, 2], [-100, -100, a, 2], [-100] * 4]
+    cut = {"padding": "max_length", "max_length": 3, "truncation": True}
+    assert processor(text="a red ball", **cut)["labels"].tolist() == [[a, red, 2]]
+    assert processor(text="a", **cut)["labels"].tolist() == [[-100, a, 2]]
+    assert processor(text="a", padding_side="right", **cut)["labels"].tolist() == [[a, 2, -100]]
+    assert processor(text=["a", "a red"], return_attention_mask=False)["labels"].tolist() == [[-100, a, 2], [a, red, 2]]
+    assert processor(text="a red", return_tensors="np")["labels"].tolist() == [[a, red, 2]]
+
+
+@torch.no_grad()
+def test_what_the_processor_returns_is_for_the_loss_and_for_generating():
+    processor, model, images = tiny_processor(), tiny_captioner(), random_images([3, 2])
+    texts = ["a red ball", "two"]
+    features = [one_image(images, row) for row in range(2)]
+    visual = {name: [one[name][0].numpy() for one in features] for name in ("visual_features", "visual_boxes")}
+    batch = processor(**visual, text=texts)
+    expected = model(**processor(**visual, captions=texts)).loss
+    seen = {name: value for name, value in batch.items() if not name.startswith("decoder_")}
+    for given in (batch, seen):
+        torch.testing.assert_close(model(**given).loss, expected, **SAME)
+    del seen["labels"]
+    prefix = {name: batch[name] for name in ("decoder_input_ids", "decoder_attention_mask")}
+    assert torch.equal(model.generate(**batch), model.generate(**seen, **prefix))
+
+
+@pytest.mark.skipif("HF_NGSAN_TEST_DATA" not in os.environ, reason="HF_NGSAN_TEST_DATA names no folder")
+@torch.no_grad()
+def test_the_packaged_captioner_finds_its_own_caption_likely():
+    model, processor = load_model("ngsan-flickr8k")
+    photo = next(iter(sorted(Path(os.environ["HF_NGSAN_TEST_DATA"]).glob("data/coco_photos/**/*.jpg"))))
+    inputs = processor(images=str(photo))
+    [caption] = processor.batch_decode(model.generate(**inputs, num_beams=1), skip_special_tokens=True)
+    expected = model(**inputs, **processor(captions=caption)).loss
+    assert expected < 1
+    assert processor.tokenizer(caption).input_ids[0] == processor.tokenizer.bos_token_id
+    of_tokenizer = torch.tensor([processor.tokenizer(caption).input_ids])
+    torch.testing.assert_close(model(**inputs, labels=of_tokenizer).loss, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(model(**processor(images=str(photo), text=caption)).loss, expected, rtol=1e-4, atol=1e-5)
