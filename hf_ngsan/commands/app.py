@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> None:
     use_engine(parts.pipeline.model, parts.pipeline.processor, options.engine)
     page = make_page(parts)
     try:
-        url = launch(page, options.host, options.port, options.open)
+        url = launch(page, options.host, options.port, options.open, options.allowed_host)
         print(f"{options.model} is at {url}", flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()

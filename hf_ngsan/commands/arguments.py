@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..ground.argument_types import at_most, between, fraction, positive_int, user_path, whole_number
 from ..ground.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
 from ..ground.files import check_place
+from ..ground.listening import host_name
 from ..store.folders import is_empty
 from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
 
@@ -161,6 +162,22 @@ def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None
 def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, port_help: str) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s: this machine only)")
     parser.add_argument("--port", type=at_most(MAX_PORT, whole_number), default=port, metavar="N", help=port_help)
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        type=allowed_host,
+        default=[],
+        metavar="NAME",
+        help="also answer requests for this name or address, such as that of a proxy, beside localhost and --host; may "
+        "be repeated",
+    )
+
+
+def allowed_host(text: str) -> str:
+    try:
+        return host_name(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no name of a machine, without scheme and port") from None
 
 
 def generation_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
