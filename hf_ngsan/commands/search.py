@@ -51,17 +51,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def complete(options: argparse.Namespace) -> None:
+    """Takes the text from the end of the list of indexes; raises a ValueError for a text that is not quoted."""
+    from ..retrieval.index_folder import is_index
+
+    first, *others = options.index + ([] if options.text is None else [options.text])
+    number = next((number for number, word in enumerate(others) if not os.path.exists(word)), len(others))
+    words = others[number:]
+    if len(words) > 1:
+        raise ValueError(f'the text is one argument; put it in quotation marks: "{" ".join(words)}"')
+    if not words and others and not is_index(Path(others[-1])) and options.image is None:
+        words = [others.pop()]
+    options.index, options.text = [first, *others[:number]], words[0] if words else None
+
+
 def run(options: argparse.Namespace) -> None:
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..retrieval import IndexFolder
-    from ..retrieval.index_folder import is_index
     from ..tasks.retrieval.search import draw_hits, search_images
 
-    words: list[str] = options.index + ([] if options.text is None else [options.text])
-    last = words[-1]
-    is_folder = len(words) == 1 or is_index(Path(last)) or (options.image is not None and os.path.exists(last))
-    folders, text = (words, None) if is_folder else (words[:-1], last)
+    folders, text = options.index, options.text
     if (text is None) == (options.image is None):
         raise ValueError("Give a text or an image, with --image, and not both.")
     if options.figure:
