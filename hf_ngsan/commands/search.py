@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..ground.argument_types import positive_int, user_path
 from ..ground.messages import printable
-from .arguments import check_figure_file
+from .arguments import check_figure_file, check_images
 
 SUMMARY = """Find images of an index by words or by another image.
 
@@ -66,17 +66,19 @@ def complete(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..ground.launching import make_accelerator
-    from ..loading.models import load_model
     from ..retrieval import IndexFolder
-    from ..tasks.retrieval.search import draw_hits, search_images
 
     folders, text = options.index, options.text
     if (text is None) == (options.image is None):
         raise ValueError("Give a text or an image, with --image, and not both.")
+    check_images([options.image])
     if options.figure:
-        check_figure_file(options.figure)
+        check_figure_file(options.figure, [options.image, *folders])
     indexes = [IndexFolder.open(Path(folder)) for folder in folders]
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
+    from ..tasks.retrieval.search import draw_hits, search_images
+
     model, processor = load_model(options.model or indexes[0].description.model, "retrieval")
     hits = search_images(
         model.to(make_accelerator().device),

@@ -89,12 +89,12 @@ def run(options: argparse.Namespace) -> None:
             'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
         ) from None
     from ..ground.launching import make_accelerator
-    from ..ground.listening import OwnHosts, check_host, listen, url_of
+    from ..ground.listening import OwnHosts, listen, url_of
     from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images
     from ..loading.pipelines import CaptioningPipeline
 
-    check_host(options.host)
+    listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_captioner(options.model)
     if not reads_images(model.config):
         raise ValueError(

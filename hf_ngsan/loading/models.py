@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
@@ -99,8 +100,13 @@ def read_config_file(folder: str) -> dict:
         return dict(PreTrainedConfig.get_config_dict(folder)[0])
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         if not Path(folder).is_dir():
+            reason = f"({one_sentence(error)})"
+            if HF_HUB_OFFLINE:
+                reason = (
+                    "from its cache; HF_HUB_OFFLINE is set, so that the Hub is not asked: unset it, or name a folder"
+                )
             raise ModelFolderError(
-                f"There is no model folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
+                f"There is no model folder {folder}, and no such model on the Hub was loaded {reason}."
             ) from error
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
 
