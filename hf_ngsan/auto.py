@@ -174,9 +174,10 @@ def is_in_transformers(module: str) -> bool:
     return module.startswith("transformers.")
 
 
-def own_model_types() -> tuple[str, ...]:
-    """Returns the model types to be registered with transformers: all but its own."""
-    return tuple(name for name, entry in MODEL_TYPES.items() if not is_in_transformers(entry.configuration))
+def own_model_types(task: str | None = None) -> tuple[str, ...]:
+    """Returns the model types to be registered with transformers, all but its own; of a task, or of any if `None`."""
+    known = MODEL_TYPES if task is None else model_types_of(task)
+    return tuple(name for name in known if not is_in_transformers(MODEL_TYPES[name].configuration))
 
 
 def config_class(model_type: str) -> type:

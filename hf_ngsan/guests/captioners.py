@@ -59,7 +59,7 @@ class Guest:
             image: upright, RGB.
             text: the beginning of the caption or the prompt; `""` for the default.
         """
-        with at_work(self.model):
+        with at_work(self):
             return self.process(image, text or self.default_prompt)
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:

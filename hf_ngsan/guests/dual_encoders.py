@@ -12,7 +12,8 @@ few lines, which [`~hf_ngsan.guests.register_guest`] adds:
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -26,9 +27,15 @@ from ..models.contrastive import pair_losses
 from ..models.images import load_image
 
 
-def at_work(model: PreTrainedModel) -> AbstractContextManager:
-    """Returns a context in which errors of Python itself are reported as faults of a model's files."""
-    return as_value_error(f"This {model.config.model_type} model does not work; its files may be damaged")
+def at_work(description: Any) -> AbstractContextManager:
+    """Returns a context in which errors of Python itself are reported as faults of a model's files.
+
+    Those of a description that a user has registered may be its own, and stay as they are.
+    """
+    if not type(description).__module__.startswith("hf_ngsan."):
+        return nullcontext()
+    model_type = description.model.config.model_type
+    return as_value_error(f"This {model_type} model does not work; its files may be damaged")
 
 
 class DualEncoder:
@@ -58,21 +65,21 @@ class DualEncoder:
         text = self.model.config.get_text_config()
         return min(self.processor.tokenizer.model_max_length, getattr(text, "max_position_embeddings", 2**31))
 
-    @property
+    @cached_property
     def dimension(self) -> int:
-        """Of embeddings."""
+        """Of embeddings, for which a text is embedded once."""
         return self.embed_texts(self.text_inputs(["a"])).shape[-1]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Returns the numbers of tokens of texts, special ones included."""
-        with at_work(self.model):
+        with at_work(self):
             ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         return [len(of_text) for of_text in ids]
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
         """Returns the inputs of images, which are what [`~hf_ngsan.models.images.load_image`] reads."""
         given = list(map(load_image, images))
-        with at_work(self.model):
+        with at_work(self):
             return dict(self.processor.image_processor(images=given, return_tensors="pt"))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
@@ -81,7 +88,7 @@ class DualEncoder:
         Raises:
             ValueError: none of the texts has a token.
         """
-        with at_work(self.model):
+        with at_work(self):
             found = self.processor.tokenizer(
                 list(texts), padding=self.padding, truncation=True, max_length=self.longest_text, return_tensors="pt"
             )
@@ -102,7 +109,7 @@ class DualEncoder:
     def embedded(self, features_of: Callable, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         parameters = inspect.signature(features_of).parameters.values()
         named = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD} or inputs.keys()
-        with at_work(self.model):
+        with at_work(self):
             features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in named})
         pooled = getattr(features, "pooler_output", features)
         if not torch.is_tensor(pooled):  # BLIP-2 has both functions and no space of images and texts

@@ -6,6 +6,8 @@ import os
 import pytest
 
 from hf_ngsan.cli import main
+from hf_ngsan.loading import models
+from hf_ngsan.tasks.captioning import generate
 from tests.commands.running import fails
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -25,13 +27,8 @@ def photos(tmp_path, monkeypatch):
     (tmp_path / "link.png").symlink_to(folder / "0.png")
     (tmp_path / "linked").symlink_to(folder)
     monkeypatch.chdir(tmp_path)
-    loaders = (
-        "loading.models.load_model",
-        "loading.models.load_captioner",
-        "tasks.captioning.generate.load_captioners",
-    )
-    for name in loaders:
-        monkeypatch.setattr(f"hf_ngsan.{name}", lambda *_, **__: pytest.fail("a model is loaded"))
+    for module, name in ((models, "load_model"), (models, "load_captioner"), (generate, "load_captioners")):
+        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("a model is loaded"))
     return folder
 
 
@@ -74,7 +71,7 @@ def test_no_output_replaces_an_input(photos, tmp_path, capsys):
 
 
 def test_missing_files_are_told_before_a_model_is_loaded(photos, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.loading.models.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(models, "HF_HUB_OFFLINE", True)
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
     (tmp_path / "file").write_text("")
     for command, named in (
