@@ -1,6 +1,8 @@
 """The model types of this package, and their registration with transformers' Auto classes and pipelines.
 
-    register_model_type(MyConfig, task="captioning")  # an architecture of another package
+```python
+register_model_type(MyConfig, task="captioning")  # an architecture of another package
+```
 
 `import hf_ngsan` stays light: a configuration is registered when transformers imports the Auto module that could ask
 for it, and a model is imported when it is looked up. The import hook below adds 0.00 s to `import transformers`; to

@@ -1,7 +1,9 @@
 """The registry of readers, one for each kind of dataset: the spec `features:DIR` belongs to the reader "features".
 
-    register_reader(Reader("mine", "my_module:load", "my photographs", ("image", "captions"), source="DIR"))
-    load_data("mine:photos", "train")  # calls my_module.load("photos", "train")
+```python
+register_reader(Reader("mine", "my_module:load", "my photographs", ("image", "captions"), source="DIR"))
+load_data("mine:photos", "train")  # calls my_module.load("photos", "train")
+```
 
 The command line imports a user's module with `--import my_module`.
 """

@@ -1,6 +1,8 @@
 """Loading of vision encoders, from any kind of model that has one.
 
+```python
 model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
+```
 """
 
 import os

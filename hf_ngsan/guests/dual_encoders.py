@@ -3,11 +3,13 @@
 The default serves every model with `get_image_features` and `get_text_features`. A family that differs has a class of a
 few lines, which [`~hf_ngsan.guests.register_guest`] adds:
 
-    class Lowercase(DualEncoder):
-        def text_inputs(self, texts):
-            return super().text_inputs([text.lower() for text in texts])
+```python
+class Lowercase(DualEncoder):
+    def text_inputs(self, texts):
+        return super().text_inputs([text.lower() for text in texts])
 
-    register_guest("clip", Lowercase)
+register_guest("clip", Lowercase)
+```
 """
 
 import inspect

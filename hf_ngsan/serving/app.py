@@ -1,6 +1,8 @@
 """The web application: captions, health and metrics.
 
+```python
 app = create_app(pipeline, ServingLimits(batch_size=16))
+```
 """
 
 import asyncio

@@ -1,7 +1,9 @@
 """The web page, with tabs for photographs, regions and search.
 
+```python
 page = make_page(load_parts("ngsan-flickr8k", data="scenes"))
 launch(page, port=7860)
+```
 """
 
 import io

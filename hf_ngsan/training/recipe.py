@@ -1,10 +1,14 @@
 """The training config of a run: typed sections from YAML, with `base` files and `key=value` overrides.
 
-    base: ngsan/scenes
-    training:
-      epochs: 20
+```yaml
+base: ngsan/scenes
+training:
+  epochs: 20
+```
 
-    load_recipe("mine.yaml", ["training.seed=1"], recipe_class_of).training.seed  # 1
+```python
+load_recipe("mine.yaml", ["training.seed=1"], recipe_class_of).training.seed  # 1
+```
 
 `hf_ngsan.tasks.load_recipe` finds the class by the model type.
 """

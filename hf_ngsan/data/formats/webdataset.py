@@ -1,6 +1,8 @@
 """WebDataset: tar files with an image `KEY.jpg` and its captions `KEY.txt` or `KEY.json` for each key.
 
+```python
 key_of("shard/000012.jpg")  # ("shard/000012", "jpg")
+```
 """
 
 import json

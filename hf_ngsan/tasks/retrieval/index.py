@@ -1,6 +1,8 @@
 """Indexing of images by a dual encoder, on one process or many.
 
+```python
 index = index_images(model, processor, list_images("photos"), "photos.index", name="DUAL_ENCODER")
+```
 """
 
 import os
