@@ -145,6 +145,8 @@ def test_words_that_are_no_options():
         (["translate", "--model", "m", "--", "--no-option"], "texts", ["--no-option"]),
         (["search", "caption", "--top-k", "2", "train"], "text", "train"),
         (["search", "a", "--top-k", "2", "tests", "a dog"], "index", ["a", "tests"]),
+        (["search", "2024.index", "2025.index", "a dog"], "index", ["2024.index", "2025.index"]),
+        (["search", "2024.index", "2025.index", "dog"], "text", "dog"),
         (["search", "a", "tests", "hf_ngsan", "--image", "p.jpg"], "index", ["a", "tests", "hf_ngsan"]),
         (["caption", "a.jpg", "--num-beams", "2", "b.jpg"], "images", ["a.jpg", "b.jpg"]),
         (["caption", "a.jpg", "--num-beams", "2", "b.jpg"], "text", None),

@@ -58,11 +58,13 @@ def complete(options: argparse.Namespace) -> None:
     first, *others = options.index + ([] if options.text is None else [options.text])
     number = next((number for number, word in enumerate(others) if not os.path.exists(word)), len(others))
     words = others[number:]
-    if len(words) > 1:
+    is_quoted = not words or " " in words[-1]
+    if len(words) > 1 and not is_quoted and not any(set(word) & set("./\\") for word in words[:-1]):
         raise ValueError(f'the text is one argument; put it in quotation marks: "{" ".join(words)}"')
     if not words and others and not is_index(Path(others[-1])) and options.image is None:
-        words = [others.pop()]
-    options.index, options.text = [first, *others[:number]], words[0] if words else None
+        words, number = [others.pop()], number - 1
+    options.text = words.pop() if words else None
+    options.index = [first, *others[:number], *words]
 
 
 def run(options: argparse.Namespace) -> None:
