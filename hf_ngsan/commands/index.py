@@ -73,7 +73,7 @@ def check(options: argparse.Namespace) -> None:
     find_images(options)
 
 
-def run(options: argparse.Namespace) -> int:
+def run(options: argparse.Namespace) -> None:
     from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
     from ..loading.engines import use_engine
     from ..loading.models import find_model_folder, load_model
@@ -103,13 +103,11 @@ def run(options: argparse.Namespace) -> int:
         accelerator=accelerator,
         ray=ray,
     )
+    if accelerator.is_main_process:
+        names, skipped = index.items()
+        print_skipped([reason for _, reason in skipped])
+        print(f"{options.output}: {len(names)} images, {len(skipped)} skipped. Search it with hf-ngsan search.")
     accelerator.end_training()
-    if not accelerator.is_main_process:
-        return 0
-    names, skipped = index.items()
-    print_skipped([reason for _, reason in skipped])
-    print(f"{options.output}: {len(names)} images, {len(skipped)} skipped. Search it with hf-ngsan search.")
-    return 2 if skipped and not names else 0
 
 
 def parameter(text: str) -> tuple[str, int]:
