@@ -3,12 +3,11 @@
 import argparse
 import threading
 from contextlib import suppress
-from pathlib import Path
 
 from ..ground.argument_types import user_path
 from ..ground.listening import listen
 from ..ground.packaged_models import CAPTIONER
-from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument, check_data
+from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument
 
 SUMMARY = """Open a web page with captions, attention maps and search.
 
@@ -42,12 +41,8 @@ def run(options: argparse.Namespace) -> None:
     except ImportError:
         raise ValueError('hf-ngsan app needs Gradio; install it with pip install "hf-ngsan[demo]".') from None
     from ..loading.engines import use_engine
-    from ..retrieval import IndexFolder
 
     listen(options.host, options.port or 0).close()  # before models are loaded
-    check_data(options.data)
-    if options.index is not None:
-        IndexFolder.open(Path(options.index))
     parts = load_parts(options.model, options.data, options.split, options.index)
     use_engine(parts.pipeline.model, parts.pipeline.processor, options.engine)
     page = make_page(parts)

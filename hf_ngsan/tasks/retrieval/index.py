@@ -271,7 +271,7 @@ def earlier_embeddings(
 
 def skipped_images(index: IndexFolder) -> list[tuple[str, str]]:
     """Returns names of images that an index could not read, and the reasons, as far as its shards are written."""
-    return [entry for number in index.written_shards() for entry in index.shard(number).items.skipped]
+    return [(name, reason) for number in index.written_shards() for name, reason in index.shard(number).items.skipped]
 
 
 def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
