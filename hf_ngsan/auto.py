@@ -1,6 +1,8 @@
 """The model types of this package, and their registration with transformers' Auto classes and pipelines.
 
-    register_model_type(MyConfig, task="captioning")  # an architecture of another package
+```python
+register_model_type(MyConfig, task="captioning")  # an architecture of another package
+```
 
 `import hf_ngsan` stays light: a configuration is registered when transformers imports the Auto module that could ask
 for it, and a model is imported when it is looked up. The import hook below adds 0.00 s to `import transformers`; to
@@ -174,9 +176,10 @@ def is_in_transformers(module: str) -> bool:
     return module.startswith("transformers.")
 
 
-def own_model_types() -> tuple[str, ...]:
-    """Returns the model types to be registered with transformers: all but its own."""
-    return tuple(name for name, entry in MODEL_TYPES.items() if not is_in_transformers(entry.configuration))
+def own_model_types(task: str | None = None) -> tuple[str, ...]:
+    """Returns the model types to be registered with transformers, all but its own; of a task, or of any if `None`."""
+    known = MODEL_TYPES if task is None else model_types_of(task)
+    return tuple(name for name in known if not is_in_transformers(MODEL_TYPES[name].configuration))
 
 
 def config_class(model_type: str) -> type:

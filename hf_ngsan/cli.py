@@ -18,6 +18,7 @@ from typing import Any
 
 from . import __version__
 from .commands.arguments import DATASETS
+from .ground.configs import packaged_configs
 from .ground.freed_memory import keep_freed_memory
 from .ground.launching import has_lost_another, launch_processes, tell_error
 from .ground.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
@@ -63,7 +64,8 @@ GROUPS = {
 """Modules of the commands, by their use."""
 COMMANDS = {name: module for commands in GROUPS.values() for name, module in commands.items()}
 """Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
-`add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
+`add_arguments(parser)` and `run(options)`, which returns an exit code or None. One whose arguments depend on files has
+`complete(options)`, which changes what was parsed, or raises a ValueError for it. One with `--num-processes` also has
 `check(options)`, which finds mistakes before several processes start. One without `--batch-size` may have
 `TO_SAVE_MEMORY`, the advice for when memory runs out."""
 PROGRAM = "hf-ngsan"
@@ -121,18 +123,17 @@ def to_save_memory(options: argparse.Namespace) -> str:
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
-    """Parses a command line; unlike argparse, it takes key=value and a query behind options too."""
+    """Parses a command line; unlike argparse, it takes images, a query and key=value behind options too."""
     command = next((word for word in arguments if not word.startswith("-")), None)
     parser = build_parser(command)
     if command is not None and command not in COMMANDS:
         parser.error(f"unknown command {command!r:.60}{did_you_mean(command, COMMANDS)}")
-    options, rest = parser.parse_known_args(arguments)
-    if len(rest) == 1 and rest[0][:1] != "-" and getattr(options, "text", "") is None:
-        options.text = rest.pop()
-    if rest and not (hasattr(options, "overrides") and all("=" in word and word[0] != "-" for word in rest)):
-        parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if rest:
-        options.overrides = [*options.overrides, *rest]
+    options = parser.parse_args(arguments)
+    if hasattr(options.command, "complete"):
+        try:
+            options.command.complete(options)
+        except ValueError as error:
+            parser.error(sentence(error))
     return options
 
 
@@ -142,20 +143,57 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else "; --help lists them"
 
 
+def key_of_config(option: str) -> str | None:
+    """Returns the key of training configs that somebody wrote as an option, such as training.epochs for --epochs."""
+    import yaml
+
+    name = option.strip("-").replace("-", "_")
+    keys = {"data": "data.spec", "output": "training.output_dir", "model": "model.init_from"}
+    for file in packaged_configs().values():
+        for section, values in yaml.safe_load(file.read_text(encoding="utf-8")).items():
+            keys |= {key: f"{section}.{key}" for key in values} if isinstance(values, dict) else {}
+    return keys.get(name)
+
+
 class CommandParser(argparse.ArgumentParser):
-    """Reports an unknown option, with the most similar name, before missing arguments."""
+    """Reports an unknown option, with the most similar name, before missing arguments.
+
+    The arguments of a command may stand before, between and behind its options.
+    """
+
+    is_parsing = False
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        if self.is_parsing:  # `parse_known_intermixed_args` of Python 3.11 calls it for options and for the others
+            return super().parse_known_args(args, namespace)
+        if self.prog == PROGRAM:
+            self.check_options(list(takewhile(lambda word: word.startswith("-"), args)))
+            return super().parse_known_args(args, namespace)
+        self.check_options(args)
+        if "--" in args:  # intermixed arguments lose it
+            return super().parse_known_args(args, namespace)
+        self.is_parsing = True
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self.is_parsing = False
+
+    def check_options(self, words: Sequence[str]) -> None:
         known = self._option_string_actions
-        words = args if self.prog != PROGRAM else takewhile(lambda word: word.startswith("-"), args)
-        for word in words:
-            name = word.partition("=")[0]
+        for number, word in enumerate(words):
+            name, _, value = word.partition("=")
             if word == "--":
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
             if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
-                self.error(f"unknown option {name!r:.60}{did_you_mean(name, known)}")
-        return super().parse_known_args(args, namespace)
+                advice, key = (
+                    did_you_mean(name, known),
+                    key_of_config(name) if self.get_default("overrides") == [] else None,
+                )
+                if key is not None:
+                    value = value or next(iter(words[number + 1 : number + 2]), "VALUE")
+                    advice = f"; it is a key of the training config: {key}={value:.60}"
+                self.error(f"unknown option {name!r:.60}{advice}")
 
 
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:

@@ -144,15 +144,44 @@ def test_words_that_are_no_options():
         (["caption", "p.jpg", "--text", "- a dog"], "text", "- a dog"),
         (["translate", "--model", "m", "--", "--no-option"], "texts", ["--no-option"]),
         (["search", "caption", "--top-k", "2", "train"], "text", "train"),
+        (["search", "a", "--top-k", "2", "tests", "a dog"], "index", ["a", "tests"]),
+        (["search", "2024.index", "2025.index", "a dog"], "index", ["2024.index", "2025.index"]),
+        (["search", "2024.index", "2025.index", "dog"], "text", "dog"),
+        (["search", "a", "tests", "hf_ngsan", "--image", "p.jpg"], "index", ["a", "tests", "hf_ngsan"]),
+        (["caption", "a.jpg", "--num-beams", "2", "b.jpg"], "images", ["a.jpg", "b.jpg"]),
+        (["caption", "a.jpg", "--num-beams", "2", "b.jpg"], "text", None),
+        (
+            ["caption", "--json", "a.jpg", "--scores", "b.jpg", "--limit", "3", "c.jpg"],
+            "images",
+            ["a.jpg", "b.jpg", "c.jpg"],
+        ),
+        (["convert", "a.tsv", "--output", "o", "b.json"], "inputs", ["a.tsv", "b.json"]),
+        (["translate", "a", "--model", "m", "b"], "texts", ["a", "b"]),
+        (["explain", "p.jpg", "--model", "m", "a dog"], "text", "a dog"),
+        (["train", "a=1", "--config", "c", "b=2", "--resume", "d=3"], "overrides", ["a=1", "b=2", "d=3"]),
+        (["push", "a", "--private", "b/c"], "repo_id", "b/c"),
     ):
-        assert getattr(parse(words), name) == value
+        assert getattr(parse(words), name) == value, words
 
 
-def test_a_query_may_stand_behind_an_option():
+def test_a_query_may_stand_behind_an_option(capsys):
     arguments = ["search", "photos.index", "--top-k", "3", "a dog"]
     assert parse(arguments).text == "a dog"
-    with pytest.raises(SystemExit):
-        parse([*arguments, "stray"])
+    for words in ([*arguments, "stray"], ["search", "photos.index", "dog", "runs"]):
+        with pytest.raises(SystemExit):
+            parse(words)
+    assert '"dog runs"' in capsys.readouterr().err
+
+
+def test_a_key_of_the_training_config_is_no_option(capsys):
+    for words, override in (
+        ("--epochs 3", "training.epochs=3"),
+        ("--learning-rate=1e-4", "training.learning_rate=1e-4"),
+        ("--data images:p", "data.spec=images:p"),
+    ):
+        with pytest.raises(SystemExit):
+            main(["train", "--config", "ngsan/scenes", *words.split()])
+        assert capsys.readouterr().err.rstrip().endswith(override)
 
 
 def test_debug_shows_the_traceback_and_bugs_always_do(monkeypatch):

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -15,6 +16,9 @@ from .arguments import (
     add_data_arguments,
     add_model_argument,
     add_skip_errors_argument,
+    check_data,
+    check_figure_folder,
+    check_images,
     check_output_file,
     json_of,
 )
@@ -74,14 +78,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_skip_errors_argument(parser, "an image that cannot be read")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
+    check(options)
     from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.captioning.images import skipped_error
     from ..tasks.question_answering.answers import answer_questions
 
-    check(options)
     model, processor = load_model(options.model, "visual_question_answering")
     questions, names = inputs_of(options, model, processor)
     results = answer_questions(
@@ -94,8 +98,9 @@ def run(options: argparse.Namespace) -> None:
         on_error="skip",
         batch_size=options.batch_size,
     )
-    written, skipped = [], 0
+    written, skipped, number = [], 0, 0
     for name, answers, error in results:
+        number += 1
         if error is not None:
             reason = skipped_error(error, options.skip_errors)
             skipped += 1
@@ -112,6 +117,7 @@ def run(options: argparse.Namespace) -> None:
         write_output(options.output, json.dumps(written) + "\n")
     if skipped:
         print(f"hf-ngsan: {skipped} questions were skipped.", file=sys.stderr)
+    return 2 if skipped and skipped == number else 0
 
 
 def check(options: argparse.Namespace) -> None:
@@ -129,7 +135,14 @@ def check(options: argparse.Namespace) -> None:
     if options.output:
         if options.data is None or asks_one:
             raise ValueError("--output is for the answers to all questions of a dataset; give --data alone.")
-        check_output_file(options.output)
+        check_output_file(options.output, inputs=[options.data])
+    check_data(options.data)
+    if not options.skip_errors:
+        check_images([options.image])
+    if options.questions is not None and not os.path.isfile(options.questions):
+        raise FileNotFoundError(f"There is no file of questions {options.questions}.")
+    if options.save_attention is not None:
+        check_figure_folder(options.save_attention, "--save-attention", [options.image, options.data])
 
 
 def inputs_of(

@@ -5,7 +5,7 @@ import threading
 from contextlib import suppress
 
 from ..ground.argument_types import user_path
-from ..ground.listening import check_host
+from ..ground.listening import listen
 from ..ground.packaged_models import CAPTIONER
 from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument
 
@@ -42,12 +42,12 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError('hf-ngsan app needs Gradio; install it with pip install "hf-ngsan[demo]".') from None
     from ..loading.engines import use_engine
 
-    check_host(options.host)
+    listen(options.host, options.port or 0).close()  # before models are loaded
     parts = load_parts(options.model, options.data, options.split, options.index)
     use_engine(parts.pipeline.model, parts.pipeline.processor, options.engine)
     page = make_page(parts)
     try:
-        url = launch(page, options.host, options.port, options.open)
+        url = launch(page, options.host, options.port, options.open, options.allowed_host)
         print(f"{options.model} is at {url}", flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()

@@ -6,7 +6,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..ground.argument_types import at_most, between, fraction, positive_int, user_path, whole_number
 from ..ground.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
 from ..ground.files import check_place
+from ..ground.listening import host_name
 from ..store.folders import is_empty
 from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
 
@@ -155,12 +156,30 @@ def ray_workers(options: argparse.Namespace) -> "RayWorkers | None":
 
 
 def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument("--skip-errors", action="store_true", help=f"continue after {what}")
+    parser.add_argument(
+        "--skip-errors", action="store_true", help=f"continue after {what}; exit code 2 if that leaves nothing"
+    )
 
 
 def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, port_help: str) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s: this machine only)")
     parser.add_argument("--port", type=at_most(MAX_PORT, whole_number), default=port, metavar="N", help=port_help)
+    parser.add_argument(
+        "--allowed-host",
+        action="append",
+        type=allowed_host,
+        default=[],
+        metavar="NAME",
+        help="also answer requests for this name or address, such as that of a proxy, beside localhost and --host; may "
+        "be repeated",
+    )
+
+
+def allowed_host(text: str) -> str:
+    try:
+        return host_name(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no name of a machine, without scheme and port") from None
 
 
 def generation_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
@@ -229,19 +248,102 @@ def add_launch_argument(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def check_output_file(path: str, option: str = "--output") -> None:
-    """Raises an OSError if a file cannot be written, before hours of work on its contents."""
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"{option} {path} is a folder; name a file, such as captions.json.")
-    check_place(Path(path))
+def check_output_file(path: str, option: str = "--output", inputs: Iterable[str | None] = ()) -> None:
+    """Checks that a file can be written, before hours of work on its contents, and is none that the command reads.
 
-
-def check_figure_file(path: str) -> None:
-    """Checks that the file of --figure can be drawn and written.
+    Args:
+        path: file to write.
+        option: option that names it.
+        inputs: files, folders and datasets that the command reads; `None` is none.
 
     Raises:
         OSError: the file cannot be written.
-        ValueError: matplotlib has no format with the suffix of the name.
+        ValueError: it is an input, by whatever spelling or link, or a file in a folder that is one.
+    """
+    if os.path.isdir(path):
+        raise IsADirectoryError(f"{option} {path} is a folder; name a file, such as captions.json.")
+    for place in places_of(inputs) if os.path.isfile(path) else ():
+        if is_within(path, place):
+            raise ValueError(f"{option} {path} would replace what this command reads ({place}); choose another file.")
+    check_place(Path(path))
+
+
+def check_output_files(outputs: Mapping[str, str | None], inputs: Sequence[str | None]) -> None:
+    """Checks the files that several options name, by [`check_output_file`], and that no two are the same file."""
+    given = {option: path for option, path in outputs.items() if path}
+    for option, path in given.items():
+        check_output_file(path, option, inputs)
+    if len(set(map(os.path.realpath, given.values()))) < len(given):
+        raise ValueError(f"{' and '.join(given)} name the same file; name two.")
+
+
+def check_figure_folder(path: str, option: str, inputs: Iterable[str | None]) -> None:
+    """Checks that figures NAME.png can be written into a folder, and replace no image that the command reads.
+
+    Raises:
+        OSError: the folder is a file, or cannot be made.
+        ValueError: the folder has PNG files that are inputs.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    from ..visualization import check_matplotlib
+
+    check_matplotlib()
+    folder = Path(path)
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{option} {path} is a file; name a folder for the figures.")
+    check_place(folder / "figure.png")
+    if not folder.is_dir():
+        return
+    figures = [str(file) for file in folder.glob("*.png")]
+    for place in places_of(inputs) if figures else ():
+        if any(is_within(figure, place) for figure in figures):
+            raise ValueError(f"{option} {path} holds images that this command reads ({place}); name another folder.")
+
+
+def places_of(inputs: Iterable[str | None]) -> Iterator[str]:
+    """Yields the files and folders that exist among inputs: paths, and the sources and values of specs of datasets."""
+    from ..data.readers import find_reader
+    from ..data.specs import parse_spec
+
+    for given in inputs:
+        if given is None or "://" in given:
+            continue
+        if os.path.exists(given):
+            yield given
+        elif ":" in given:
+            source, values = parse_spec(given, find_reader(given))
+            yield from (place for place in (source, *map(str, values.values())) if os.path.exists(place))
+
+
+def check_data(spec: str | None) -> None:
+    """Raises a DataError for a spec of no kind of dataset, or with an unknown key, before a model is loaded."""
+    from ..data.readers import find_reader
+    from ..data.specs import parse_spec
+
+    if spec is not None:
+        parse_spec(spec, find_reader(spec))
+
+
+def is_within(path: str, place: str) -> bool:
+    """Returns whether a file is another one, or in a folder, after all links."""
+    if os.path.isdir(place):
+        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(place))
+    return os.path.samefile(path, place)
+
+
+def check_images(places: Iterable[str | None]) -> None:
+    """Raises a FileNotFoundError for an image file that does not exist; URLs and `None` pass."""
+    for place in places:
+        if place is not None and ":" not in place and not os.path.exists(place):
+            raise FileNotFoundError(f"There is no image file {place}.")
+
+
+def check_figure_file(path: str, inputs: Iterable[str | None] = ()) -> None:
+    """Checks that the file of --figure can be drawn and written; see [`check_output_file`].
+
+    Raises:
+        OSError: the file cannot be written.
+        ValueError: matplotlib has no format with the suffix of the name, or the file is an input.
         MissingPlotsError: matplotlib is not installed.
     """
     from ..visualization import check_matplotlib
@@ -252,7 +354,7 @@ def check_figure_file(path: str) -> None:
     kinds = FigureCanvasBase.get_supported_filetypes()
     if Path(path).suffix.lower().removeprefix(".") not in kinds:
         raise ValueError(f"--figure {path}: the name must end with one of {', '.join(f'.{kind}' for kind in kinds)}.")
-    check_output_file(path, "--figure")
+    check_output_file(path, "--figure", inputs)
 
 
 def check_new_folder(path: str, option: str = "--output") -> None:

@@ -6,7 +6,14 @@ import os
 from ..ground.argument_types import at_most, user_path
 from ..ground.bounds import MAX_CAPTIONS
 from ..ground.packaged_models import DUAL_ENCODER
-from .arguments import DATASETS, add_batch_size_argument, add_data_arguments, add_model_argument, check_output_file
+from .arguments import (
+    DATASETS,
+    add_batch_size_argument,
+    add_data_arguments,
+    add_model_argument,
+    check_data,
+    check_output_file,
+)
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.
 
@@ -39,6 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    check_data(options.data)
     from ..ground.launching import make_accelerator
     from ..loading.confidence import CONFIDENCE
     from ..loading.models import find_model_folder, load_captioner
@@ -49,6 +57,7 @@ def run(options: argparse.Namespace) -> None:
     if not os.path.isdir(folder):
         raise ValueError(f"{folder} is a model of the Hub; calibrate a copy, a folder that save_pretrained wrote.")
     check_output_file(os.path.join(folder, CONFIDENCE), "--model")
+    find_model_folder(options.dual_encoder)
     captioner, processor = load_captioner(options.model)
     captioner.to(make_accelerator().device)
     rows, training_rows = (

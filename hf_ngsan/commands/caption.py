@@ -3,7 +3,7 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +14,17 @@ from ..ground.messages import printable
 from ..ground.packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
+    RAY,
     add_data_arguments,
     add_engine_argument,
     add_generation_arguments,
     add_json_arguments,
     add_model_argument,
     add_skip_errors_argument,
-    check_output_file,
+    check_data,
+    check_figure_folder,
+    check_images,
+    check_output_files,
     check_text,
     generation_options,
     json_of,
@@ -164,28 +168,29 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
     return given
 
 
-def run(options: argparse.Namespace) -> None:
-    from ..loading.models import is_guest, reads_images
+def run(options: argparse.Namespace) -> int:
+    check(options)
+    from ..loading.models import find_model_folder, is_guest, reads_images
     from ..tasks.captioning.generate import is_model, load_captioners
 
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
-    if options.output:
-        check_output_file(options.output)
     if len(models) > 1 and options.save_attention:
         raise ValueError("--save-attention draws the attention of one captioner; give one --model.")
     ray = ray_workers(options)
-    if ray is not None:
-        check_options_of_ray(options)
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
+    if not options.skip_errors:
+        check_images(options.images)
     paths = list(paths_of_images(options.images))[: options.limit]
+    check_outputs(options, [*paths, options.data])
+    for name in (*models, options.rerank_with, *(options.with_embeddings or ())[:1]):
+        if name is not None:
+            find_model_folder(name)
     model, processor = load_captioners(models)
     text = text_of(options, model, processor)
     generation = search_options(options, model.generation_config)
-    if options.similarity_weight is not None and options.rerank_with is None:
-        raise ValueError("--similarity-weight needs a dual encoder; name it with --rerank-with.")
     if options.rerank_with is not None:
         generation |= reranked(options, generation.get("num_beams", model.generation_config.num_beams or 1))
     if options.save_attention and is_guest(model.config):
@@ -213,6 +218,34 @@ def run(options: argparse.Namespace) -> None:
         print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
     if errors:
         print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)
+    return 2 if errors and len(errors) == number else 0
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises an error for options that exclude or need each other, and for files that are missing, before torch comes.
+
+    What stands behind `--model` may be models, so that only other images are looked for.
+    """
+    if options.engine == RAY:
+        check_options_of_ray(options)
+    if options.images and options.data is not None:
+        raise ValueError("Give image files or a dataset, with --data, and not both.")
+    if options.similarity_weight is not None and options.rerank_with is None:
+        raise ValueError("--similarity-weight needs a dual encoder; name it with --rerank-with.")
+    if options.with_embeddings is not None and options.rerank_with is not None:
+        raise ValueError("--with-embeddings reads each image once, and --rerank-with again; leave one of the two out.")
+    check_data(options.data)
+    if not options.skip_errors:
+        check_images(options.images)
+    check_outputs(options, [*filter(os.path.isfile, options.images), options.data])
+
+
+def check_outputs(options: argparse.Namespace, inputs: Sequence[str | None]) -> None:
+    """Checks the places that the command writes to; see [`check_output_files`]."""
+    embeddings = None if options.with_embeddings is None else options.with_embeddings[1]
+    check_output_files({"--output": options.output, "--with-embeddings": embeddings}, inputs)
+    if options.save_attention is not None:
+        check_figure_folder(options.save_attention, "--save-attention", inputs)
 
 
 def caption_here(
@@ -362,11 +395,7 @@ def embeddings_of(options: argparse.Namespace) -> "PassingImages":
     from ..loading.models import load_model
     from ..tasks.retrieval.encoders import PassingImages
 
-    name, file = options.with_embeddings
-    check_output_file(file, "--with-embeddings")
-    if options.rerank_with is not None:
-        raise ValueError("--with-embeddings reads each image once, and --rerank-with again; leave one of the two out.")
-    model, processor = load_model(name, "retrieval")
+    model, processor = load_model(options.with_embeddings[0], "retrieval")
     return PassingImages(model.to(make_accelerator().device), processor, options.batch_size)
 
 

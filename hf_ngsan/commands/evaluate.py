@@ -15,7 +15,8 @@ from .arguments import (
     add_engine_argument,
     add_launch_argument,
     add_model_argument,
-    check_output_file,
+    check_data,
+    check_output_files,
 )
 
 if TYPE_CHECKING:
@@ -102,14 +103,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def check(options: argparse.Namespace) -> str:
     """Returns the task of the models; raises an error for options that do not fit it."""
+    check_data(options.data)
+    check_output_files({"--output": options.output, "--record": options.record}, [options.data])
     from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
     from ..tasks.registry import TASKS, task_class
 
-    if options.output:
-        check_output_file(options.output)
-    if options.record:
-        check_output_file(options.record, "--record")
-    elif options.record == "" and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
+    if options.record == "" and (len(options.model) > 1 or not os.path.isdir(find_model_folder(options.model[0]))):
         raise ValueError(
             "--record writes into the folder of one model; give one --model that is a folder, or --record FILE."
         )

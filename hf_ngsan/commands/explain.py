@@ -5,7 +5,15 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import user_path, whole_number
-from .arguments import DATASETS, add_data_arguments, add_model_argument, check_figure_file, check_output_file
+from .arguments import (
+    DATASETS,
+    add_data_arguments,
+    add_model_argument,
+    check_data,
+    check_figure_file,
+    check_images,
+    check_output_files,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +81,9 @@ def run(options: argparse.Namespace) -> None:
         return
     if options.image is None or options.text is None or options.data is not None or options.output is not None:
         raise ValueError("Give an image and a text for a dual encoder, or --counterfactual and --data for a captioner.")
+    check_images([options.image])
+    if options.figure:
+        check_figure_file(options.figure, [options.image])
     run_match(options)
 
 
@@ -90,8 +101,6 @@ def run_match(options: argparse.Namespace) -> None:
     from ..visualization.heads import explain_match_of_guest
     from ..visualization.plots import FIGURE_SIDE
 
-    if options.figure:
-        check_figure_file(options.figure)
     model, processor = load_model(options.model, "retrieval")
     if not isinstance(model, PreTrainedModel):
         raise ValueError(f"{options.model} is an exported model, which has no heads to show; give the model itself.")
@@ -126,6 +135,10 @@ def print_match(match: "Match") -> None:
 
 
 def run_counterfactual(options: argparse.Namespace) -> None:
+    check_data(options.data)
+    if options.figure:
+        check_figure_file(options.figure, [options.data])
+    check_output_files({"--figure": options.figure, "--output": options.output}, [options.data])
     from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.models import is_guest, load_captioner
@@ -133,9 +146,6 @@ def run_counterfactual(options: argparse.Namespace) -> None:
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning.counterfactuals import explain_change, score_counterfactuals
 
-    for path, check in ((options.figure, check_figure_file), (options.output, check_output_file)):
-        if path:
-            check(path)
     model, processor = load_captioner(options.model)
     loaded = load_rows(options.data, options.split, limit=options.limit)
     if "visual_boxes" not in loaded.column_names:

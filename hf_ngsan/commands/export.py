@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import user_path
-from .arguments import DATASETS, add_data_arguments, add_model_argument, check_new_folder
+from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder
 
 if TYPE_CHECKING:
     from ..exporting import Comparison
@@ -51,12 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    check_data(options.data)
+    check_new_folder(options.output)
     from ..exporting import Captioner, check_format, compare, write_exported_captioner
     from ..loading.models import load_captioner, load_config, task_of
     from ..store.folders import write_folder_atomically
     from ..tasks.caption_rows import load_rows, rows_for
 
-    check_new_folder(options.output)
     if options.int8 and options.format != "onnx":
         raise ValueError(f"--int8 is for ONNX, and --format is {options.format}; leave one of the two out.")
     check_format(options.format)

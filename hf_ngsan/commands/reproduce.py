@@ -32,7 +32,9 @@ Papers: ngsan, rstnet, mhsan and spatial_captioner.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("paper", metavar="PAPER", help="ngsan, rstnet, mhsan or spatial_captioner")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="change a key of every training config")
+    parser.add_argument(
+        "overrides", nargs="*", default=[], metavar="key=value", help="change a key of every training config"
+    )
     either = parser.add_mutually_exclusive_group(required=True)
     either.add_argument("--table", metavar="N", help="number of the table in the paper")
     either.add_argument("--figure", metavar="N", help="ngsan: 3 or 4, the geometric weight of a model that you name")

@@ -111,7 +111,8 @@ def check(options: argparse.Namespace) -> None:
     if options.truncate_captions and options.clip_score is None:
         raise ValueError("--truncate-captions is for --clip-score; leave it out.")
     if options.per_image is not None:
-        check_output_file(options.per_image, "--per-image")
+        inputs = [options.predictions, options.references, options.document_frequency, options.image_folder]
+        check_output_file(options.per_image, "--per-image", inputs)
         folder = Path(options.per_image).parent
         if not folder.is_dir():
             raise FileNotFoundError(f"--per-image {options.per_image}: the folder {folder} does not exist; create it.")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ..ground.argument_types import positive_int, user_path
 from ..ground.messages import printable
-from .arguments import check_figure_file
+from .arguments import check_figure_file, check_images
 
 SUMMARY = """Find images of an index by words or by another image.
 
@@ -51,22 +51,36 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(options: argparse.Namespace) -> None:
-    from ..ground.launching import make_accelerator
-    from ..loading.models import load_model
-    from ..retrieval import IndexFolder
+def complete(options: argparse.Namespace) -> None:
+    """Takes the text from the end of the list of indexes; raises a ValueError for a text that is not quoted."""
     from ..retrieval.index_folder import is_index
-    from ..tasks.retrieval.search import draw_hits, search_images
 
-    words: list[str] = options.index + ([] if options.text is None else [options.text])
-    last = words[-1]
-    is_folder = len(words) == 1 or is_index(Path(last)) or (options.image is not None and os.path.exists(last))
-    folders, text = (words, None) if is_folder else (words[:-1], last)
+    first, *others = options.index + ([] if options.text is None else [options.text])
+    number = next((number for number, word in enumerate(others) if not os.path.exists(word)), len(others))
+    words = others[number:]
+    is_quoted = not words or " " in words[-1]
+    if len(words) > 1 and not is_quoted and not any(set(word) & set("./\\") for word in words[:-1]):
+        raise ValueError(f'the text is one argument; put it in quotation marks: "{" ".join(words)}"')
+    if not words and others and not is_index(Path(others[-1])) and options.image is None:
+        words, number = [others.pop()], number - 1
+    options.text = words.pop() if words else None
+    options.index = [first, *others[:number], *words]
+
+
+def run(options: argparse.Namespace) -> None:
+    from ..retrieval import IndexFolder
+
+    folders, text = options.index, options.text
     if (text is None) == (options.image is None):
         raise ValueError("Give a text or an image, with --image, and not both.")
+    check_images([options.image])
     if options.figure:
-        check_figure_file(options.figure)
+        check_figure_file(options.figure, [options.image, *folders])
     indexes = [IndexFolder.open(Path(folder)) for folder in folders]
+    from ..ground.launching import make_accelerator
+    from ..loading.models import load_model
+    from ..tasks.retrieval.search import draw_hits, search_images
+
     model, processor = load_model(options.model or indexes[0].description.model, "retrieval")
     hits = search_images(
         model.to(make_accelerator().device),

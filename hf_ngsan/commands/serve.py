@@ -1,6 +1,8 @@
 """The command `hf-ngsan serve`: an HTTP server that captions images."""
 
 import argparse
+import signal
+import sys
 
 from ..ground.argument_types import at_most, positive_int, user_path, whole_number
 from ..ground.packaged_models import CAPTIONER
@@ -87,12 +89,12 @@ def run(options: argparse.Namespace) -> None:
             'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
         ) from None
     from ..ground.launching import make_accelerator
-    from ..ground.listening import check_host, listen, url_of
+    from ..ground.listening import OwnHosts, listen, url_of
     from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images
     from ..loading.pipelines import CaptioningPipeline
 
-    check_host(options.host)
+    listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_captioner(options.model)
     if not reads_images(model.config):
         raise ValueError(
@@ -113,7 +115,12 @@ def run(options: argparse.Namespace) -> None:
     use_engine(model.to(make_accelerator().device), processor, options.engine)
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)
-        server = BoundedServer(create_app(pipeline, limits, name=options.model), limits)
+        app = OwnHosts(create_app(pipeline, limits, name=options.model), options.host, options.allowed_host)
+        server = BoundedServer(app, limits)
         url = url_of(options.host, listening.getsockname()[1])
+        before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again when it has ended
         print(f"Serving {options.model} at {url}/caption", flush=True)
-        server.run([listening])
+        try:
+            server.run([listening])
+        finally:
+            signal.signal(signal.SIGTERM, before)

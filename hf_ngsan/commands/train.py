@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "overrides",
         nargs="*",
+        default=[],
         metavar="key=value",
         help="change a key of the training config: training.epochs=3, or epochs=3 where the key is unambiguous",
     )

@@ -1,6 +1,7 @@
 """The command `hf-ngsan translate`: translations of arguments, a file or the standard input."""
 
 import argparse
+import os
 import sys
 from collections.abc import Iterator
 from itertools import islice
@@ -47,20 +48,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_skip_errors_argument(parser, "a sentence that is too long")
 
 
-def run(options: argparse.Namespace) -> None:
+def run(options: argparse.Namespace) -> int:
+    if options.texts and options.input:
+        raise ValueError("Give sentences or a file of them, with --input, and not both.")
+    if options.input is not None and not os.path.exists(options.input):
+        raise FileNotFoundError(f"--input {options.input}: there is no such file.")
+    if options.output:
+        check_output_file(options.output, inputs=[options.input])
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.translation.evaluate import scored_translations
 
-    if options.texts and options.input:
-        raise ValueError("Give sentences or a file of them, with --input, and not both.")
-    if options.output:
-        check_output_file(options.output)
     model, tokenizer = load_model(options.model, "translation")
     model.to(make_accelerator().device)
     generation = generation_options(options, model.generation_config)
     skipped: list[int] = []
-    empty, numbered = 0, enumerate(sentences(options), start=1)
+    number, empty, numbered = 0, 0, enumerate(sentences(options), start=1)
     with written_lines(options.output) as write:
         while lines := list(islice(numbered, options.batch_size)):
             translated: dict[int, tuple[str, TextScores | None]] = {number: ("", None) for number, _ in lines}
@@ -79,6 +82,7 @@ def run(options: argparse.Namespace) -> None:
                 record = {"text": line, "translation": text, "score": score, "words": words}
                 write(json_of(record) if options.json else text)
     report(empty, skipped)
+    return 2 if skipped and len(skipped) == number - empty else 0
 
 
 def sentences(options: argparse.Namespace) -> Iterator[str]:

@@ -4,7 +4,15 @@ import argparse
 from pathlib import Path
 
 from ..ground.argument_types import positive_int, user_path
-from .arguments import DATASETS, add_data_arguments, add_generation_arguments, add_model_argument, generation_options
+from .arguments import (
+    DATASETS,
+    add_data_arguments,
+    add_generation_arguments,
+    add_model_argument,
+    check_data,
+    check_figure_folder,
+    generation_options,
+)
 
 SUMMARY = "Print how visual each word of a captioner is (RSTNet)."
 EPILOG = f"""examples:
@@ -34,15 +42,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    check_data(options.data)
+    if options.figures is not None:
+        check_figure_folder(options.figures, "--figures", [options.data])
     from ..ground.launching import make_accelerator
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning.visualness import captions_with_visualness, table_of_words
-    from ..visualization import check_matplotlib, plot_visual_words, plot_visualness, save_figure
+    from ..visualization import plot_visual_words, plot_visualness, save_figure
 
     folder = None if options.figures is None else Path(options.figures)
     if folder is not None:
-        check_matplotlib()
         folder.mkdir(parents=True, exist_ok=True)
     model, processor = load_captioner(options.model)
     loaded = load_rows(options.data, options.split, with_captions=False, limit=options.limit)

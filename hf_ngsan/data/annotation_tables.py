@@ -1,6 +1,8 @@
 """Conversion of annotation files without features: captions by image, or questions with answers.
 
+```python
 convert_annotations(["captions_val2014.json"], "captions", split="validation")
+```
 """
 
 import json

@@ -1,6 +1,8 @@
 """The reader of `coco-layout:DIR`: regions and captions from `instances_NAME.json` and `captions_NAME.json`.
 
+```python
 load_coco_layout("coco/annotations", "val2017")  # a region's feature is its one-hot category
+```
 """
 
 import sys

@@ -1,6 +1,8 @@
 """Conversion of third-party feature files into a folder that `load_data("features:FOLDER", split)` reads.
 
+```python
 convert_features(["trainval_36.tsv", "dataset_coco.json"], "features").num_rows
+```
 """
 
 import hashlib

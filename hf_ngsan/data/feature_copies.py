@@ -1,7 +1,9 @@
 """Copies of features, extracted from the same images cropped, mirrored and recoloured at random.
 
+```python
 copies = FeatureCopies("features", "train", seed=0)
 row = copies(row, epoch=3)  # with its own features, or those of one of its copies
+```
 """
 
 import os

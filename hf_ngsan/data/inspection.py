@@ -1,6 +1,8 @@
 """Inspection of data: counts of the contents of a file or folder, and its first problem.
 
+```python
 print(*inspect_data(Path("features")).lines(), sep="\n")
+```
 """
 
 from collections import Counter

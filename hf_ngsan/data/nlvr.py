@@ -1,6 +1,8 @@
 """The reader of `nlvr:DIR`: statements, true or false, about pictures of items in three boxes (Suhr et al. 2017).
 
+```python
 load_nlvr("nlvr", "dev")[0]["question"]  # a statement such as "There is a box with a black circle."
+```
 """
 
 import re

@@ -1,6 +1,8 @@
 """A word-level tokenizer of questions that splits words as MCAN's released code does.
 
+```python
 words_of_question("What's on the man's T-shirt?")  # ["whats", "on", "the", "mans", "t", "shirt"]
+```
 """
 
 from collections import Counter

@@ -1,11 +1,14 @@
 """The registry of readers, one for each kind of dataset: the spec `features:DIR` belongs to the reader "features".
 
-    register_reader(Reader("mine", "my_module:load", "my photographs", ("image", "captions"), source="DIR"))
-    load_data("mine:photos", "train")  # calls my_module.load("photos", "train")
+```python
+register_reader(Reader("mine", "my_module:load", "my photographs", ("image", "captions"), source="DIR"))
+load_data("mine:photos", "train")  # calls my_module.load("photos", "train")
+```
 
 The command line imports a user's module with `--import my_module`.
 """
 
+import os
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -116,7 +119,9 @@ def find_reader(spec: str) -> Reader:
         raise DataError(f"The dataset is {spec!r}; it must be text, one of {list_usages()}.")
     name = spec.partition(":")[0]
     if name not in READERS:
-        raise DataError(f"Unknown dataset {spec!r}; write one of {list_usages()}.")
+        is_place = ":" not in spec and ("/" in spec or os.path.exists(spec))
+        meant = f"images:{spec}, if it is a folder or a dataset of the Hub, or " if is_place else ""
+        raise DataError(f"Unknown dataset {spec!r}; write {meant}one of {list_usages()}.")
     return READERS[name]
 
 

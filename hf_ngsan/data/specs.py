@@ -1,7 +1,9 @@
 """Specs: a short string names a dataset in Python, in training configs and on the command line.
 
+```python
 load_data("scenes:size=2000,seed=1", "train")
 load_data("features:runs/features", "validation")
+```
 """
 
 import os

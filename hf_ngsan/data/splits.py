@@ -1,6 +1,8 @@
 """Names and files of splits, and rows set aside for validation.
 
+```python
 find_split("validation", ["train", "val"])  # "val"
+```
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,8 @@
 """A word-level tokenizer of captions.
 
+```python
 words_of("A dog's ball, on the T-shirt.")  # ["a", "dog's", "ball", "on", "the", "t-shirt"]
+```
 """
 
 from collections import Counter

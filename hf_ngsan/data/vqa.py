@@ -1,6 +1,8 @@
 """The reader of `vqa:DIR`: questions of VQA v2, each with the features of its image.
 
+```python
 load_vqa("vqa", "train", features="features")[0]["question"]  # "What is this photo taken looking through?"
+```
 """
 
 import warnings

@@ -3,12 +3,16 @@
 The runtime is ONNX Runtime for `.onnx` files, OpenVINO for `.xml` and torch for `.pt2`; images need Pillow as well.
 This file lies beside the exported files and needs nothing of the package that wrote them:
 
-    python captioner.py photo.jpg another.png --num-beams 3
+```bash
+python captioner.py photo.jpg another.png --num-beams 3
+```
 
-    from captioner import Captioner
-    captioner = Captioner("folder of the exported files")
-    captioner.caption(images=["photo.jpg", "another.png"], num_beams=3)
-    captioner.caption(visual_features=[...], visual_boxes=[...])     # of a captioner of features
+```python
+from captioner import Captioner
+captioner = Captioner("folder of the exported files")
+captioner.caption(images=["photo.jpg", "another.png"], num_beams=3)
+captioner.caption(visual_features=[...], visual_boxes=[...])     # of a captioner of features
+```
 
 `captioner.json` describes the inputs of the files and the decoding of captions.
 """

@@ -1,6 +1,8 @@
 """The folder of an extraction: shards, and extraction.json with the provenance of the features.
 
+```python
 read_extraction("features")["backbone"]  # "microsoft/resnet-50"
+```
 """
 
 import json

@@ -1,7 +1,9 @@
 """Lists of images: of a folder, of a COCO file, or of a dataset.
 
+```python
 images = list_images("coco/captions_val2017.json", "coco/val2017")
 image, stamp = images.read(0)
+```
 """
 
 import hashlib

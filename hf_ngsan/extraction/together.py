@@ -1,6 +1,8 @@
 """Coordination of the processes of an extraction or indexing: the main process begins and ends the work.
 
+```python
 plan = on_main_process(accelerator, make_plan)  # in every process
+```
 """
 
 import os

@@ -1,6 +1,8 @@
 """Loading of vision encoders, from any kind of model that has one.
 
+```python
 model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
+```
 """
 
 import os
@@ -8,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..auto import model_types_of
+from ..auto import own_model_types
 from ..ground.messages import one_sentence
 from ..loading.limits import UnusableModelError, check_image_processor, refuse_too_large
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
@@ -45,7 +47,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         ValueError: no such model, no vision encoder, or fields that do not apply to the model.
     """
     folder, model_type, fields = check_backbone(name, **fields)
-    if model_type in model_types_of("captioning"):
+    if model_type in own_model_types("captioning"):
         return vision_of_captioner(name, folder)
     image_size = fields.pop("image_size", None)
     with naming_backbone(name):
@@ -83,7 +85,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     folder = find_model_folder(name)
     config = read_config_file(folder)
     model_type = config.get("model_type")
-    if model_type in model_types_of("captioning"):
+    if model_type in own_model_types("captioning"):
         refuse_fields(name, fields, "a captioner")
     elif model_type == "ngsan_vision":
         refuse_fields(name, fields, "a vision encoder")

@@ -13,15 +13,15 @@ MAX_DIGITS = 18
 
 
 def positive_int(text: str) -> int:
-    number = whole_number(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
-    return number
+    return whole_number(text, least=1)
 
 
-def whole_number(text: str) -> int:
-    if not (text.isascii() and text.isdigit()):
+def whole_number(text: str, least: int = 0) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
         raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
+    if text != digits or (len(text) <= MAX_DIGITS and int(text) < least):
+        raise argparse.ArgumentTypeError(f"{text[:50]} is too small; it must be at least {least}")
     if len(text) > MAX_DIGITS:
         raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large")
     return int(text)

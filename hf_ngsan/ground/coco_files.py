@@ -1,7 +1,9 @@
 """COCO files: captions, instances and results; captions and results may be JSON lines too.
 
-    read_references("captions_val2014.json")  # {391895: ["A man with a red helmet ...", ...], ...}
-    read_results("results.json")  # {391895: "a man on a motorcycle"}
+```python
+read_references("captions_val2014.json")  # {391895: ["A man with a red helmet ...", ...], ...}
+read_results("results.json")  # {391895: "a man on a motorcycle"}
+```
 
 Errors name the file, the record and the field: "captions.json, annotations[3]: caption is missing; it must be ...".
 """

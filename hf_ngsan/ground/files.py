@@ -1,6 +1,8 @@
 """Atomic writing of files: a crash at any moment leaves the old file or the new one, never half of one.
 
-    write_text_atomically("scores.json", json.dumps(scores))
+```python
+write_text_atomically("scores.json", json.dumps(scores))
+```
 
 Folders are written by [`hf_ngsan.store`].
 """

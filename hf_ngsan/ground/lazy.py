@@ -1,9 +1,11 @@
 """Lazy packages: a name is imported when it is first used, so that importing the package costs nothing.
 
+```python
 if TYPE_CHECKING:
     from .modeling_ngsan import NGSANModel
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)
+```
 """
 
 import ast

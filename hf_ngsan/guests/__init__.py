@@ -1,9 +1,11 @@
 """Captioners and dual encoders of transformers itself (BLIP, GIT, CLIP, ...), described once each.
 
-    model, processor = load_model("Salesforce/blip-image-captioning-base", "captioning")
-    guest = guest_of(model, processor)
-    inputs = guest.inputs([image], ["a photo of"])
-    guest.decode(model.generate(**inputs), inputs)
+```python
+model, processor = load_model("Salesforce/blip-image-captioning-base", "captioning")
+guest = guest_of(model, processor)
+inputs = guest.inputs([image], ["a photo of"])
+guest.decode(model.generate(**inputs), inputs)
+```
 
 Names are imported when used.
 """

@@ -3,11 +3,13 @@
 The default serves models of which the processor and `generate` need images and texts alone. A family that differs has a
 class of a few lines, and [`register_guest`] adds one:
 
-    class Shouting(Guest):
-        def decode(self, sequences, inputs):
-            return [caption.upper() for caption in super().decode(sequences, inputs)]
+```python
+class Shouting(Guest):
+    def decode(self, sequences, inputs):
+        return [caption.upper() for caption in super().decode(sequences, inputs)]
 
-    register_guest("blip", Shouting)
+register_guest("blip", Shouting)
+```
 
 The pipeline, the commands and the training ask a description, and know no model type.
 """
@@ -63,7 +65,7 @@ class Guest:
         Raises:
             ValueError: they are not finite.
         """
-        with at_work(self.model):
+        with at_work(self):
             found = self.process(image, text or self.default_prompt)
         check_finite(self.model, found)
         return found

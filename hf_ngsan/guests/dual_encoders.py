@@ -3,16 +3,19 @@
 The default serves every model with `get_image_features` and `get_text_features`. A family that differs has a class of a
 few lines, which [`~hf_ngsan.guests.register_guest`] adds:
 
-    class Lowercase(DualEncoder):
-        def text_inputs(self, texts):
-            return super().text_inputs([text.lower() for text in texts])
+```python
+class Lowercase(DualEncoder):
+    def text_inputs(self, texts):
+        return super().text_inputs([text.lower() for text in texts])
 
-    register_guest("clip", Lowercase)
+register_guest("clip", Lowercase)
+```
 """
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -26,9 +29,15 @@ from ..models.contrastive import pair_losses
 from ..models.images import load_image
 
 
-def at_work(model: PreTrainedModel) -> AbstractContextManager:
-    """Returns a context in which errors of Python itself are reported as faults of a model's files."""
-    return as_value_error(f"This {model.config.model_type} model does not work; its files may be damaged")
+def at_work(description: Any) -> AbstractContextManager:
+    """Returns a context in which errors of Python itself are reported as faults of a model's files.
+
+    Those of a description that a user has registered may be its own, and stay as they are.
+    """
+    if not type(description).__module__.startswith("hf_ngsan."):
+        return nullcontext()
+    model_type = description.model.config.model_type
+    return as_value_error(f"This {model_type} model does not work; its files may be damaged")
 
 
 def check_finite(model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
@@ -68,14 +77,14 @@ class DualEncoder:
         text = self.model.config.get_text_config()
         return min(self.processor.tokenizer.model_max_length, getattr(text, "max_position_embeddings", 2**31))
 
-    @property
+    @cached_property
     def dimension(self) -> int:
-        """Of embeddings."""
+        """Of embeddings, for which a text is embedded once."""
         return self.embed_texts(self.text_inputs(["a"])).shape[-1]
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Returns the numbers of tokens of texts, special ones included."""
-        with at_work(self.model):
+        with at_work(self):
             ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         return [len(of_text) for of_text in ids]
 
@@ -86,7 +95,7 @@ class DualEncoder:
             ValueError: they are not finite.
         """
         given = list(map(load_image, images))
-        with at_work(self.model):
+        with at_work(self):
             found = dict(self.processor.image_processor(images=given, return_tensors="pt"))
         check_finite(self.model, found)
         return found
@@ -97,7 +106,7 @@ class DualEncoder:
         Raises:
             ValueError: none of the texts has a token.
         """
-        with at_work(self.model):
+        with at_work(self):
             found = self.processor.tokenizer(
                 list(texts), padding=self.padding, truncation=True, max_length=self.longest_text, return_tensors="pt"
             )
@@ -118,7 +127,7 @@ class DualEncoder:
     def embedded(self, features_of: Callable, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         parameters = inspect.signature(features_of).parameters.values()
         named = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD} or inputs.keys()
-        with at_work(self.model):
+        with at_work(self):
             features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in named})
         pooled = getattr(features, "pooler_output", features)
         if not torch.is_tensor(pooled):  # BLIP-2 has both functions and no space of images and texts

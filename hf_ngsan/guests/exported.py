@@ -1,7 +1,9 @@
 """Exported dual encoders: both towers as ONNX graphs, run by ONNX Runtime, for an index and for search.
 
-    model, processor = load_model("exported", "retrieval")  # a folder of hf-ngsan export
-    dual_encoder_of(model, processor).embed_texts(...)
+```python
+model, processor = load_model("exported", "retrieval")  # a folder of hf-ngsan export
+dual_encoder_of(model, processor).embed_texts(...)
+```
 
 The folder has `image.onnx`, `text.onnx`, the processor, the model's config.json, and `dual_encoder.json` with the sizes
 of the graphs.

@@ -1,10 +1,12 @@
 """Images that are encoded once, however many captions are drawn, scored and trained for each.
 
-    memory = ImageMemory(guest.image_encoder, num_images=4, keeps_graph=True)
-    with memory.active():
-        model.generate(**inputs, num_return_sequences=6)  # encodes the four images
-    with memory.active(captions_per_image=5):
-        model(**inputs, input_ids=captions)  # four images, twenty captions, and the graph of the first encoding
+```python
+memory = ImageMemory(guest.image_encoder, num_images=4, keeps_graph=True)
+with memory.active():
+    model.generate(**inputs, num_return_sequences=6)  # encodes the four images
+with memory.active(captions_per_image=5):
+    model(**inputs, input_ids=captions)  # four images, twenty captions, and the graph of the first encoding
+```
 
 Inside the `with` block the image encoder of the model returns its first output again, with the rows of an image next
 to each other. Keys and values that cross-attention makes of images are computed once for each image as well.

@@ -127,7 +127,7 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
         generate_arguments["max_new_tokens"] = DEFAULT_CAPTION_LENGTH
     inputs = inputs.to(guest.model.device, guest.model.dtype)
     model: Any = guest.model
-    with at_work(guest.model):
+    with at_work(guest):
         found = model.generate(**inputs, **with_search(generate_arguments, guest.processor))
     return inputs, getattr(found, "sequences", found)
 

@@ -1,6 +1,8 @@
 """Models from folders and the Hub, with their preprocessing and the provenance of their features.
 
-    model, processor = load_model("ngsan-flickr8k")
+```python
+model, processor = load_model("ngsan-flickr8k")
+```
 
 Names are imported when used, so that importing this package imports nothing heavy.
 """

@@ -1,6 +1,8 @@
 """Models of any task, loaded from a folder or the Hub with their processors, and saved.
 
+```python
 model, processor = load_model("runs/scenes", "captioning")  # the best model of a training run
+```
 """
 
 import json
@@ -13,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import transformers
+from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
 from transformers import (
     AutoConfig,
@@ -120,8 +123,11 @@ def read_config_file(folder: str) -> dict:
         return dict(PreTrainedConfig.get_config_dict(folder)[0])
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         if not Path(folder).is_dir():
+            reason = f"({one_sentence(error)})"
+            if HF_HUB_OFFLINE:
+                reason = "from the cache; HF_HUB_OFFLINE keeps the Hub from being asked: unset it, or name a folder"
             raise ModelFolderError(
-                f"There is no model folder {folder}, and no such model on the Hub was loaded ({one_sentence(error)})."
+                f"There is no model folder {folder}, and no such model on the Hub was loaded {reason}."
             ) from error
         raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
 
@@ -141,7 +147,7 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     described = read_config_file(folder)
     model_type, found = described.get("model_type"), task_of(described)
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
-    if model_type not in known and (found is None or task not in (None, found)):
+    if found != task if task is not None else (found is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if model_type in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
@@ -171,8 +177,13 @@ def task_of(config: PreTrainedConfig | Mapping) -> str | None:
         config: its configuration, or the contents of its config.json.
     """
     described = config.to_dict() if isinstance(config, PreTrainedConfig) else config
-    entry = MODEL_TYPES.get(str(described.get("model_type")))
-    return task_of_guest(described) if entry is None else entry.task
+    model_type = str(described.get("model_type"))
+    entry = MODEL_TYPES.get(model_type)
+    if entry is None:
+        return task_of_guest(described)
+    if model_type not in own_model_types() and entry.task in OF_TRANSFORMERS:  # BLIP has models for both
+        return task_of_guest(described) or entry.task
+    return entry.task
 
 
 def count_parameters(name: str | os.PathLike) -> int:

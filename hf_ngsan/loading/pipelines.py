@@ -5,7 +5,7 @@ from typing import Any
 from transformers import AutoProcessor
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
 
-from ..auto import MODEL_TYPES, model_types_of
+from ..auto import own_model_types
 from ..guests.pipeline import GuestImageToTextPipeline
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.pipeline_translation import TranslationPipeline as OwnTranslationPipeline
@@ -60,7 +60,7 @@ def own_pipeline(*args: Any, engine: str = "torch", **kwargs: Any) -> ImageToTex
 
 
 def is_own(model: Any, *args: Any, **kwargs: Any) -> bool:
-    return model.config.model_type in model_types_of("captioning")
+    return model.config.model_type in own_model_types("captioning")
 
 
 class VisualQuestionAnsweringPipeline(OwnVisualQuestionAnsweringPipeline):
@@ -81,7 +81,7 @@ class TranslationPipeline(OwnTranslationPipeline):
 
 def refuse_models_of_others(removed_task: str, model: Any, *args: Any, **kwargs: Any) -> None:
     """Raises a ValueError for a model of another package."""
-    if model.config.model_type not in MODEL_TYPES:
+    if model.config.model_type not in own_model_types():
         raise ValueError(
             f"transformers 5 has no pipeline {removed_task!r}; that of hf-ngsan is for its own models, and a "
             f"{model.config.model_type} model is none of them."

@@ -1,6 +1,8 @@
 """The image processor of a trained backbone or detection model, changed so that it crops nothing.
 
-    load_image_processor("microsoft/resnet-50", "grid")  # a CaptioningImageProcessor of 224 x 224 pixels
+```python
+load_image_processor("microsoft/resnet-50", "grid")  # a CaptioningImageProcessor of 224 x 224 pixels
+```
 
 Regions and cells refer to the whole image; the usual crop of a classifier, or of CLIP, would move them. The whole image
 is resized to the square that would be cropped instead, whatever its shape.

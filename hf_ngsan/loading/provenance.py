@@ -3,8 +3,10 @@
 Features of different backbones do not mix. An extraction records the provenance, rows keep it in the description of
 their dataset, and a captioner in its configuration:
 
-    recorded = features_provenance(rows, "features:runs/features")
-    provenance_difference(recorded, vision_provenance(model, image_processor))  # "other weights", or None
+```python
+recorded = features_provenance(rows, "features:runs/features")
+provenance_difference(recorded, vision_provenance(model, image_processor))  # "other weights", or None
+```
 """
 
 import hashlib

@@ -1,14 +1,18 @@
 """CLIPScore and RefCLIPScore (Hessel et al. 2021): how well captions fit their images, by a dual encoder.
 
-    from hf_ngsan.guests import dual_encoder_of
-    from hf_ngsan.metrics import ClipScore
+```python
+from hf_ngsan.guests import dual_encoder_of
+from hf_ngsan.metrics import ClipScore
 
-    metric = ClipScore(dual_encoder_of(model, processor))
-    metric.compute(predictions=["a dog runs"], images=["photo.jpg"])  # {"clip_score": 0.74}
+metric = ClipScore(dual_encoder_of(model, processor))
+metric.compute(predictions=["a dog runs"], images=["photo.jpg"])  # {"clip_score": 0.74}
+```
 
 With image v, caption c and references R, all embeddings of length 1:
 
-    CLIPScore = w * max(cos(c, v), 0),    RefCLIPScore = harmonic mean of CLIPScore and max(cos(c, r), 0 for r in R)
+```text
+CLIPScore = w * max(cos(c, v), 0),    RefCLIPScore = harmonic mean of CLIPScore and max(cos(c, r), 0 for r in R)
+```
 """
 
 from collections.abc import Mapping, Sequence

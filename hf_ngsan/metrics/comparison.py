@@ -1,6 +1,8 @@
 """Paired comparisons of two systems on the same images: bootstrap intervals and p values, and Holm's correction.
 
+```python
 compare(scores_of_ng_san - scores_of_san).interval
+```
 """
 
 from collections.abc import Sequence

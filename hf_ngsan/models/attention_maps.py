@@ -1,8 +1,10 @@
 """Attention of a captioner to visual tokens, and to pixels, for each predicted word.
 
+```python
 ids = model.generate(**inputs)
 [(words, weights)] = model.word_attention(processor.tokenizer, inputs, ids)  # T words, weights (T, N)
 maps = attention_maps(weights, boxes, width, height)  # (T, height, width)
+```
 """
 
 from collections.abc import Iterator, Mapping, Sequence

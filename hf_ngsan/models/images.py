@@ -1,7 +1,9 @@
 """Reads images of any kind - file, URL, array, any mode of Pillow - as upright RGB images.
 
-    load_image("photo.jpg")
-    load_image(np.zeros((64, 48, 3), np.uint8))
+```python
+load_image("photo.jpg")
+load_image(np.zeros((64, 48, 3), np.uint8))
+```
 
 Files may come from strangers: formats, pixels, bytes and downloads are bounded before anything is decoded.
 """

@@ -1,7 +1,9 @@
 """Encoders of patches that have no feature maps (CLIP, SigLIP, ViT, ...), as backbones.
 
+```python
 encoder = make_patch_encoder(config)  # a CLIPVisionModel without what pools its states
 see_patches(encoder, pixel_values).feature_maps  # one map (B, 768, 7, 7); without the class token
+```
 """
 
 import inspect

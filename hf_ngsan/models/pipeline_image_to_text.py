@@ -1,7 +1,9 @@
 """`pipeline("image-to-text")` for captioners.
 
+```python
 captioner = pipeline("image-to-text", model="ngsan-flickr8k")
 captioner("photo.jpg", num_beams=3)  # [{"generated_text": "a dog jumps over a log"}]
+```
 """
 
 import os

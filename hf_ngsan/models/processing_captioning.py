@@ -1,7 +1,9 @@
 """Processor of the captioners: images or visual features, boxes, captions and prefixes become model inputs.
 
+```python
 processor(images=["photo.jpg"], text=["a dog"])  # pixel_values, decoder_input_ids, ..., labels
 processor(visual_features=[features], visual_boxes=[boxes], captions=[["a dog runs"]])  # ..., labels
+```
 """
 
 import contextlib

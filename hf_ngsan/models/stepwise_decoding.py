@@ -1,7 +1,9 @@
 """Shared parts of searches: a captioner that runs word by word, and the finished captions.
 
+```python
 decoder = StepwiseDecoder(model, input_ids, model_kwargs)
 decoder.append(decoder.step().logits[:, -1].argmax(-1))  # a step of greedy search
+```
 """
 
 from typing import Any, NamedTuple

@@ -1,6 +1,8 @@
 """The papers' tables as data: `ngsan.yaml`, `rstnet.yaml`, `mhsan.yaml` and `spatial_captioner.yaml` of this folder.
 
+```python
 find_table("ngsan", "4").rows["SAN"]["cider_d"]  # 128.6
+```
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,9 @@
 """The trainings and evaluations behind a table: their training configs, folders and data, checked before any begins.
 
+```python
 plan = make_plan(find_table("ngsan", "4"), data="scenes", seeds=range(3), output=Path("runs/reproduce"))
 plan.runs[0].commands
+```
 """
 
 import re

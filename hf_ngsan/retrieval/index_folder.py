@@ -1,11 +1,13 @@
 """The folder of an index: embeddings and their items in shards, each whole or absent, and a description.
 
-    index.json                      the description ([`IndexDescription`])
-    shard-NNNNNN/embeddings.npy     float16, memory-mapped
-    shard-NNNNNN/items.json         their names, captions, columns and stamps, and skipped items
-    shard-NNNNNN/thumbnails.zip     small images, for figures
-    backend.json                    the search backend
-    usearch/, milvus/               its graph ([`GraphSearch`]), or list of rows ([`MilvusSearch`])
+```text
+index.json                      the description (IndexDescription)
+shard-NNNNNN/embeddings.npy     float16, memory-mapped
+shard-NNNNNN/items.json         their names, captions, columns and stamps, and skipped items
+shard-NNNNNN/thumbnails.zip     small images, for figures
+backend.json                    the search backend
+usearch/, milvus/               its graph (GraphSearch), or list of rows (MilvusSearch)
+```
 
 Opening an index compares names and sizes of its files. A search compares the files that it reads completely with their
 checksums; [`Shard.verify`] does so for all files.

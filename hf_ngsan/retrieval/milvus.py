@@ -276,8 +276,8 @@ class MilvusSearch:
         return np.unique(np.array(found, KEY))
 
     @cached_property
-    def searched(self) -> tuple[np.ndarray, np.ndarray, int, dict[str, int]]:
-        """The keys of the index's rows, sorted, and their places; rows of the collection; parameters of a search.
+    def searched(self) -> tuple[np.ndarray, np.ndarray, int, str]:
+        """The keys of the index's rows, sorted, and their places; rows of the collection; kind of Milvus's index.
 
         Reading it raises an IndexFolderError unless all rows of the index are in the collection.
         """
@@ -298,14 +298,17 @@ class MilvusSearch:
                 )
             [name] = self.client.list_indexes(self.alias)
             kind = self.client.describe_index(self.alias, name, timeout=SECONDS_TO_ANSWER)["index_type"]
-        return keys, places, held, {"nprobe": CELLS_TO_SEARCH} if kind.startswith("IVF") else {}
+        return keys, places, held, kind
 
     def nearest(self, queries: np.ndarray, top_k: int, filter: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
         """Returns scores and places for each query; see [`SearchBackend`]."""
-        keys, places, held, params = self.searched
+        keys, places, held, kind = self.searched
         most, wanted = min(held, MAX_ROWS_OF_AN_ANSWER), min(top_k, len(keys))
         limit = min(max(CANDIDATES, CANDIDATES_A_HIT * top_k), most)
         while limit:
+            params = {"nprobe": CELLS_TO_SEARCH} if kind.startswith("IVF") else {}
+            if kind.startswith("HNSW") or (kind == "AUTOINDEX" and not is_server(self.uri)):
+                params = {"ef": limit}  # as many candidates as answers; Milvus Lite would take 64
             with self.asking("correct the filter" if filter else None):
                 answers = self.client.search(
                     self.alias,
@@ -317,6 +320,9 @@ class MilvusSearch:
                     timeout=SECONDS_TO_ANSWER,
                 )
             found = [places_of([hit["key"] for hit in answer], keys, places) for answer in answers]
+            if any(len(own) < wanted and len(answer) < limit for own, answer in zip(found, answers, strict=True)):
+                matching = self.matching(filter, most, keys, places)
+                found = [np.union1d(own, matching) for own in found]
             is_enough = [len(own) >= wanted or len(answer) < limit for own, answer in zip(found, answers, strict=True)]
             if all(is_enough) or limit == held:
                 return [self.index.best(own, query, top_k) for own, query in zip(found, queries, strict=True)]
@@ -327,6 +333,19 @@ class MilvusSearch:
                 )
             limit = min(2 * limit, most)  # rows of another state of the index were among the answers
         return [(np.empty(0, np.float32), places)] * len(queries)
+
+    def matching(self, filter: str, most: int, keys: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Returns the places of the rows that a filter lets through, `most` at most: no graph need reach them all."""
+        with self.asking():
+            rows = self.client.query(
+                self.alias,
+                filter=filter,
+                output_fields=["key"],
+                limit=most,
+                consistency_level="Strong",
+                timeout=SECONDS_TO_ANSWER,
+            )
+        return places_of([row["key"] for row in rows], keys, places)
 
 
 def is_server(uri: str) -> bool:

@@ -1,7 +1,9 @@
 """Captioning, features and embeddings of collections beyond one machine.
 
-    photos = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
-    photos.map_batches(Captioner, batch_size=64, concurrency=8, num_gpus=1).write_parquet("s3://bucket/captions")
+```python
+photos = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
+photos.map_batches(Captioner, batch_size=64, concurrency=8, num_gpus=1).write_parquet("s3://bucket/captions")
+```
 
 Names are imported when used, so that importing this package imports nothing heavy.
 """

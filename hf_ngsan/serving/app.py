@@ -1,6 +1,8 @@
 """The web application: captions, health and metrics.
 
+```python
 app = create_app(pipeline, ServingLimits(batch_size=16))
+```
 """
 
 import asyncio
@@ -51,7 +53,8 @@ def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = Non
     after the time limit.
     With `scores` true the answer also has `"scores"`: for each caption its `score` and `words` (see
     [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` answers while the server works, `GET /metrics` has
-    counts in the text format of Prometheus.
+    counts in the text format of Prometheus. It answers whatever host a request names:
+    [`~hf_ngsan.ground.listening.OwnHosts`] around it refuses those of strangers, as in `hf-ngsan serve`.
 
     Args:
         pipeline: pipeline of a captioner that reads images.

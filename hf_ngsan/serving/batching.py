@@ -1,8 +1,10 @@
 """Gathers the images of many requests into batches, which one thread captions.
 
+```python
 batcher = Batcher(caption_images, limits)
 await batcher.start()
 captions = await batcher.submit(images, options=("num_beams", 3), cost=60)
+```
 """
 
 import asyncio

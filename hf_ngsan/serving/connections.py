@@ -3,11 +3,11 @@
 import asyncio
 import math
 import socket
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .limits import ServingLimits
@@ -89,11 +89,11 @@ class BoundedServer(uvicorn.Server):
     same length. Here few are accepted at a time, so that open files do not run out, and many may queue.
 
     Args:
-        app: application of [`create_app`].
+        app: application of [`create_app`], or one around it, such as [`~hf_ngsan.ground.listening.OwnHosts`].
         limits: `seconds`, `head_seconds` and `connections`.
     """
 
-    def __init__(self, app: FastAPI, limits: ServingLimits) -> None:
+    def __init__(self, app: Callable, limits: ServingLimits) -> None:
         super().__init__(
             uvicorn.Config(
                 app,

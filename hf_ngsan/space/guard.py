@@ -7,6 +7,8 @@ from functools import wraps
 from typing import Any
 
 import gradio
+from gradio.route_utils import CustomCORSMiddleware
+from gradio.routes import App
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -57,6 +59,14 @@ class Page(gradio.Blocks):
         if not isinstance(path, str) or path not in self.upload_file_set:
             raise refusal("This is not a photograph that was uploaded here; upload one first.")
         return {"path": path, "meta": {"_type": "gradio.FileData"}}
+
+
+class PageServer(App):
+    """Gradio's application without its answers to other origins: no page of a stranger may read this one."""
+
+    def add_middleware(self, middleware_class: Any, *arguments: Any, **more: Any) -> None:
+        if middleware_class is not CustomCORSMiddleware:
+            super().add_middleware(middleware_class, *arguments, **more)
 
 
 class Gate:

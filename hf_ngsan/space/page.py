@@ -1,23 +1,27 @@
 """The web page, with tabs for photographs, regions and search.
 
+```python
 page = make_page(load_parts("ngsan-flickr8k", data="scenes"))
 launch(page, port=7860)
+```
 """
 
 import io
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import gradio
+from gradio.routes import ORJSONResponse
 from PIL import Image
 from starlette.middleware import Middleware
 
-from ..ground.listening import listen
+from ..ground.listening import OwnHosts, host_name, listen
 from ..ground.weight_sources import licence_of
 from ..models.images import load_image
 from ..sharing.cards import code
 from . import captions, drawing, regions
-from .guard import Gate, Page, in_words, whole_number
+from .guard import Gate, Page, PageServer, in_words, whole_number
 from .parts import Parts, PhotographSearch, Search
 
 MAX_BEAMS, BEAMS = 8, 3
@@ -224,22 +228,30 @@ def make_theme() -> gradio.themes.Base:
     )
 
 
-def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_browser: bool = False) -> str:
+def launch(
+    page: Page,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    open_browser: bool = False,
+    allowed_hosts: Iterable[str] = (),
+) -> str:
     """Serves the page in background threads: no share link, no fonts or scripts of other servers.
 
     Args:
         page: page of [`make_page`].
         host, port: address to listen at; the first free port from 7860 if `port` is None.
         open_browser: whether to open the page in the user's browser.
+        allowed_hosts: further names that the page answers to; see [`~hf_ngsan.ground.listening.OwnHosts`].
 
     Returns:
         The URL of the page. `page.close()` ends it.
 
     Raises:
         OSError: the address cannot be used; the port may be taken.
-        ValueError: the host is neither an IP address nor a name.
+        ValueError: a host is neither an IP address nor a name.
     """
     listen(host, port or 0).close()
+    guards = [Middleware(OwnHosts, host=host, allowed=list(map(host_name, allowed_hosts))), Middleware(Gate, page=page)]
     _, url, _ = page.launch(
         server_name=f"[{host}]" if ":" in host else host,
         server_port=port,
@@ -252,7 +264,7 @@ def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, open_br
         enable_monitoring=False,
         max_file_size=MAX_UPLOAD,
         run_history=False,
-        app_kwargs={"middleware": [Middleware(Gate, page=page)]},
+        _app=PageServer(middleware=guards, default_response_class=ORJSONResponse),
         theme=make_theme(),
         css=STYLE,
     )

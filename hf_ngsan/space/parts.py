@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from datasets import Dataset
 
+from ..data.readers import find_reader
+from ..data.specs import parse_spec
 from ..ground.launching import make_accelerator
 from ..ground.packaged_models import DUAL_ENCODER
 from ..loading.confidence import is_calibrated
@@ -116,6 +118,9 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
             regions of another backbone; or the index is damaged.
         FileNotFoundError: no such folder.
     """
+    if data is not None:
+        parse_spec(data, find_reader(data))
+    folder = None if index is None else IndexFolder.open(Path(index))
     captioner, processor = load_captioner(model)
     device = make_accelerator().device
     pipeline = CaptioningPipeline(model=captioner.to(device), processor=processor)
@@ -125,10 +130,9 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
             "vision encoder with hf-ngsan attach-vision."
         )
     rows = None if data is None else regions_of(captioner, processor, data, split)
-    if index is None:
+    if folder is None:
         search = photograph_search(device) if reads_images(captioner.config) else None
         return Parts(model, pipeline, rows, photograph_search=search)
-    folder = IndexFolder.open(Path(index))
     dual_encoder, its_processor = load_model(folder.description.model, "retrieval")
     dual_encoder.to(device)
     return Parts(model, pipeline, rows, Search(folder, dual_encoder, its_processor))

@@ -1,6 +1,8 @@
 """JSON files read into dataclasses; an error names the field that is missing, unknown or of another type.
 
+```python
 read_fields(Progress, {"epoch": "3"})  # FieldError: epoch
+```
 """
 
 import json

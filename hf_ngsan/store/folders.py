@@ -1,11 +1,15 @@
 """Atomic writing of folders: whenever the writer is killed, a reader finds the old folder or the new one, whole.
 
-    write_folder_atomically(Path("model"), lambda folder: save_model(model, processor, folder))
+```python
+write_folder_atomically(Path("model"), lambda folder: save_model(model, processor, folder))
+```
 
-    NAME                the folder
-    .incomplete-NAME    the folder being written; nobody reads it, and the next writer removes it
-    .replaced-NAME      the old folder, between two renames
-    NAME/manifest.json  sizes and checksums of its files, where they are checked later
+```text
+NAME                the folder
+.incomplete-NAME    the folder being written; nobody reads it, and the next writer removes it
+.replaced-NAME      the old folder, between two renames
+NAME/manifest.json  sizes and checksums of its files, where they are checked later
+```
 
 A folder is filled as `.incomplete-NAME`, flushed to the disk, and renamed. If NAME exists, Linux exchanges the two
 names in one step. Other systems need two renames, NAME to `.replaced-NAME` and then `.incomplete-NAME` to NAME; a

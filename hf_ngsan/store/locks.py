@@ -1,7 +1,9 @@
 """Locks of folders: one command at a time writes a folder.
 
+```python
 with FolderLock(folder, ValueError(f"{folder} is in use; wait for the other command.")):
     ...
+```
 """
 
 import os

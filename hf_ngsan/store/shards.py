@@ -1,10 +1,12 @@
 """A folder of rows in shards, each written whole or not at all; at the end they become one dataset.
 
+```text
 shard-GGG-CCCCCC.arrow, records/shard-GGG-CCCCCC.json
                       rows of one chunk of the input, and their record; rows without a record are ignored
 state.json, dataset_info.json
                       files that `datasets.load_from_disk` needs; written last
 skipped.json          images that could not be read, with reasons
+```
 """
 
 import hashlib

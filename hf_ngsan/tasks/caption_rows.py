@@ -1,7 +1,9 @@
 """Rows for training and evaluation of captioners.
 
+```python
 rows = load_rows("features:DIR", "test", limit=100)
 rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the model reads, checked
+```
 """
 
 from dataclasses import dataclass

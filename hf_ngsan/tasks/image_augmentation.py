@@ -1,7 +1,9 @@
 """Random changes of training images that leave their captions true: crops, mirroring, light changes of colour.
 
+```python
 augment = ImageAugmentation(AugmentationSettings(smallest_crop=0.6, flip=0.5), seed=0)
 row = augment(rows[0], epoch=3)  # boxes and captions fit the changed image
+```
 """
 
 import math

@@ -1,7 +1,9 @@
 """An audit of models that write words: predictions must not depend on later words, padding or other rows.
 
+```python
 for finding in audit_model(model):
     print(finding)  # "holds  later words: a later word changes earlier predictions by 0.0e+00 at most."
+```
 """
 
 from collections.abc import Iterator

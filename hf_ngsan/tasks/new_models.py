@@ -2,9 +2,11 @@
 
 A task's `build.py` chooses the tokenizer and the fields that follow from its data; then
 
-    config = new_config(kind, fields, vocab_size=len(tokenizer))
-    model = new_model(config, "AutoModel")
-    processor = new_processor(model, tokenizer, image_size)
+```python
+config = new_config(kind, fields, vocab_size=len(tokenizer))
+model = new_model(config, "AutoModel")
+processor = new_processor(model, tokenizer, image_size)
+```
 """
 
 import dataclasses

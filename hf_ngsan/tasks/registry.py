@@ -1,7 +1,9 @@
 """The tasks by name, and training configs of any task; the model type decides the task.
 
+```python
 recipe = load_recipe("ngsan/scenes", ["training.epochs=5"])  # a CaptioningRecipe
 train(recipe)
+```
 """
 
 import os

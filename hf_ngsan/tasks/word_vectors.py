@@ -1,6 +1,8 @@
 """Pretrained word vectors, such as GloVe, for the words of a vocabulary.
 
+```python
 read_word_vectors("glove.6B.300d.txt", None, ["dog"])["dog"]  # an array of 300 numbers
+```
 """
 
 import logging

@@ -1,9 +1,11 @@
 """Exponential moving average of a model's weights.
 
+```python
 average = WeightAverage(model, decay=0.999)
 average.update(1)  # after each update of the optimizer
 with average.applied():
     ...  # evaluate and save the averaged model
+```
 """
 
 from collections.abc import Iterator

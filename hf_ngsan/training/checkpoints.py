@@ -1,8 +1,10 @@
 """Resumable checkpoints: everything that a run needs to continue as if it had never stopped.
 
+```python
 checkpoints = Checkpoints(folder, keep=2)
 checkpoints.save(100, lambda new: write_checkpoint(new, progress, data, model, optimizer))  # step-000000100
 progress = read_checkpoint(checkpoints.newest_intact(), data, model, optimizer)
+```
 """
 
 import json

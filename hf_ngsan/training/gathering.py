@@ -1,6 +1,8 @@
 """Work split among the processes of a run, and tensors gathered from them.
 
+```python
 map_sharded(lambda indices: texts_of(rows.select(indices)), len(rows), batch_size=64, accelerator=accelerator)
+```
 """
 
 from collections.abc import Callable

@@ -1,6 +1,8 @@
 """YAML of plain values with a bounded size, aliases expanded.
 
-    parse_yaml("{epochs: 3}")  # {"epochs": 3}
+```python
+parse_yaml("{epochs: 3}")  # {"epochs": 3}
+```
 
 A training config may come from a stranger, and a few lines of aliases of aliases can expand to more values than
 memory holds.

@@ -1,10 +1,14 @@
 """The training config of a run: typed sections from YAML, with `base` files and `key=value` overrides.
 
-    base: ngsan/scenes
-    training:
-      epochs: 20
+```yaml
+base: ngsan/scenes
+training:
+  epochs: 20
+```
 
-    load_recipe("mine.yaml", ["training.seed=1"], recipe_class_of).training.seed  # 1
+```python
+load_recipe("mine.yaml", ["training.seed=1"], recipe_class_of).training.seed  # 1
+```
 
 A file may have values for the case that adapters are trained (`lora.rank` is set), which hold unless an override, or
 a file that names this one as its `base`, sets the key:

@@ -1,7 +1,9 @@
 """One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run.
 
+```python
 result = run_task(MyTask(recipe), resume=True)
 result.best_dir, result.best_score
+```
 """
 
 import hashlib

@@ -1,9 +1,11 @@
 """The interface of a task: rows, models, objectives and scores. The engine and all commands use this interface alone.
 
-    class CountingTask(Task):
-        recipe_class = CountingRecipe
-        unit = "images"
-        ...
+```python
+class CountingTask(Task):
+    recipe_class = CountingRecipe
+    unit = "images"
+    ...
+```
 
 docs/adding_a_model.md has the complete example; `hf_ngsan.tasks.register_task` registers a task.
 """

@@ -1,6 +1,8 @@
 """Figures that explain models: attention maps of words, geometric biases, visualness and heads.
 
-    save_figure(plot_caption(image, boxes, attention, "bus"), "bus.png")
+```python
+save_figure(plot_caption(image, boxes, attention, "bus"), "bus.png")
+```
 
 Names are imported when used; figures need matplotlib (extra `plots`).
 """

@@ -1,10 +1,11 @@
 """Hosts to listen at: addresses and names, none that stands for all addresses unseen."""
 
+import asyncio
 import socket
 
 import pytest
 
-from hf_ngsan.ground.listening import check_host, listen, url_of
+from hf_ngsan.ground.listening import OwnHosts, check_host, listen, url_of
 from tests.commands.running import fails
 
 NO_HOSTS = ["", " ", "0", "00", "0x0", "127.1", "1.2.3", "256.1.1.1", "0.0.0.0 ", "[::]", "*", "a b", "http://x", "é"]
@@ -48,3 +49,55 @@ def test_the_server_tells_it_before_it_loads_a_model(capsys, host):
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     pytest.importorskip("python_multipart", reason="the extra serve is not installed")
     assert "127.0.0.1" in fails(capsys, "serve", "--model", "nothing", "--host", host)
+
+
+OWN = ["localhost", "LOCALHOST:8000", "localhost.", "127.0.0.1:1", "[::1]", "[0:0:0:0:0:0:0:1]:8000"]
+STRANGE = ["", " ", "evil.example", "localhost.evil.example", "evil.example:80", "[localhost]", "localhost:x", "::1"]
+STRANGE += [
+    "127.1",
+    "localhost@evil.example",
+    "localhost, evil.example",
+    "[::1",
+    "[::1]evil",
+    "localhost/",
+    "0x7f.0.0.1",
+]
+
+
+def answer_to(hosts: list[str], kind: str = "http", **settings) -> list[dict]:
+    """Returns the messages for a request with the given headers `Host`; an empty one for a request that passes."""
+    sent = []
+
+    async def passed(scope, receive, send):
+        sent.append({})
+
+    async def send(message):
+        sent.append(message)
+
+    headers = [(b"host", host.encode("latin-1")) for host in hosts]
+    asyncio.run(OwnHosts(passed, **settings)({"type": kind, "headers": headers}, None, send))
+    return sent
+
+
+def test_a_server_answers_to_its_own_hosts_alone():
+    local, lan, everywhere = {"host": "127.0.0.1"}, {"host": "192.168.1.5"}, {"host": "0.0.0.0"}
+    named = {"host": "Captions.example", "allowed": ["Proxy.example.", "[fe80::1]"]}
+    machine = f"{socket.gethostname()}:8000"
+    rows = [(local, host, True) for host in OWN] + [(local, host, False) for host in STRANGE]
+    rows += [(local, "192.168.1.5", False), (lan, "192.168.1.5:80", True), (lan, "localhost", True)]
+    rows += [(named, host, True) for host in ("captions.EXAMPLE:80", "proxy.example", "[FE80::1]:80", "localhost")]
+    rows += [(named, "x.captions.example", False), (everywhere, "192.168.1.7:80", True), (everywhere, machine, True)]
+    rows += [({"host": "::"}, "[2001:db8::1]:80", True), (everywhere, "0.0.0.0:8000", True)]
+    rows += [(everywhere, host, False) for host in STRANGE]
+    for settings, host, is_own in rows:
+        sent = answer_to([host], **settings)
+        assert (sent == [{}]) == is_own, (settings, host)
+        assert is_own or sent[0]["status"] == 400, (settings, host)
+    for hosts in ([], ["localhost", "evil.example"], ["localhost", "localhost"]):
+        assert answer_to(hosts, **local)[0]["status"] == 400, hosts
+    assert answer_to(["evil.example"], "websocket", **local) == [{"type": "websocket.close", "code": 1008}]
+    assert answer_to(["localhost"], "websocket", **local) == [{}]
+    assert answer_to([], "lifespan", **local) == [{}]
+    for name in ("http://captions.example", "captions.example:80", "*", ""):
+        with pytest.raises(ValueError, match="host"):
+            OwnHosts(None, "127.0.0.1", [name])

@@ -7,14 +7,19 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
+from transformers import BlipConfig
 
+from hf_ngsan import auto, register_model_type
 from hf_ngsan.cli import main
-from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.guests.captioners import GUESTS, Blip
+from hf_ngsan.guests.dual_encoders import DualEncoder
+from hf_ngsan.guests.pipeline import GuestImageToTextPipeline
+from hf_ngsan.loading.models import load_captioner, load_config, task_of
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.loading.self_test import run_self_test
 from hf_ngsan.serving import create_app
 from tests.commands.running import fails, prints
-from tests.guests.tiny import photos, save, tiny
+from tests.guests.tiny import clip, photos, save, tiny
 
 SCENES = ("--data", "scenes:images=true", "--split", "test", "--limit", "3")
 
@@ -46,6 +51,51 @@ def test_files_and_rows_are_captioned(blip, pictures, capsys):
     printed = prints(capsys, "caption", "--model", blip, *pictures, "--text", "the red", "--max-new-tokens", "3")
     assert [caption[:8] for caption in captions(printed)] == ["the red "] * 2
     assert len(captions(prints(capsys, "caption", "--model", blip, *SCENES))) == 3
+
+
+def test_a_registered_model_of_transformers_is_what_it_was(blip, pictures, tmp_path, capsys, monkeypatch):
+    command = ["caption", "--model", blip, *pictures, "--max-new-tokens", "3"]
+    before = prints(capsys, *command)
+    monkeypatch.setattr(auto, "MODEL_TYPES", dict(auto.MODEL_TYPES))
+    register_model_type(BlipConfig, task="captioning")
+    assert prints(capsys, *command) == before
+    model, processor = load_captioner(blip)
+    assert isinstance(CaptioningPipeline(model=model, processor=processor), GuestImageToTextPipeline)
+    for architecture, task in (
+        ("BlipForImageTextRetrieval", "retrieval"),
+        ("BlipForConditionalGeneration", "captioning"),
+    ):
+        described = {"model_type": "blip", "architectures": [architecture]}
+        assert task_of(described) == task
+        folder = tmp_path / architecture
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(described))
+        assert load_config(folder, task).model_type == "blip"
+
+
+def test_a_mistake_of_a_description_is_not_one_of_the_model(blip, monkeypatch):
+    class Wrong(Blip):
+        def process(self, image, text):
+            return super().process(image)
+
+    monkeypatch.setitem(GUESTS, "blip", Wrong)
+    model, processor = load_captioner(blip)
+    with pytest.raises(ValueError, match=r"process\(\)") as raised:
+        CaptioningPipeline(model=model, processor=processor)(photos(1)[0])
+    assert isinstance(raised.value.__cause__, TypeError)
+
+    class WrongTexts(DualEncoder):
+        def text_inputs(self, texts):
+            return super().text_inputs(texts, len(texts))
+
+        def embed_texts(self, inputs):
+            return self.embedded(lambda input_ids: input_ids + "a", inputs)
+
+    encoder = WrongTexts(*clip())
+    with pytest.raises(TypeError):
+        encoder.text_inputs(["a"])
+    with pytest.raises(TypeError):
+        encoder.embed_texts(DualEncoder.text_inputs(encoder, ["a"]))
 
 
 def test_searches_are_those_of_other_captioners(blip, pictures, capsys):

@@ -366,6 +366,25 @@ def test_filters_go_by_names_captions_and_columns(tmp_path):
 
 
 @pytest.mark.slow
+def test_milvus_finds_as_many_images_as_are_asked_for(tmp_path):
+    """A graph or the cells that are searched may reach fewer."""
+    pytest.importorskip("milvus_lite")
+    vectors = np.random.default_rng(0).standard_normal((300, DIMENSION)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    index = index_of(tmp_path / "index", [f"{number}.jpg" for number in range(300)], vectors)
+    for number, kind in enumerate((None, IndexKind("HNSW", {"M": 4}), IndexKind("IVF_FLAT", {"nlist": 100}))):
+        spec = f"milvus:{tmp_path / f'{number}.db'}"
+        backend = open_backend(index, spec, kind)
+        backend.add()
+        backend.client.release_collection(backend.alias)
+        backend.client.load_collection(backend.alias)  # makes the graph, or the cells
+        for top_k in (96, 280, 300):
+            found = search(index, vectors[:20], top_k, spec)
+            assert [len(hits) for hits in found] == [top_k] * 20, (kind, top_k)
+            assert [hits[0].place for hits in found] == list(range(20)), (kind, top_k)
+
+
+@pytest.mark.slow
 def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
     pytest.importorskip("milvus_lite")
     spec = f"milvus:{tmp_path / 'milvus.db'}"

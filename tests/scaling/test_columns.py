@@ -9,13 +9,14 @@ from datasets import Dataset, concatenate_datasets
 from PIL import Image
 
 from hf_ngsan.data import load_data
-from hf_ngsan.guests.dual_encoders import dual_encoder_of
+from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.scaling import Captioner, Embedder, ImageEncoder
 from hf_ngsan.tasks.retrieval.encoders import embed_pixels
 from tests.extraction.tiny import tiny_processor as image_processor
 from tests.extraction.tiny import tiny_vision
+from tests.guests.tiny import clip, save
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
@@ -89,3 +90,13 @@ def test_a_batch_without_images(tmp_path):
     with pytest.raises(ValueError, match="'image'"):
         caption({"bytes": [b""]})
     assert caption({"image": [b"no image", b""]}).to_pydict()["caption"] == [None, None]
+
+
+def test_an_embedder_runs_its_text_encoder_once_at_most(batch, tmp_path, monkeypatch):
+    save(clip(), tmp_path)
+    embedder, texts = Embedder(str(tmp_path)), []
+    embed = DualEncoder.embed_texts
+    monkeypatch.setattr(DualEncoder, "embed_texts", lambda *inputs: texts.append(1) or embed(*inputs))
+    tables = [embedder(batch) for _ in range(3)]
+    assert len(texts) <= 1
+    assert {table.schema.field("embedding").type.list_size for table in tables} == {embedder.encoder.dimension}

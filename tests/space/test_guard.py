@@ -256,3 +256,30 @@ def test_photographs_are_some_and_not_too_many(searching):
     upload = {"path": uploaded(searching, saved(PHOTOS[0], "PNG")), "meta": META}
     for uploads in ([], None, [upload] * 101):
         assert is_refused(outcome(searching, [uploads, "a red ball", None], fn_index=SEARCH))
+
+
+def test_the_page_answers_to_its_own_hosts_and_no_other_origin(photographs):
+    port = photographs.base_url.port
+    strange = "http://evil.example"
+    for method, path in (("GET", "/"), ("GET", "/config"), ("POST", "/gradio_api/queue/join"), ("OPTIONS", "/config")):
+        for headers in ({"Host": f"evil.example:{port}"}, {"Host": "evil.example", "Origin": strange}):
+            answer = photographs.request(method, path, headers=headers)
+            assert answer.status_code == 400 and "access-control-allow-origin" not in answer.headers, (method, headers)
+    for host in (f"127.0.0.1:{port}", f"localhost:{port}", "localhost"):
+        for origin in (strange, "null", "http://localhost:1"):
+            asking = {"Host": host, "Origin": origin, "Access-Control-Request-Method": "POST"}
+            for method in ("GET", "OPTIONS"):
+                answer = photographs.request(method, "/config", headers=asking)
+                assert (answer.status_code == 200) == (method == "GET"), (host, origin, method)
+                assert "access-control-allow-origin" not in answer.headers, (host, origin, method)
+
+
+def test_further_hosts_of_the_page(monkeypatch, tmp_path):
+    asked = {}
+    page = make_page(Parts("tiny", ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())))
+    monkeypatch.setattr(page, "launch", lambda **settings: asked.update(settings) or (None, "url", None))
+    assert launch(page, "0.0.0.0", allowed_hosts=["photos.example"]) == "url"
+    [own, _] = asked["_app"].user_middleware
+    assert {"photos.example", "localhost"} <= own.cls(None, **own.kwargs).names
+    with pytest.raises(ValueError, match="host"):
+        launch(page, allowed_hosts=["http://photos.example"])

@@ -106,9 +106,10 @@ def test_every_option_reaches_the_page(monkeypatch, capsys):
     monkeypatch.setattr("hf_ngsan.space.page.make_page", lambda parts: page)
     monkeypatch.setattr("hf_ngsan.space.page.launch", launched)
     words = "--model m --data d --split s --index i --host localhost --port 8080 --open --engine onnx"
+    words += " --allowed-host A.example"
     assert "ended" in fails(capsys, "app", *words.split())
     engine = ("model", "processor", "onnx")
-    assert asked == [("m", "d", "s", "i"), engine, (page, "localhost", 8080, True), "closed"]
+    assert asked == [("m", "d", "s", "i"), engine, (page, "localhost", 8080, True, ["a.example"]), "closed"]
 
 
 def test_a_missing_gradio_is_named(capsys, monkeypatch):

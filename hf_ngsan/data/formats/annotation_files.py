@@ -1,10 +1,11 @@
 """Annotation files in JSON: COCO's, Karpathy's splits and VATEX's captions, all read as [`AnnotatedImage`].
 
+```python
 document = read_document(path)
 entries = annotation_format(document, path).entries(document, path)
 for where, image in read_all(entries, lambda image: image.key, skipped=None):
     image.captions
-
+```
 """
 
 import re

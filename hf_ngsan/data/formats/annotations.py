@@ -1,7 +1,9 @@
 """Captions, splits and sizes from annotation files, joined with features by image id.
 
+```python
 annotations = Annotations([Path("dataset_coco.json")], skipped=None)
 annotations.find(391895, "391895", is_numbered=True).captions
+```
 """
 
 from collections.abc import Collection, Iterable

@@ -1,6 +1,8 @@
 """Conversion of boxes from any known convention to the contract's: `x1, y1, x2, y2` as shares of the image.
 
+```python
 contract_boxes(np.array([[50, 20, 100, 40]]), (200, 100), "xywh", "image 1")  # [[0.25, 0.2, 0.75, 0.6]]
+```
 """
 
 import numpy as np

@@ -2,9 +2,10 @@
 
 A format is a [`Source`]; most know the names of all images when opened ([`ListedSource`], [`FileSource`]):
 
-    for entry in source.entries():
-        name, record = entry.read()  # "391895", FeatureRecord(features=..., boxes=...)
-
+```python
+for entry in source.entries():
+    name, record = entry.read()  # "391895", FeatureRecord(features=..., boxes=...)
+```
 """
 
 from collections.abc import Callable, Iterator, Sequence

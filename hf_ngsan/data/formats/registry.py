@@ -1,7 +1,9 @@
 """The registry of feature formats and conventions of boxes; recognises the format of a file or folder.
 
+```python
 recognise(Path("trainval_36.tsv")).name  # "bottom-up-tsv"
 [source] = open_sources(Path("trainval_36.tsv"))
+```
 """
 
 import os

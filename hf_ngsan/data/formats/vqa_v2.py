@@ -1,6 +1,8 @@
 """Files of VQA v2: questions, and the ten answers that people gave to each.
 
+```python
 Questions([Path("questions.json"), Path("annotations.json")], skipped=None).rows[0]["question"]
+```
 """
 
 from collections.abc import Callable, Sequence

@@ -2,11 +2,12 @@
 
 `hf-ngsan convert`, `hf-ngsan inspect` and `images:SOURCE`, streamed or not, read samples from a [`Shard`].
 
-    shard = Shard(Path("000.tar"))
-    for key in shard.samples:
-        content, name = shard.image_of(key)
-        shard.captions_of(key)  # ("a dog on a beach",)
-
+```python
+shard = Shard(Path("000.tar"))
+for key in shard.samples:
+    content, name = shard.image_of(key)
+    shard.captions_of(key)  # ("a dog on a beach",)
+```
 """
 
 import json

@@ -1,6 +1,8 @@
 """Finds the columns of images, captions, ids and file names of a dataset, by type and name.
 
+```python
 find_columns(dataset, "flickr8k", None, None).captions  # ("caption_0", "caption_1", ..., "caption_4")
+```
 """
 
 import re

@@ -1,6 +1,8 @@
 """Rows of the same image, found by a key or by the bytes of the image.
 
+```python
 first_rows(["a", "b", "a"], np.array([True, True, True]))  # [0, 1, 0]
+```
 """
 
 import hashlib

@@ -1,6 +1,8 @@
 """Datasets of images with captions, memory-mapped or streamed.
 
+```python
 load_images("flickr8k", "train")[0]  # {"image_id": 0, "image": <PIL image>, "captions": [...], ...}
+```
 """
 
 import pyarrow as pa

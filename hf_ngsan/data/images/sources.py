@@ -1,6 +1,8 @@
 """Opens a split of a dataset in a folder, in a file or on the Hub.
 
+```python
 dataset, numbers = open_split("nlphuji/flickr30k", "test")  # numbers: rows of the split, None for all
+```
 """
 
 import json

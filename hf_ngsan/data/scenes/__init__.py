@@ -1,8 +1,10 @@
 """Synthetic scenes: coloured shapes, features of appearance alone, captions decided by geometry alone, and scores.
 
+```python
 rows = load_scenes("train", size=2000)
 rows[0]["captions"][0]  # "the red circle lies left of the blue square"
 draw_scene(rows[0]).show()
+```
 """
 
 from .drawing import draw_scene

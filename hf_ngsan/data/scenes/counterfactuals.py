@@ -1,7 +1,9 @@
 """Scenes in which two objects have exchanged their boxes, so that another relation is true; appearances stay.
 
+```python
 swap = relation_swaps(rows[0])[0]
 swap.prompt.answer, swap.answer  # ("left of", "right of")
+```
 """
 
 from collections import defaultdict

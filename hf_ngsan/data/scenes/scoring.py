@@ -1,7 +1,9 @@
 """Accuracy of the spatial relations that a captioner states.
 
+```python
 prompts = relation_prompts(row)  # prompts[0].text: "the red circle lies", prompts[0].answer: "left of"
 score_relation_completions([[complete(prompt.text) for prompt in prompts]], [row])["directional"]  # in [0, 1]
+```
 """
 
 from collections import Counter, defaultdict

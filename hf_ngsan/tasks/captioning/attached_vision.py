@@ -1,6 +1,8 @@
 """Vision encoders for captioners that were trained on features.
 
+```python
 model, processor = attach_vision("runs/photos", "microsoft/resnet-50", grid_size=(7, 7))
+```
 """
 
 import logging

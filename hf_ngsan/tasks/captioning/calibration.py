@@ -1,6 +1,8 @@
 """Calibration of a captioner's confidence in its captions; see [`~hf_ngsan.loading.confidence`].
 
+```python
 write_calibration(folder, calibrate(captioner, processor, "mhsan-flickr8k", rows, training_rows, data=..., split=...))
+```
 """
 
 import base64

@@ -1,6 +1,8 @@
 """Counterfactuals of geometry: a box of an image changes, its features stay, and a captioner captions both.
 
+```python
 explain_change(model, processor, row, swap_boxes(row["visual_boxes"], 0, 1)).after.caption
+```
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,8 @@
 """Scores of a captioner on a split, on one process or several.
 
+```python
 evaluate_captioner(model, processor, rows, num_beams=3).scores["cider_d"]
+```
 """
 
 import json

@@ -1,7 +1,9 @@
 """Loading of captioners and ensembles by name, and captions of rows on one process or several.
 
+```python
 model, processor = load_captioners(["runs/first", "runs/second"])
 generate_captions(model, processor, rows, num_beams=3)
+```
 """
 
 import os

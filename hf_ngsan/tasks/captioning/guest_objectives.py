@@ -1,7 +1,9 @@
 """Objectives for captioners of transformers: the same as for our own, with the images encoded once.
 
+```python
 guest = guest_of(model, processor)
 TrainingLoop(..., GuestTeacherForcing(guest, label_smoothing=0.1))
+```
 """
 
 import inspect

@@ -1,7 +1,9 @@
 """Captions of image files and of rows of a dataset, one after the other, with figures of the attention.
 
-for name, caption, error, rank in caption_images(model, processor, ["photo.jpg"], ["photo.jpg"]):
-    print(name, caption)
+```python
+for found in caption_images(model, processor, ["photo.jpg"], ["photo.jpg"]):
+    print(found.name, found.caption)
+```
 """
 
 from collections.abc import Iterable, Iterator

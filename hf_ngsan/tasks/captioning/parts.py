@@ -1,8 +1,10 @@
 """Captions of a long list of images in parts, each a file of its own, so that a run that was killed resumes.
 
+```python
 parts = CaptionParts(model, processor, paths, paths, Path("captions.parts"), line=str)
 for lines, errors in parts.caption(RayWorkers()):
     print(*lines, sep="\n")
+```
 """
 
 import hashlib

@@ -1,6 +1,8 @@
 """Indexing of images by a dual encoder, on one process or many.
 
+```python
 index = index_images(model, processor, list_images("photos"), "photos.index", name="DUAL_ENCODER")
+```
 """
 
 import os
@@ -134,10 +136,12 @@ def index_images(
             items_per_shard=images_per_shard or default_images_per_shard(len(listed), batch_size, MAX_IMAGES_PER_SHARD),
         )
         if earlier is not None and not earlier.is_current(description):
-            index = begin_anew(growing, description, images)
+            index = begin_anew(growing, description, images, strict)
             return index, index.missing_shards(), earlier
         remove(growing)
         index = IndexFolder.begin(lock.folder, description, besides=[lock.name])
+        if strict and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
+            raise ExtractionError(skipped[0][1])
         return index, index.missing_shards(), None
 
     def publish() -> IndexFolder:
@@ -248,7 +252,7 @@ def earlier_embeddings(
         raise IndexFolderError(
             f"{folder} is an index of other images ({len(rows)} of {index.description.source}); name a new folder."
         )
-    skipped = {name for number in index.written_shards() for name, _ in index.shard(number).items.skipped}
+    skipped = {name for name, _ in skipped_images(index)}
     unread = [items[name, 0] for name in skipped if (name, 0) in items and items[name, 0] not in places]
     is_changed = is_changed or any(is_readable(images, item) for item in unread)
     kept = [] if prune else gone
@@ -263,6 +267,11 @@ def earlier_embeddings(
     )
     index.opened.clear()  # other processes open the shards themselves
     return EarlierEmbeddings(index, listed, places, stamps, is_changed)
+
+
+def skipped_images(index: IndexFolder) -> list[tuple[str, str]]:
+    """Returns names of images that an index could not read, and the reasons, as far as its shards are written."""
+    return [(name, reason) for number in index.written_shards() for name, reason in index.shard(number).items.skipped]
 
 
 def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
@@ -290,12 +299,16 @@ def is_readable(images: ImageList, item: int) -> bool:
     return True
 
 
-def begin_anew(folder: Path, description: IndexDescription, images: ImageList) -> IndexFolder:
-    """Begins an index beside another one, or continues it if it was begun with these images as they are."""
+def begin_anew(folder: Path, description: IndexDescription, images: ImageList, strict: bool) -> IndexFolder:
+    """Begins an index beside another one, or continues it if it was begun with these images as they are.
+
+    With `strict` it continues none that has skipped images, which are read again.
+    """
     with suppress(IndexFolderError):  # of other images, or damaged
         index = IndexFolder.begin(folder, description)
         stamps = index.stamps().items()
-        if all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images)):
+        is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
+        if is_unchanged and not (strict and skipped_images(index)):
             return index
     remove(folder)
     return IndexFolder.begin(folder, description)

@@ -1,6 +1,8 @@
 """Search of an index by a text or an image, a figure of the hits, and reranking of captions.
 
+```python
 search_images(model, processor, index, text="a dog jumps over a log")[0].name
+```
 """
 
 import io

@@ -1,7 +1,9 @@
 """Dropout with masks that depend on the rows of the data: equal in any batch, micro-batch and process.
 
+```python
 with RowDropout(row_index, seed=0, step=17):
     outputs = model(**inputs)
+```
 """
 
 from collections.abc import Callable, Mapping, Sequence

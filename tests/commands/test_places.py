@@ -1,0 +1,121 @@
+"""Files that commands read and write: no input is replaced, and mistakes are told before a model is loaded."""
+
+import json
+
+import pytest
+
+from hf_ngsan.cli import main
+from hf_ngsan.loading import models
+from hf_ngsan.tasks.captioning import generate
+from tests.commands.running import fails
+from tests.models.mhsan import tiny as mhsan
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+
+@pytest.fixture
+def photos(tmp_path, monkeypatch):
+    """The current folder, with photographs, files that commands read, and links to them; no model can be loaded."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    for number, photo in enumerate(PHOTOS[:2]):
+        photo.save(folder / f"{number}.png")
+    (folder / "metadata.csv").write_text("file_name,caption\n0.png,a dog\n1.png,a log\n")
+    (tmp_path / "results.json").write_text(json.dumps([{"image_id": 1, "caption": "a dog"}]))
+    (tmp_path / "references.jsonl").write_text('{"image_id": 1, "caption": "a dog"}\n')
+    (tmp_path / "text.en").write_text("a dog\n")
+    (tmp_path / "link.png").symlink_to(folder / "0.png")
+    (tmp_path / "linked").symlink_to(folder)
+    monkeypatch.chdir(tmp_path)
+    for module, name in ((models, "load_model"), (models, "load_captioner"), (generate, "load_captioners")):
+        monkeypatch.setattr(module, name, lambda *_, **__: pytest.fail("a model is loaded"))
+    return folder
+
+
+def contents(folder) -> dict:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_no_output_replaces_an_input(photos, tmp_path, capsys):
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+    before = contents(tmp_path)
+    image, spec = "photos/0.png", "--data images:photos"
+    for command in (
+        f"caption {image} --output {image}",
+        f"caption {image} --output ./photos/../{image}",
+        f"caption {image} --output link.png",
+        f"caption link.png --output {image}",
+        f"caption {image} photos/1.png --output linked/1.png",
+        "caption photos --output photos/1.png",
+        f"caption {image} --with-embeddings m {image}",
+        f"caption {image} --output a.npz --with-embeddings m ./a.npz",
+        f"caption {spec} --output photos/metadata.csv",
+        f"caption {spec} --output linked/1.png",
+        f"caption {image} --save-attention photos",
+        "caption photos --save-attention linked",
+        f"answer q --image {image} --model m --save-attention photos",
+        "score --predictions results.json --references references.jsonl --per-image results.json",
+        f"score --predictions {tmp_path}/results.json --references references.jsonl --per-image ./results.json",
+        "score --predictions results.json --references references.jsonl --per-image references.jsonl",
+        "translate --model m --input text.en --output ./text.en",
+        f"explain --model m {image} dog --figure link.png",
+        f"references {spec} --output photos/metadata.csv",
+        f"evaluate --model m {spec} --output photos/metadata.csv",
+        f"evaluate --model m {spec} --output a.json --record a.json",
+        f"evaluate --model m {spec} --record linked/metadata.csv",
+        f"visualness --model m {spec} --figures photos",
+        f"explain --model m {spec} --counterfactual swap --figure photos/0.png",
+    ):
+        assert "--" in fails(capsys, *command.split()), command
+        assert contents(tmp_path) == before, command
+
+
+def test_missing_files_are_told_before_a_model_is_loaded(photos, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(models, "HF_HUB_OFFLINE", True)
+    pytest.importorskip("matplotlib", reason="the extra plots is not installed")
+    (tmp_path / "file").write_text("")
+    for command, named in (
+        ("caption gone.jpg", "gone.jpg"),
+        ("caption photos/0.png gone.jpg", "gone.jpg"),
+        ("caption --model ngsan-flickr8k gone.jpg", "gone.jpg"),
+        ("caption --data nlphuji/flickr30k", "images:nlphuji/flickr30k"),
+        ("caption --data photos", "images:photos"),
+        ("caption photos/0.png --save-attention file", "file"),
+        ("evaluate --model somebody/captioner --data scenes", "HF_HUB_OFFLINE"),
+        ("caption photos/0.png --rerank-with ./gone --num-beams 3", "gone"),
+        ("answer q --model m --image gone.jpg", "gone.jpg"),
+        ("answer --model m --questions gone.jsonl", "gone.jsonl"),
+        ("answer q --model m --image photos/0.png --save-attention file", "file"),
+        ("explain --model m gone.jpg dog", "gone.jpg"),
+        ("search gone.index --image gone.jpg", "gone.jpg"),
+        ("translate --model m --input gone.en", "gone.en"),
+        ("visualness --model m --data scenes --figures file", "file"),
+        ("evaluate --model m --data picturs:photos", "picturs"),
+        ("export --model m --output photos", "photos"),
+        ("calibrate --model ngsan-flickr8k --data scenes --dual-encoder ./gone", "gone"),
+    ):
+        assert named in fails(capsys, *command.split()), command
+
+
+def test_all_images_skipped_is_a_failure(tmp_path, capsys):
+    pixel_captioner().save_pretrained(tmp_path / "model")
+    pixel_processor().save_pretrained(tmp_path / "model")
+    PHOTOS[0].save(tmp_path / "good.png")
+    (tmp_path / "bad.png").write_bytes(b"no image")
+    caption = ["caption", "--skip-errors", "--model", str(tmp_path / "model")]
+    for names, code in ((["bad.png"], 2), (["gone.png", "bad.png"], 2), (["good.png", "bad.png"], 0)):
+        assert main([*caption, *(str(tmp_path / name) for name in names)]) == code, names
+
+
+def test_a_strict_index_leaves_no_image_out(tmp_path, capsys):
+    mhsan.tiny_model(vision_config=mhsan.VISION).save_pretrained(tmp_path / "model")
+    mhsan.tiny_processor(pixels=True).save_pretrained(tmp_path / "model")
+    (tmp_path / "photos").mkdir()
+    PHOTOS[0].save(tmp_path / "photos" / "good.png")
+    (tmp_path / "photos" / "bad.png").write_bytes(b"no image")
+    source = ["--model", tmp_path / "model", "--images", tmp_path / "photos"]
+    index = [str(word) for word in ("index", *source, "--output", tmp_path / "index", "--num-workers", "0")]
+    assert main(index) == 0
+    for more in (["--strict"], ["--strict", "--prune"]):
+        assert "bad.png" in fails(capsys, *index, *more)
+    PHOTOS[1].save(tmp_path / "photos" / "bad.png")
+    assert main([*index, "--strict", "--prune"]) == 0
