@@ -13,6 +13,7 @@ from hf_ngsan import commands as commands_package
 from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, common_parser, main, parse
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, prints
+from tests.tables import each_row
 from tests.tasks.tiny import DATA, tiny_sections
 
 
@@ -22,7 +23,7 @@ def parser_of(command: str):
     return commands[command]
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+@each_row("command", [[], *([name] for name in COMMANDS)])
 def test_help_shows_examples_and_names_the_command_that_lists_datasets(capsys, command):
     with pytest.raises(SystemExit) as exit_:
         main([*command, "--help"])
@@ -54,7 +55,7 @@ def test_help_lists_each_command_in_one_line_of_one_group(capsys):
     assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo.command"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@each_row("command", COMMANDS)
 def test_each_option_is_in_a_test_of_its_command(command):
     """Of the options that every command has, tests are in this file; those of `tests/fuzz` look at no effect."""
     files = [file for file in Path(__file__).parent.rglob("*.py") if "fuzz" not in file.parts]
@@ -87,7 +88,7 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"hf-ngsan {version('hf-ngsan')}\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         [],
@@ -108,7 +109,7 @@ def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "near"),
     [
         ("captoin photo.jpg", "caption"),
@@ -197,7 +198,7 @@ def project(tmp_path, monkeypatch) -> Path:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("before", [True, False])
+@each_row("before", [True, False])
 def test_modules_of_the_user_are_imported_first(project, capsys, before):
     imports = ["--import", "does_nothing", "--import=nine_scenes"]
     command = ["references", "--data", "nine", "--output", "references.json"]

@@ -17,6 +17,7 @@ from hf_ngsan.demo.journey import SHOWN, search_scenes, use, use_on_pixels
 from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe, search_recipe
 from hf_ngsan.ground.configs import find_config
 from hf_ngsan.tasks import load_recipe, train
+from tests.tables import each_row
 from tests.test_demo import TINY, TINY_PIXELS, TINY_SEARCH
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +69,7 @@ def folder_of_the_demo(tmp_path_factory):
 WITH_PYTHON = [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE and blocks(page, "python")]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+@each_row("page", WITH_PYTHON)
 def test_the_python_of_a_page_runs_from_top_to_bottom_and_prints_what_it_says(
     page, folder_of_the_demo, monkeypatch, capsys
 ):
@@ -118,7 +119,7 @@ def flat(answers: list) -> Iterator[str]:
         yield from flat(answer) if isinstance(answer, list) else [answer["generated_text"]]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=name_of)
+@each_row("page", [page for page in PAGES if commands_of(page)])
 def test_the_commands_of_a_page_exist(page, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     for command in commands_of(page):
@@ -147,7 +148,7 @@ def headings_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each_row("page", PAGES)
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
     for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", text):
@@ -158,7 +159,7 @@ def test_links_lead_somewhere(page):
         assert (ROOT / script).is_file(), script
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each_row("page", PAGES)
 def test_pictures_are_small_and_described(page):
     for text, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         assert len(text.split()) >= 4, target

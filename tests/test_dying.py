@@ -21,6 +21,7 @@ from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
 from tests.models.mhsan import tiny as tiny_dual_encoder
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as tiny_captioner_processor
+from tests.tables import each_row
 from tests.tasks import tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.tiny import tiny_sections
 
@@ -207,7 +208,7 @@ OTHER_TASKS = {
 }
 
 
-@pytest.mark.parametrize("task", OTHER_TASKS)
+@each_row("task", OTHER_TASKS)
 def test_training_of_another_task_killed_at_operations(task, tmp_path):
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(OTHER_TASKS[task](tmp_path)))
     kill_everywhere(partial(train, tmp_path), tmp_path, EVERY)
@@ -243,6 +244,6 @@ def make_output(command: list[str]) -> int:
     return 0 if Path("output").exists() and command[0] != "index" else main([*command, "output"])
 
 
-@pytest.mark.parametrize("write", [write_arrays, write_dual_encoder, write_model])
+@each_row("write", [write_arrays, write_dual_encoder, write_model])
 def test_command_killed_at_operations(write, tmp_path):
     kill_everywhere(partial(make_output, write(tmp_path)), tmp_path, EVERY)

@@ -6,11 +6,11 @@ import re
 import sys
 from pathlib import Path
 
-import pytest
 from transformers.dynamic_module_utils import get_imports, get_relative_imports
 
 import hf_ngsan
 from tests.loading.test_hub import result_of
+from tests.tables import each_row
 
 ROOT = Path(hf_ngsan.__file__).parent
 FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py"))}
@@ -88,7 +88,7 @@ def imported_layers(file: str) -> set[str]:
     return {name.split(".")[1] if "." in name else "" for name in own}
 
 
-@pytest.mark.parametrize("file", FILES)
+@each_row("file", FILES)
 def test_a_layer_imports_only_lower_layers(file):
     layer = Path(file).with_suffix("").parts[0]
     if layer == "__init__":
@@ -127,7 +127,7 @@ def test_there_is_no_cycle():
     graphlib.TopologicalSorter(imports).prepare()
 
 
-@pytest.mark.parametrize("file", MODEL_FILES)
+@each_row("file", MODEL_FILES)
 def test_models_can_travel_with_a_checkpoint(file):
     assert file.count("/") == 1, "the folder is flat"
     tree = ast.parse(FILES[file].read_text())
@@ -177,7 +177,7 @@ def test_files_have_one_subject():
     assert not [file for file in FILES if len(FILES[file].read_text().splitlines()) > 560]
 
 
-@pytest.mark.parametrize("file", FILES)
+@each_row("file", FILES)
 def test_strangers_files_are_not_unpickled(file):
     assert not {"dill", "joblib", "cloudpickle"} & imported_modules(file)
     for node in ast.walk(ast.parse(FILES[file].read_text())):

@@ -6,6 +6,7 @@ import pytest
 import yaml
 
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
+from tests.tables import each_row
 from tests.tasks.tiny import tiny_sections
 from tests.test_journeys import start
 
@@ -45,7 +46,7 @@ def train(folder: Path, *words: object) -> str:
     return refusal_of(folder, "train", "--config", "tiny.yaml", *words)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("override", "facts"),
     [
         ("data.spec=features:nowhere", ["nowhere"]),
@@ -60,7 +61,7 @@ def test_a_mistake_in_the_training_config_is_told_once(tmp_path, override, facts
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("process", "error", "fact"),
     [
         (0, "ValueError('shard 7 is damaged')", "shard 7 is damaged"),

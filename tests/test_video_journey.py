@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.commands.running import prints
+from tests.tables import each_row
 
 SIZES = ["model.hidden_size=16", "model.num_attention_heads=2", "model.intermediate_size=24"]
 BRIEF = ["training.epochs=1", "training.tracker=null", "evaluation.max_new_tokens=5"]
@@ -27,7 +28,7 @@ def videos(tmp_path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("config", "language"), [("vatex_n_san", "en"), ("vatex_transformer", "zh")])
+@each_row(("config", "language"), [("vatex_n_san", "en"), ("vatex_transformer", "zh")])
 def test_videos_are_trained_on_evaluated_and_captioned(config, language, videos, tmp_path, capsys):
     data, run = f"vatex:{videos},language={language}", tmp_path / "run"
     where = [f"data.spec={data}", f"training.output_dir={run}"]

@@ -15,6 +15,7 @@ from hf_ngsan.loading.self_test import run_self_test
 from hf_ngsan.serving import create_app
 from tests.commands.running import fails, prints
 from tests.guests.tiny import photos, save, tiny
+from tests.tables import each_row
 
 SCENES = ("--data", "scenes:images=true", "--split", "test", "--limit", "3")
 
@@ -65,7 +66,7 @@ def test_a_prompt_is_for_models_that_follow_it(blip, florence, pictures, capsys)
     assert "--text" in fails(capsys, "caption", "--model", florence, pictures[0], "--text", "a red")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "options", "named"),
     [
         ("caption", ["photo.png", "--save-attention", "maps"], "--save-attention"),

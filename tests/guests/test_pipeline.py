@@ -8,6 +8,7 @@ import hf_ngsan  # noqa: F401
 from hf_ngsan.guests import guest_of
 from hf_ngsan.loading.models import load_model
 from tests.guests.tiny import CAPTIONERS, photos, save, tiny
+from tests.tables import each_row
 
 
 @pytest.fixture(scope="module", params=sorted(CAPTIONERS))
@@ -15,7 +16,7 @@ def folder(request, tmp_path_factory):
     return save(tiny(request.param), tmp_path_factory.mktemp("guests") / request.param)
 
 
-@pytest.mark.parametrize("arguments", [{}, {"num_beams": 3, "num_return_sequences": 2}])
+@each_row("arguments", [{}, {"num_beams": 3, "num_return_sequences": 2}])
 def test_captions_are_those_of_generate(folder, arguments):
     model, processor = load_model(folder, "captioning")
     guest, expected = guest_of(model, processor), []

@@ -19,8 +19,9 @@ from tests.models.architectures import (
     make,
 )
 from tests.models.tiny import one_image
+from tests.tables import each_row
 
-every_implementation = pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+every_implementation = each_row("implementation", ["eager", "sdpa"])
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile on a CPU needs a C++ compiler")
 IN_PADDING = {"visual_features": 1000.0, "visual_boxes": torch.tensor([0.9, 0.1, 0.2, 5.0]), "input_ids": 11}
 
@@ -94,7 +95,7 @@ def test_eager_equals_sdpa(name, variant):
 
 @needs_compiler
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "variant"), [one for one in VARIANTS if one[0] in ("ngsan", "spatial_captioner")])
+@each_row(("name", "variant"), [one for one in VARIANTS if one[0] in ("ngsan", "spatial_captioner")])
 def test_flex_attention_equals_eager(name, variant):
     inputs = ARCHITECTURES[name].inputs()
     flex, eager = (make(name, variant, attn_implementation=one) for one in ("flex_attention", "eager"))
@@ -118,7 +119,7 @@ def test_half_precision_is_close_and_mixed_precision_trains(name, variant, imple
 
 
 @every_variant
-@pytest.mark.parametrize("reentrant", [True, False])
+@each_row("reentrant", [True, False])
 def test_gradient_checkpointing_changes_no_gradient(name, variant, reentrant):
     inputs, gradients = ARCHITECTURES[name].inputs(), []
     for checkpointing in (False, True):
@@ -163,7 +164,7 @@ def compiled(name: str, variant: str, backend: str, *marks):
     return pytest.param(name, variant, backend, marks=marks)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "variant", "backend"),
     [
         *(
@@ -210,9 +211,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases]
-)
+@each_row(("name", "changes", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases])
 def test_wrong_inputs_are_named(name, changes, named):
     with pytest.raises(ValueError, match=named):
         make(name)(**{**ARCHITECTURES[name].inputs(), "labels": LABELS, **changes})

@@ -10,6 +10,7 @@ from huggingface_hub import constants
 
 from hf_ngsan.models.downloads import DownloadError, DownloadLimits, download
 from hf_ngsan.models.images import ImageError, load_image
+from tests.tables import each_row
 
 LIMITS = DownloadLimits(max_bytes=10_000, seconds=1, max_redirects=3)
 
@@ -107,7 +108,7 @@ def server(monkeypatch):
         yield url
 
 
-@pytest.mark.parametrize("path", ["good", "onward/1", "onward/3"])
+@each_row("path", ["good", "onward/1", "onward/3"])
 def test_what_is_within_the_limits_arrives(server, path):
     assert download(f"{server}/{path}", LIMITS) == b"good"
 
@@ -116,7 +117,7 @@ def test_the_limit_of_bytes_itself_is_allowed(server):
     assert len(download(f"{server}/exactly", LIMITS)) == 10_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "fact"),
     [
         ("endless", "HF_NGSAN_DOWNLOAD_MAX_BYTES"),

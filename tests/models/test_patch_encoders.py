@@ -29,6 +29,7 @@ from hf_ngsan.loading.provenance import vision_provenance
 from hf_ngsan.models.configuration_vision import PATCH_ENCODERS
 from hf_ngsan.models.modeling_vision import cell_boxes, region_features
 from tests.models.tiny import random_boxes
+from tests.tables import each_row
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 PATCHES = {**LAYERS, "image_size": 32, "patch_size": 8}
@@ -180,7 +181,7 @@ def test_an_image_gives_the_same_tokens_in_any_batch(pixels):
 # --- folders ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("write", "part"),
     [(write_clip, CLIPVisionModel), (write_clip, CLIPVisionModelWithProjection), (write_siglip, SiglipVisionModel)],
 )
@@ -224,7 +225,7 @@ def test_a_backbone_that_is_left_out_comes_from_the_whole_model(pixels, tmp_path
     assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
 
 
-@pytest.mark.parametrize("frozen", [True, False])
+@each_row("frozen", [True, False])
 def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
     whole = write_clip(tmp_path / "clip")
     sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
@@ -246,7 +247,7 @@ def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
 # --- bad input ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"out_features": [-4]}, r"-4.*3 stages.*'stage2'"),
@@ -263,7 +264,7 @@ def test_layers_that_there_are_not(fields, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "model_type"),
     [
         (BertConfig(), "bert"),

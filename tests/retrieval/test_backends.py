@@ -21,6 +21,7 @@ from hf_ngsan.retrieval import (
 )
 from hf_ngsan.retrieval.approximate import GRAPH
 from tests.retrieval.test_index_folder import with_new_manifest
+from tests.tables import each_row
 
 DIMENSION, NUM_ITEMS = 8, 50
 GENERATOR = np.random.default_rng(0)
@@ -139,7 +140,7 @@ def test_what_another_index_holds_is_not_searched(spec, tmp_path):
     assert [hits[0].name for hits in search(other, QUERIES, 1, spec)] == ["3.jpg", "7.jpg", "49.jpg"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+@each_row("damage", ["cut", "changed", "gone"])
 def test_a_damaged_graph_is_refused_and_made_anew(tmp_path, damage):
     """A changed number of the graph's copy of the embeddings is found when all of it is read."""
     pytest.importorskip("usearch")
@@ -156,7 +157,7 @@ def test_a_damaged_graph_is_refused_and_made_anew(tmp_path, damage):
     open_backend(index, "usearch").open(verify=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "fact"),
     [("", "usearch"), ("[" * 100_000, "usearch"), ("[]", "usearch"), ('{"checksum": 1}', "usearch")],
 )
@@ -210,7 +211,7 @@ def test_specs_of_no_backend(tmp_path, spec):
     assert spec.removeprefix("milvus:") in str(error.value) and all(name in str(error.value) for name in known)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "package", "extra"),
     [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
 )
@@ -221,7 +222,7 @@ def test_a_package_that_is_missing(tmp_path, monkeypatch, spec, package, extra):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("answers", [False, True])
+@each_row("answers", [False, True])
 def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers):
     pytest.importorskip("pymilvus")
     monkeypatch.setattr(milvus, "SECONDS_TO_CONNECT", 0.5)
@@ -234,7 +235,7 @@ def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["schema.json", "manifest.json", "*.parquet", "*.idx", ""])
+@each_row("name", ["schema.json", "manifest.json", "*.parquet", "*.idx", ""])
 def test_a_damaged_file_of_milvus_gets_one_sentence_and_nothing_else(tmp_path, name, capfd, caplog):
     pytest.importorskip("milvus_lite")
     index = written(tmp_path / "index")
@@ -288,7 +289,7 @@ STATES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True], ids=["at once", "after a kill"])
+@each_row("killed", [False, True])
 def test_a_collection_grows_with_its_index(tmp_path, monkeypatch, killed):
     """Until the new index takes its place, the old one is searched as before, whatever the collection has."""
     pytest.importorskip("milvus_lite")
@@ -388,7 +389,7 @@ def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
     assert kind_after(after, IndexKind("IVF_FLAT", {"nlist": 4}))[0] == "IVF_FLAT"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "kind", "facts"),
     [
         ("milvus:x.db", IndexKind("HNWS"), ["HNWS", "HNSW, ", "IVF_FLAT"]),
@@ -434,7 +435,7 @@ def shards_of(folder, spec: str) -> list[IndexFolder]:
     return found
 
 
-@pytest.mark.parametrize("spec", ["exact", "usearch"])
+@each_row("spec", ["exact", "usearch"])
 def test_several_indexes_are_searched_as_one(tmp_path, spec):
     pytest.importorskip("usearch")
     whole, parts = written(tmp_path / "whole"), shards_of(tmp_path, spec)

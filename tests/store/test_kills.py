@@ -16,6 +16,7 @@ from hf_ngsan.store import folders
 from hf_ngsan.store.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
 from hf_ngsan.training.checkpoints import Checkpoints
 from tests.dying import DIED, in_process, workers
+from tests.tables import each_row
 
 pytestmark = pytest.mark.timeout(1800)  # a minute on two idle processors
 
@@ -340,7 +341,7 @@ def pool():
         yield pool
 
 
-@pytest.mark.parametrize("exchanges", [True, False], ids=["exchange", "two renames"])
+@each_row("exchanges", [True, False])
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in USERS]
 )

@@ -14,6 +14,7 @@ from hf_ngsan.training import Checkpoints
 from hf_ngsan.training.checkpoints import read_checkpoint
 from tests.commands.running import fails, prints
 from tests.extraction.tiny import extract, files_of, write_photos
+from tests.tables import each_row
 from tests.training.test_checkpoints import trained
 
 BEFORE = Path(__file__).parent / "written_before"
@@ -63,7 +64,7 @@ FILES = sorted(
 )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "compared"),
     [
         ("features", "2 shards of features"),
@@ -77,7 +78,7 @@ def test_what_is_whole_is_verified(before, capsys, name, compared):
     assert compared in prints(capsys, "inspect", before / name, "--verify")
 
 
-@pytest.mark.parametrize("file", FILES)
+@each_row("file", FILES)
 def test_a_damaged_file_is_named_and_ends_with_2(before, capsys, file):
     """One byte differs, so the size does not tell."""
     content = bytearray((before / file).read_bytes())
