@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from hf_ngsan import commands as commands_package
-from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, common_parser, main, parse
+from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, main, parse
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, prints
 from tests.tables import each_row
@@ -53,17 +53,6 @@ def test_help_lists_each_command_in_one_line_of_one_group(capsys):
     assert sum(map(len, GROUPS.values())) == len(COMMANDS)
     modules = {f"commands.{file.stem}" for file in Path(commands_package.__file__).parent.glob("*.py")}
     assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo.command"}
-
-
-@each_row("command", COMMANDS)
-def test_each_option_is_in_a_test_of_its_command(command):
-    """Of the options that every command has, tests are in this file; those of `tests/fuzz` look at no effect."""
-    files = [file for file in Path(__file__).parent.rglob("*.py") if "fuzz" not in file.parts]
-    texts = (file.read_text(encoding="utf-8") for file in files)
-    of_command = "".join(text for text in texts if re.search(rf"""["' ]{command}["' ]""", text))
-    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", of_command))
-    options = {option for option in parser_of(command)._option_string_actions if option not in ("-h", "--help")}
-    assert options - named - {*common_parser()._option_string_actions} == set()
 
 
 def test_one_command_lists_the_datasets(capsys):

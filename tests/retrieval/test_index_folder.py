@@ -330,17 +330,6 @@ def test_a_file_that_the_manifest_does_not_name_is_not_read(tmp_path):
         use(tmp_path / "index")
 
 
-def test_shards_of_earlier_versions_are_read(tmp_path):
-    """They do not say which shard of which index they are, and have no captions."""
-    with_everything(tmp_path / "index")
-    for shard in (tmp_path / "index").glob("shard-*"):
-        for key in ("shard", "index", "captions"):
-            without(key)(shard)
-        with_new_manifest(shard)
-    use(tmp_path / "index")
-    assert search(IndexFolder.open(tmp_path / "index"), VECTORS[3:4], 1)[0][0].captions == ()
-
-
 def test_hits_have_the_captions_of_the_index(tmp_path):
     index = with_everything(tmp_path / "index")
     assert search(index, VECTORS[3:4], 1)[0][0].captions == ("caption 3", "another")
