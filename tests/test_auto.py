@@ -73,6 +73,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     return folders
 
 
+@pytest.mark.slow
 @each_row(("order", "kind"), [*zip(ORDERS, ("code", "plain"), strict=True)])
 def test_order_of_imports_does_not_matter_and_nothing_is_said(order, kind, checkpoints, tmp_path):
     process = run_python(ORDERS[order] + OURS.format(folder=str(checkpoints[kind])), tmp_path)

@@ -21,6 +21,8 @@ from tests.guests.tiny import photos, save_all
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.tables import each_row
 
+pytestmark = pytest.mark.slow
+
 THREADS = 4
 
 

@@ -69,6 +69,7 @@ def folder_of_the_demo(tmp_path_factory):
 WITH_PYTHON = [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE and blocks(page, "python")]
 
 
+@pytest.mark.slow
 @each_row("page", WITH_PYTHON)
 def test_the_python_of_a_page_runs_from_top_to_bottom_and_prints_what_it_says(
     page, folder_of_the_demo, monkeypatch, capsys
@@ -93,6 +94,7 @@ def run_blocks(python: list[str], capsys) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_python_captions_a_photograph_as_the_page_says(folder_of_the_demo, monkeypatch, capsys):
     monkeypatch.chdir(folder_of_the_demo)
     *captioned, attention, required, diverse, _ = run_blocks(blocks(CAPTIONING, "python")[:2], capsys)
@@ -106,6 +108,7 @@ def test_python_captions_a_photograph_as_the_page_says(folder_of_the_demo, monke
     assert len({*flat(literal_eval(diverse))}) == 3
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_captions_a_photograph(folder_of_the_demo, monkeypatch, capsys):
     monkeypatch.chdir(folder_of_the_demo)
     one, beams = ([*flat(literal_eval(line))] for line in run_blocks(blocks(PAGES[0], "python"), capsys))

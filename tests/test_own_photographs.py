@@ -46,6 +46,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
     inspect, train, caption, before, after = commands_of(PAGE)
     text = prints(capsys, *inspect)

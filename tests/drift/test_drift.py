@@ -22,7 +22,7 @@ def test_they_compute_what_they_did(tmp_path):
     assert max(found.values()) <= TOLERANCE, found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_they_compute_it_as_remote_code_too(tmp_path):
     differences_with_the_package(tmp_path)
     found = differences_as_remote_code(tmp_path)

@@ -77,6 +77,7 @@ def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, 
     assert find_model_folder(CAPTIONER) == CAPTIONER
 
 
+@pytest.mark.slow
 @each_row("first", ["hf_ngsan", "transformers.pipelines"])
 def test_all_that_transformers_loads_takes_its_name_and_asks_nobody(caption, first, tmp_path):
     captions, kinds, asked = result_of(f"import {first}\n{BY_NAME}", tmp_path, HF_HUB_OFFLINE="0")

@@ -278,6 +278,7 @@ def test_the_same_command_on_a_new_cluster_resumes_after_the_head_is_lost(tmp_pa
     assert files_of(tmp_path / "ray") == files_of(tmp_path / "one")
 
 
+@pytest.mark.slow
 @each_row("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "ray://no.such.host.invalid", "127.0.0.1:x"])
 def test_a_cluster_that_is_not_there_is_one_sentence(address, photos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)

@@ -187,28 +187,29 @@ def test_a_forged_graph_is_refused_and_made_anew(tmp_path):
     assert [hits[0].name for hits in search(index, QUERIES, 1, "usearch")] == ["3.jpg", "7.jpg", "49.jpg"]
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *("", "faiss", "exact:x", "usearch:", "usearch:i4", "milvus", "milvus:"),
-        pytest.param("milvus:x.txt", marks=pytest.mark.slow),
-    ],
-)
-def test_specs_of_no_backend(tmp_path, spec):
-    if spec == "milvus:x.txt":
-        pytest.importorskip("pymilvus")
-    if spec == "usearch:i4":
-        pytest.importorskip("usearch")
+def refusal_of_spec(folder, spec: str) -> str:
     with pytest.raises(IndexFolderError) as error:
-        open_backend(written(tmp_path / "index"), spec)
-    known = (
-        ("f16", "i8")
-        if spec == "usearch:i4"
-        else (".db",)
-        if spec == "milvus:x.txt"
-        else ("exact", "usearch", "milvus")
-    )
-    assert spec.removeprefix("milvus:") in str(error.value) and all(name in str(error.value) for name in known)
+        open_backend(written(folder), spec)
+    return str(error.value)
+
+
+@each_row("spec", ["", "faiss", "exact:x", "usearch:", "milvus", "milvus:"])
+def test_specs_of_no_backend(tmp_path, spec):
+    message = refusal_of_spec(tmp_path / "index", spec)
+    assert spec.removeprefix("milvus:") in message and all(name in message for name in ("exact", "usearch", "milvus"))
+
+
+def test_a_precision_that_usearch_does_not_have(tmp_path):
+    pytest.importorskip("usearch")
+    message = refusal_of_spec(tmp_path / "index", "usearch:i4")
+    assert all(word in message for word in ("usearch:i4", "f16", "i8"))
+
+
+@pytest.mark.slow
+def test_a_file_that_milvus_does_not_take(tmp_path):
+    pytest.importorskip("pymilvus")
+    message = refusal_of_spec(tmp_path / "index", "milvus:x.txt")
+    assert "x.txt" in message and ".db" in message
 
 
 @each_row(
