@@ -28,7 +28,6 @@ from tests.models.mcan import tiny as mcan
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS
-from tests.tables import each_row
 
 OURS = """
 import json
@@ -74,7 +73,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
 
 
 @pytest.mark.slow
-@each_row(("order", "kind"), [*zip(ORDERS, ("code", "plain"), strict=True)])
+@pytest.mark.parametrize(("order", "kind"), [*zip(ORDERS, ("code", "plain"), strict=True)])
 def test_order_of_imports_does_not_matter_and_nothing_is_said(order, kind, checkpoints, tmp_path):
     process = run_python(ORDERS[order] + OURS.format(folder=str(checkpoints[kind])), tmp_path)
     assert process.stderr == ""

@@ -19,7 +19,6 @@ from hf_ngsan.retrieval.index_folder import IndexFolder
 from hf_ngsan.tasks.retrieval.search import search_images
 from tests.guests.tiny import photos, save_all
 from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.tables import each_row
 
 pytestmark = pytest.mark.slow
 
@@ -41,7 +40,7 @@ def pictures(tmp_path: Path) -> list[Path]:
     return files
 
 
-@each_row("name", ["blip", "git"])
+@pytest.mark.parametrize("name", ["blip", "git"])
 def test_threads_that_share_a_pipeline_get_the_captions_of_one(models, pictures, name):
     model, processor = load_captioner(models / name)
     pipeline = CaptioningPipeline(model=model, processor=processor)

@@ -20,7 +20,6 @@ from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, scenes_recipe, search_r
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.training import RecipeError
 from tests.commands.running import fails, prints
-from tests.tables import each_row
 
 TINY = {
     "model": {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "geometry_hidden_size": 4},
@@ -183,7 +182,7 @@ def test_only_what_is_missing_is_trained(demo, capsys):
 
 
 @pytest.mark.slow
-@each_row("seed", ["0", "1"])
+@pytest.mark.parametrize("seed", ["0", "1"])
 def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys, seed):
     folder, _ = demo
     before = read(folder)

@@ -70,7 +70,7 @@ WITH_PYTHON = [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE and 
 
 
 @pytest.mark.slow
-@each_row("page", WITH_PYTHON)
+@pytest.mark.parametrize("page", WITH_PYTHON)
 def test_the_python_of_a_page_runs_from_top_to_bottom_and_prints_what_it_says(
     page, folder_of_the_demo, monkeypatch, capsys
 ):

@@ -16,7 +16,6 @@ from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
 from tests.models.mhsan import tiny as tiny_dual_encoder
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as tiny_captioner_processor
-from tests.tables import each_row
 from tests.tasks import tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.tiny import tiny_sections
 
@@ -255,7 +254,7 @@ WORKS = {
 
 
 @pytest.mark.slow
-@each_row("name", WORKS)
+@pytest.mark.parametrize("name", WORKS)
 def test_work_that_is_killed_half_way(pool, name, tmp_path):
     kill(pool, WORKS[name](tmp_path), tmp_path, once=True)
 

@@ -15,7 +15,6 @@ import yaml
 from safetensors.torch import load_file
 
 from tests.extraction.tiny import write_coco_file, write_photos
-from tests.tables import each_row
 from tests.tasks.tiny import DATA, tiny_sections
 from tests.training.test_loop import same_weights, scores
 
@@ -96,7 +95,7 @@ def kill_and_compare(tmp_path, sections):
         assert same_weights(folders[0] / "run" / name, folders[1] / "run" / name)
 
 
-@each_row("num_processes", [2, 3])
+@pytest.mark.parametrize("num_processes", [2, 3])
 def test_several_processes_do_what_one_does(tmp_path, num_processes):
     """30 images in batches of 29 and 1: with 3 processes shares differ, and two of the last one are empty."""
     sections = {

@@ -13,7 +13,6 @@ import yaml
 from hf_ngsan.loading.models import save_model
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
 from tests.models.mhsan import tiny as tiny_dual_encoder
-from tests.tables import each_row
 from tests.tasks.tiny import tiny_sections
 from tests.test_dying import OTHER_TASKS, outcome
 from tests.test_journeys import start, succeed
@@ -108,7 +107,7 @@ def test_training_on_two_processes(tmp_path):
 
 
 @pytest.mark.nightly
-@each_row("task", OTHER_TASKS)
+@pytest.mark.parametrize("task", OTHER_TASKS)
 def test_training_of_another_task_on_two_processes(task, tmp_path):
     sections = OTHER_TASKS[task](tmp_path)
     sections["training"] |= {"epochs": 6, "save_every_steps": 1}
@@ -118,7 +117,7 @@ def test_training_of_another_task_on_two_processes(task, tmp_path):
 
 
 @pytest.mark.nightly
-@each_row("copies", [[], ["--copies", "2", "--smallest-crop", "0.5", "--flip", "0.5"]])
+@pytest.mark.parametrize("copies", [[], ["--copies", "2", "--smallest-crop", "0.5", "--flip", "0.5"]])
 def test_extraction_on_two_processes(copies, tmp_path):
     write_photos(tmp_path / "photos", 40)
     tiny_vision().save_pretrained(tmp_path / "vision")

@@ -6,7 +6,6 @@ import pytest
 import yaml
 
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
-from tests.tables import each_row
 from tests.tasks.tiny import tiny_sections
 from tests.test_journeys import start
 
@@ -46,7 +45,7 @@ def train(folder: Path, *words: object) -> str:
     return refusal_of(folder, "train", "--config", "tiny.yaml", *words)
 
 
-@each_row(
+@pytest.mark.parametrize(
     ("override", "facts"),
     [
         ("data.spec=features:nowhere", ["nowhere"]),
@@ -61,7 +60,7 @@ def test_a_mistake_in_the_training_config_is_told_once(tmp_path, override, facts
     assert not (tmp_path / "run").exists()
 
 
-@each_row(
+@pytest.mark.parametrize(
     ("process", "error", "fact"),
     [
         (0, "ValueError('shard 7 is damaged')", "shard 7 is damaged"),

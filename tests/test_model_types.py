@@ -68,7 +68,7 @@ def folders(tmp_path_factory) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@each_row("order", [REGISTER + IMPORT, IMPORT + REGISTER])
+@pytest.mark.parametrize("order", [REGISTER + IMPORT, IMPORT + REGISTER])
 def test_a_registered_model_type_is_found_by_the_auto_classes(order, folders, tmp_path):
     result = result_of(order + USE.format(**folders), tmp_path)
     home = "tests.outside"

@@ -25,7 +25,6 @@ from tests.commands.running import fails
 from tests.dying import in_process, workers
 from tests.guests.tiny import save, tiny
 from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.tables import each_row
 from tests.tasks.tiny import tiny_sections
 from tests.test_dying import PRELOADED, differences, extract, outcome, train, write_extraction, write_training
 
@@ -54,7 +53,7 @@ def read_only_disk(small_disk: Path) -> Path:
 
 
 @pytest.mark.slow
-@each_row("command", ["train", "caption", "score", "push", "index", "extract", "configs", "export"])
+@pytest.mark.parametrize("command", ["train", "caption", "score", "push", "index", "extract", "configs", "export"])
 def test_a_folder_that_cannot_be_written_is_told_in_one_sentence(read_only_disk, tmp_path, capsys, command):
     model, place = tmp_path / "model", read_only_disk / "new"
     tiny_captioner(vision_config=VISION, visual_feature_size=6).save_pretrained(model)
@@ -93,7 +92,7 @@ def errors_in(log: Path) -> list[str]:
 
 
 @pytest.mark.slow
-@each_row("work", ["training", "extraction"])
+@pytest.mark.parametrize("work", ["training", "extraction"])
 def test_a_full_disk_is_told_in_one_sentence_and_the_work_continues_once_there_is_space(tmp_path, small_disk, work):
     {"training": write_training, "extraction": write_extraction}[work](tmp_path)
     command = partial({"training": train, "extraction": extract}[work], tmp_path)
@@ -168,7 +167,7 @@ def test_an_error_that_does_not_tell_of_the_full_disk(small_disk):
 
 
 @pytest.mark.slow
-@each_row("kind", ["onnx", "torch-export"])
+@pytest.mark.parametrize("kind", ["onnx", "torch-export"])
 def test_a_full_disk_ends_an_export_in_one_sentence(kind, tmp_path, small_disk, capsys):
     pytest.importorskip("onnxruntime", reason="the extra export is not installed")
     tiny_captioner().save_pretrained(tmp_path / "model")

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from tests.commands.running import prints
-from tests.tables import each_row
 
 pytestmark = pytest.mark.slow
 
@@ -30,7 +29,7 @@ def videos(tmp_path) -> Path:
     return folder
 
 
-@each_row(("config", "language"), [("vatex_n_san", "en"), ("vatex_transformer", "zh")])
+@pytest.mark.parametrize(("config", "language"), [("vatex_n_san", "en"), ("vatex_transformer", "zh")])
 def test_videos_are_trained_on_evaluated_and_captioned(config, language, videos, tmp_path, capsys):
     data, run = f"vatex:{videos},language={language}", tmp_path / "run"
     where = [f"data.spec={data}", f"training.output_dir={run}"]

@@ -43,7 +43,7 @@ def start(tmp_path):
 
 
 @pytest.mark.slow
-@each_row(
+@pytest.mark.parametrize(
     ("how", "code", "message"),
     [
         ("done", 0, ""),
@@ -76,7 +76,7 @@ def test_a_process_that_torchrun_ended_is_not_the_cause(monkeypatch, capfd, ends
 
 
 @pytest.mark.slow
-@each_row("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_processes_that_are_stopped_end_quietly(start, name):
     process = start("waits")
     assert [process.stdout.readline() for _ in range(2)] == ["waiting\n"] * 2

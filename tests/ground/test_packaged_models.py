@@ -78,7 +78,7 @@ def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, 
 
 
 @pytest.mark.slow
-@each_row("first", ["hf_ngsan", "transformers.pipelines"])
+@pytest.mark.parametrize("first", ["hf_ngsan", "transformers.pipelines"])
 def test_all_that_transformers_loads_takes_its_name_and_asks_nobody(caption, first, tmp_path):
     captions, kinds, asked = result_of(f"import {first}\n{BY_NAME}", tmp_path, HF_HUB_OFFLINE="0")
     assert captions == [caption] * 4
@@ -162,7 +162,7 @@ def test_its_captions_of_one_photograph_differ(options, capsys):
 
 @pytest.mark.slow
 @pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/coco_photos")
-@each_row(("groups", "beams"), [(3, 3), (3, 6), (5, 5)])
+@pytest.mark.parametrize(("groups", "beams"), [(3, 3), (3, 6), (5, 5)])
 def test_its_captions_of_many_photographs_differ(groups, beams, capsys):
     options = ["--groups", str(groups), "--num-beams", str(beams), "--limit", "20"]
     assert main(["caption", str(PHOTOGRAPHS), *options]) == 0

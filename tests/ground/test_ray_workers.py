@@ -189,7 +189,7 @@ def write_until(number: int, writer: ChunkWriter, chunk: Chunk) -> None:
 
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.slow
-@each_row("number", [errno.ENOSPC, errno.EACCES])
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EACCES])
 def test_a_disk_that_fails_on_a_worker_is_one_sentence_and_the_work_resumes(
     number, photos, tmp_path, capsys, monkeypatch
 ):
@@ -279,7 +279,7 @@ def test_the_same_command_on_a_new_cluster_resumes_after_the_head_is_lost(tmp_pa
 
 
 @pytest.mark.slow
-@each_row("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "ray://no.such.host.invalid", "127.0.0.1:x"])
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "ray://no.such.host.invalid", "127.0.0.1:x"])
 def test_a_cluster_that_is_not_there_is_one_sentence(address, photos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
     save_model(pixel_captioner(), pixel_processor(), tmp_path / "model")

@@ -73,10 +73,11 @@ ARCHITECTURES = {
     ),
 }
 FIRST = {name: next(iter(one.variants)) for name, one in ARCHITECTURES.items()} | {"ngsan": "NG-SAN"}
+CAPTIONERS = [name for name in ARCHITECTURES if name != "nsa_transformer"]
 VARIANTS = [(name, variant) for name, one in ARCHITECTURES.items() for variant in one.variants]
 every_variant = each_row(("name", "variant"), VARIANTS)
 every_architecture = each_row(("name", "variant"), FIRST.items())
-every_captioner = each_row("name", [name for name in ARCHITECTURES if name != "nsa_transformer"])
+every_captioner = each_row("name", CAPTIONERS)
 
 
 def make(name: str, variant: str | None = None, **changes) -> PreTrainedModel:

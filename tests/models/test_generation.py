@@ -16,6 +16,7 @@ from hf_ngsan.models.word_generation import WordGenerationMixin
 from tests.models import architectures
 from tests.models.architectures import (
     ARCHITECTURES,
+    CAPTIONERS,
     CLOSE,
     VARIANTS,
     WORDS,
@@ -278,7 +279,7 @@ def no_graphs():
 
 
 @pytest.mark.slow
-@every_captioner
+@pytest.mark.parametrize("name", CAPTIONERS)
 def test_a_static_cache_with_the_decoder_compiled_changes_no_word(name, no_graphs):
     """As `generate()` does by itself on a GPU."""
     model, images = make(name), ARCHITECTURES[name].inputs()
@@ -291,7 +292,7 @@ def test_a_static_cache_with_the_decoder_compiled_changes_no_word(name, no_graph
 
 
 @pytest.mark.slow
-@every_captioner
+@pytest.mark.parametrize("name", CAPTIONERS)
 def test_a_static_cache_with_beams_and_a_compiled_model_changes_no_word(name, no_graphs):
     model, images = make(name), ARCHITECTURES[name].inputs()
     expected = model.generate(**images, num_beams=3)

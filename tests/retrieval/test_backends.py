@@ -223,7 +223,7 @@ def test_a_package_that_is_missing(tmp_path, monkeypatch, spec, package, extra):
 
 
 @pytest.mark.slow
-@each_row("answers", [False, True])
+@pytest.mark.parametrize("answers", [False, True])
 def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers):
     pytest.importorskip("pymilvus")
     monkeypatch.setattr(milvus, "SECONDS_TO_CONNECT", 0.5)
@@ -236,7 +236,7 @@ def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers)
 
 
 @pytest.mark.slow
-@each_row("name", ["schema.json", "manifest.json", "*.parquet", "*.idx", ""])
+@pytest.mark.parametrize("name", ["schema.json", "manifest.json", "*.parquet", "*.idx", ""])
 def test_a_damaged_file_of_milvus_gets_one_sentence_and_nothing_else(tmp_path, name, capfd, caplog):
     pytest.importorskip("milvus_lite")
     index = written(tmp_path / "index")
@@ -290,7 +290,7 @@ STATES = {
 
 
 @pytest.mark.slow
-@each_row("killed", [False, True])
+@pytest.mark.parametrize("killed", [False, True])
 def test_a_collection_grows_with_its_index(tmp_path, monkeypatch, killed):
     """Until the new index takes its place, the old one is searched as before, whatever the collection has."""
     pytest.importorskip("milvus_lite")

@@ -16,7 +16,6 @@ from hf_ngsan.store import folders
 from hf_ngsan.store.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
 from hf_ngsan.training.checkpoints import Checkpoints
 from tests.dying import DIED, in_process, workers
-from tests.tables import each_row
 
 pytestmark = pytest.mark.timeout(3600)
 
@@ -353,13 +352,13 @@ def check(pool, tmp_path: Path, name: str, exchanges: bool, once: bool) -> None:
 
 
 @pytest.mark.slow
-@each_row("name", USERS)
+@pytest.mark.parametrize("name", USERS)
 def test_a_reader_finds_the_old_or_the_new_when_the_writer_is_killed_half_way(pool, tmp_path, name):
     check(pool, tmp_path, name, exchanges=True, once=True)
 
 
 @pytest.mark.nightly
-@each_row("exchanges", [True, False])
-@each_row("name", USERS)
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("name", USERS)
 def test_a_reader_finds_the_old_or_the_new_wherever_the_writer_is_killed(pool, tmp_path, name, exchanges):
     check(pool, tmp_path, name, exchanges, once=False)

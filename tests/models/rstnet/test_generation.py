@@ -70,7 +70,7 @@ def visualness_by_steps(model, features: torch.Tensor, words: list[int]) -> list
 
 
 @pytest.mark.parametrize("release", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["paper", "release"])
-@each_row("options", WAYS.values())
+@pytest.mark.parametrize("options", WAYS.values())
 def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     model, grids = tiny_captioner(release=release, attn_implementation="eager"), random_grids(3)
     options = {**options, "suppress_tokens": [0, 1]}  # which the release does not learn to leave out here
