@@ -135,6 +135,7 @@ print(json.dumps([features, code]))
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_the_package_loads_and_saves_every_backbone(encoders, tmp_path):
     code = LOADED_WITHOUT_THE_PACKAGE.format(
         folder=str(encoders),

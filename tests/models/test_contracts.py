@@ -103,22 +103,21 @@ def test_flex_attention_equals_eager(name, variant):
 
 
 @every_variant
-@every_implementation
-def test_half_precision_is_close_and_mixed_precision_trains(name, variant, implementation):
-    model, inputs = make(name, variant, attn_implementation=implementation), ARCHITECTURES[name].inputs()
+def test_half_precision_is_close_and_mixed_precision_trains(name, variant):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
     expected = logits_of(model, inputs)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = model.train()(**inputs, labels=LABELS).loss
     loss.backward()
     assert loss.isfinite()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.requires_grad)
-    model = make(name, variant, attn_implementation=implementation).to(torch.bfloat16)
+    model = make(name, variant).to(torch.bfloat16)
     half = logits_of(model, inputs)
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), expected, rtol=0.15, atol=0.3 if name == "nsa_transformer" else 0.15)
 
 
-@every_variant
+@every_architecture
 @each_row("reentrant", [True, False])
 def test_gradient_checkpointing_changes_no_gradient(name, variant, reentrant):
     inputs, gradients = ARCHITECTURES[name].inputs(), []

@@ -117,7 +117,8 @@ def test_the_limit_of_bytes_itself_is_allowed(server):
     assert len(download(f"{server}/exactly", LIMITS)) == 10_000
 
 
-@each_row(
+@pytest.mark.slow
+@pytest.mark.parametrize(
     ("path", "fact"),
     [
         ("endless", "HF_NGSAN_DOWNLOAD_MAX_BYTES"),

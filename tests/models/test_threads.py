@@ -15,7 +15,6 @@ from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.models.processing_captioning import TOKENIZING
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
-from tests.tables import each_row
 
 
 @pytest.fixture
@@ -66,7 +65,7 @@ def test_pipeline_answers_threads_as_it_answers_one(frequent_switches):
     assert pipe.model.config._attn_implementation == "sdpa"
 
 
-@each_row("implementation", ["sdpa", "flex_attention"])
+@pytest.mark.parametrize("implementation", ["sdpa", pytest.param("flex_attention", marks=pytest.mark.slow)])
 def test_word_attention_is_eager_without_a_change_of_the_model(implementation):
     images = random_images([3, 5])
     model, eager = (tiny_captioner(attn_implementation=name) for name in (implementation, "eager"))
