@@ -16,6 +16,7 @@ from hf_ngsan.loading.models import ModelFolderError, load_model, save_model
 from tests.commands.running import fails, prints
 from tests.guests.tiny import photos, save, tiny
 from tests.models.mhsan import tiny as mhsan
+from tests.tables import each_row
 
 TEXTS = ["a red ball", "two dogs on the left of the cat in a photo of it", "it"]
 
@@ -92,7 +93,7 @@ def photo_in(folder):
     return folder / "photo.png"
 
 
-@pytest.mark.parametrize("name", ["text.onnx", "dual_encoder.json"])
+@each_row("name", ["text.onnx", "dual_encoder.json"])
 def test_a_damaged_export_is_refused(exported, tmp_path, name):
     folder = tmp_path / "damaged"
     shutil.copytree(exported / "graphs", folder)

@@ -26,6 +26,7 @@ from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 SIZE = {"height": 32, "width": 32}
 BACKBONE = {
@@ -71,7 +72,7 @@ def runs(monkeypatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+@each_row("engine", ["onnx", "openvino"])
 @torch.no_grad()
 def test_features_are_those_of_pytorch(engine):
     try:
@@ -173,7 +174,7 @@ CANNOT = {
 }
 
 
-@pytest.mark.parametrize("case", CANNOT)
+@each_row("case", CANNOT)
 def test_auto_leaves_to_pytorch_what_onnx_refuses(case):
     model, its_processor = CANNOT[case]()
     with pytest.raises(EngineError):
@@ -280,7 +281,7 @@ def captioner(tmp_path, cache_of_captioner, monkeypatch) -> Path:
     return tmp_path / "captioner"
 
 
-@pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])
+@each_row("task", ["image-to-text", "image-text-to-text"])
 def test_a_pipeline_takes_an_engine(captioner, task):
     plain = pipeline(task, model=str(captioner))
     fast = pipeline(task, model=str(captioner), engine="onnx")
