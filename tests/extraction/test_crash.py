@@ -8,6 +8,7 @@ import time
 import pytest
 from datasets import load_from_disk
 
+from tests.tables import each_row
 from tests.training.test_crash import KilledError, Reaper
 
 from .tiny import extract as extract_tiny
@@ -30,7 +31,7 @@ def straight(photos, tmp_path_factory):
     return files_of(output), reaper.count
 
 
-@each_row("moment, after", [(0.0, False), (0.4, True), (0.7, False), (0.9, True), (1.0, False)])
+@each_row(("moment", "after"), [(0.0, False), (0.4, True), (0.7, False), (0.9, True), (1.0, False)])
 def test_dying_at_a_file_operation(photos, straight, tmp_path, moment, after):
     files, num_operations = straight
     output = tmp_path / "features"

@@ -1,5 +1,7 @@
 """The image-to-text pipeline for captioners of transformers itself."""
 
+from pathlib import Path
+
 import pytest
 import torch
 from transformers import pipeline
@@ -11,13 +13,21 @@ from tests.guests.tiny import CAPTIONERS, photos, save, tiny
 from tests.tables import each_row
 
 
-@pytest.fixture(scope="module", params=sorted(CAPTIONERS))
-def folder(request, tmp_path_factory):
-    return save(tiny(request.param), tmp_path_factory.mktemp("guests") / request.param)
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("guests")
+    for name in CAPTIONERS:
+        save(tiny(name), folder / name)
+    return folder
 
 
+every_guest = each_row("name", sorted(CAPTIONERS))
+
+
+@every_guest
 @each_row("arguments", [{}, {"num_beams": 3, "num_return_sequences": 2}])
-def test_captions_are_those_of_generate(folder, arguments):
+def test_captions_are_those_of_generate(folders, name, arguments):
+    folder = folders / name
     model, processor = load_model(folder, "captioning")
     guest, expected = guest_of(model, processor), []
     for image in photos(3):
@@ -28,15 +38,18 @@ def test_captions_are_those_of_generate(folder, arguments):
     assert [answer["generated_text"] for answers in found for answer in answers] == expected
 
 
-def test_a_batch_is_captioned_as_one_by_one(folder):
-    captioner = pipeline("image-to-text", model=str(folder))
+@every_guest
+def test_a_batch_is_captioned_as_one_by_one(folders, name):
+    captioner = pipeline("image-to-text", model=str(folders / name))
     images = photos(3)
     alone = [captioner(image, max_new_tokens=6)[0]["generated_text"] for image in images]
     together = captioner(images, max_new_tokens=6, batch_size=3)
     assert [answers[0]["generated_text"] for answers in together] == alone
 
 
-def test_scores_are_those_of_beam_search(folder):
+@every_guest
+def test_scores_are_those_of_beam_search(folders, name):
+    folder = folders / name
     model, processor = load_model(folder, "captioning")
     guest = guest_of(model, processor)
     inputs = guest.inputs(photos(1)[0])

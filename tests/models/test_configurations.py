@@ -316,10 +316,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "named"),
-    [pytest.param(name, *case, id=f"{name} {case[0]}") for name, cases in WRONG.items() for case in cases],
-)
+@each_row(("name", "fields", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases])
 def test_wrong_values_are_refused_with_the_name_of_the_field(name, fields, named):
     with pytest.raises(ValueError, match=named) as caught:
         MAKE[name](**fields)

@@ -168,6 +168,7 @@ if is_available():
         def __init__(self, parent, **kwargs):
             super().__init__(parent, size={"shortest_edge": 18, "longest_edge": 40}, **kwargs)
 
+    @pytest.mark.slow
     class CaptioningImageProcessorEdgesTest(CaptioningImageProcessorTest):
         image_processor_tester_class = ImagesByEdges
 
