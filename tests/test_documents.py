@@ -190,4 +190,4 @@ def test_the_workflow_runs_targets_of_the_makefile_and_tests_that_exist():
             ]
             assert all((ROOT / file).is_file() for file in tested), name
             assert commands or tested, name
-    assert {"docs", "test", "lint", "newest", "oldest"} == run <= targets
+    assert {"docs", "test", "lint", "slow", "newest", "nightly"} == run <= targets

@@ -103,6 +103,7 @@ def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
     assert model.model.decoder.layers[-1].loudness == 3.0
 
 
+@pytest.mark.slow
 def test_code_of_another_package_is_saved_with_a_checkpoint(tmp_path):
     model, tokenizer = OutsideLanguageModel(OutsideLanguageModelConfig()), tiny_processor().tokenizer
     save_for_hub(model, tokenizer, tmp_path / "with")

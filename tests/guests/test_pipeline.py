@@ -1,5 +1,7 @@
 """The image-to-text pipeline for captioners of transformers itself."""
 
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -14,20 +16,23 @@ from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("guests")
-    for name in CAPTIONERS:
-        save(tiny(name), folder / name)
-    return folder
+def folders(tmp_path_factory) -> Callable[[str], Path]:
+    """Returns the folder of a guest, saved when it is asked for first."""
+    place = tmp_path_factory.mktemp("guests")
+    return cache(lambda name: save(tiny(name), place / name))
 
 
-every_guest = each_row("name", sorted(CAPTIONERS))
+OFTEN = ("blip", "git", "llava", "vit_gpt2")
+"""One of each kind: words beside the image, behind it, with it in their midst, and of a decoder of its own."""
+every_guest = pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in sorted(CAPTIONERS)]
+)
 
 
 @every_guest
 @each_row("arguments", [{}, {"num_beams": 3, "num_return_sequences": 2}])
 def test_captions_are_those_of_generate(folders, name, arguments):
-    folder = folders / name
+    folder = folders(name)
     model, processor = load_model(folder, "captioning")
     guest, expected = guest_of(model, processor), []
     for image in photos(3):
@@ -40,7 +45,7 @@ def test_captions_are_those_of_generate(folders, name, arguments):
 
 @every_guest
 def test_a_batch_is_captioned_as_one_by_one(folders, name):
-    captioner = pipeline("image-to-text", model=str(folders / name))
+    captioner = pipeline("image-to-text", model=str(folders(name)))
     images = photos(3)
     alone = [captioner(image, max_new_tokens=6)[0]["generated_text"] for image in images]
     together = captioner(images, max_new_tokens=6, batch_size=3)
@@ -49,7 +54,7 @@ def test_a_batch_is_captioned_as_one_by_one(folders, name):
 
 @every_guest
 def test_scores_are_those_of_beam_search(folders, name):
-    folder = folders / name
+    folder = folders(name)
     model, processor = load_model(folder, "captioning")
     guest = guest_of(model, processor)
     inputs = guest.inputs(photos(1)[0])
