@@ -172,6 +172,7 @@ def test_models_of_others_have_no_pipeline_of_removed_tasks(blip, tmp_path):
         pipeline(model=str(tmp_path))
 
 
+@pytest.mark.slow
 def test_models_are_imported_when_they_are_looked_up(tmp_path):
     """Whoever loads another model does not wait for these."""
     code = """

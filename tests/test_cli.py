@@ -232,6 +232,7 @@ def test_an_output_folder_in_the_home_folder_is_not_made_here(tmp_path, monkeypa
     assert (tmp_path / "home" / "y" / "best").is_dir() and not Path("~").exists()
 
 
+@pytest.mark.slow
 def test_warnings_are_one_line_without_a_place_in_the_code(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"val.{language}").write_text("a\n\n")

@@ -18,6 +18,7 @@ from tests.conversion.layouts import DEPTHS, detectron2_state_dict, vgg_map, vgg
 from tests.tables import each_row
 
 
+@pytest.mark.slow
 def test_a_torchvision_file_becomes_a_folder(scripts, tmp_path):
     weights = vgg_state_dict()
     torch.save(OrderedDict(weights), tmp_path / "vgg11.pth")

@@ -99,6 +99,7 @@ def test_processor_pads_the_text_of_threads(frequent_switches):
             assert torch.equal(found, of_one) if isinstance(found, torch.Tensor) else found == of_one
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system starts processes anew")
 def test_a_process_that_is_forked_while_a_thread_tokenizes_can_tokenize():
     processor, held = tiny_processor(), threading.Event()

@@ -105,6 +105,7 @@ def test_what_does_not_belong_together_is_named(attention):
         plot_words(IMAGE, BOXES, WordAttention([], numpy.zeros((0, 3), numpy.float32)))
 
 
+@pytest.mark.slow
 def test_importing_is_light_and_a_missing_matplotlib_is_one_sentence():
     code = (
         "import sys\nimport hf_ngsan.visualization as visualization\n"
