@@ -2,7 +2,11 @@
 
 import functools
 import inspect
+import shutil
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -19,8 +23,9 @@ CAPTURED = {
 def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable], Callable]:
     """Runs a test for every row of a table and names the row that fails.
 
-    As `pytest.mark.parametrize`, but all rows are one test: they share its fixtures, except that every row has a
-    `tmp_path` and a `monkeypatch` of its own, sees only what itself wrote, and starts from the same random numbers.
+    As `pytest.mark.parametrize`, but all rows are one test: they share its fixtures. Every row finds `tmp_path` as the
+    fixtures left it, undoes its `monkeypatch`, sees only what itself wrote, and starts from the same random numbers; an
+    object of a fixture that a row changes stays changed.
 
     Args:
         names: arguments of the test, separated by commas or in a list.
@@ -34,28 +39,30 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
     def decorate(test: Callable) -> Callable:
         @functools.wraps(test)
         def run(**fixtures):
-            skipped, random_state = None, torch.get_rng_state()
-            for number, row in enumerate(table):
-                torch.set_rng_state(random_state)
-                for name in CAPTURED.keys() & fixtures.keys():
-                    CAPTURED[name](fixtures[name])
-                given = {**fixtures, **row}
+            skipped, random_state = [], torch.get_rng_state()
+            with TemporaryDirectory() as place:
+                found = Path(place, "found")
                 if "tmp_path" in fixtures:
-                    given["tmp_path"] = fixtures["tmp_path"] / f"row-{number}"
-                    given["tmp_path"].mkdir()
-                try:
-                    if "monkeypatch" in fixtures:
-                        with fixtures["monkeypatch"].context() as given["monkeypatch"]:
+                    shutil.copytree(fixtures["tmp_path"], found, symlinks=True)
+                for number, row in enumerate(table):
+                    torch.set_rng_state(random_state)
+                    for name in CAPTURED.keys() & fixtures.keys():
+                        CAPTURED[name](fixtures[name])
+                    if number and "tmp_path" in fixtures:
+                        make_equal(fixtures["tmp_path"], found)
+                    with ExitStack() as undone:
+                        given = {**fixtures, **row}
+                        if "monkeypatch" in fixtures:
+                            given["monkeypatch"] = undone.enter_context(fixtures["monkeypatch"].context())
+                        try:
                             test(**given)
-                    else:
-                        test(**given)
-                except pytest.skip.Exception as reason:
-                    skipped = reason
-                except Exception as error:
-                    error.add_note(f"in row {number}: {row}")
-                    raise
-            if skipped and len(table) == 1:
-                raise skipped
+                        except pytest.skip.Exception as reason:
+                            skipped.append(reason)
+                        except Exception as error:
+                            error.add_note(f"in row {number}: {row}")
+                            raise
+            if len(skipped) == len(table):
+                raise skipped[0]
 
         signature = inspect.signature(test)
         fixtures = [one for one in signature.parameters.values() if one.name not in names]
@@ -63,3 +70,13 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
         return run
 
     return decorate
+
+
+def make_equal(folder: Path, other: Path) -> None:
+    """Gives a folder the content of another."""
+    for path in folder.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    shutil.copytree(other, folder, symlinks=True, dirs_exist_ok=True)

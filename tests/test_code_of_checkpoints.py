@@ -54,13 +54,12 @@ def commands(folder, tmp_path):
 
 
 @each_row("number", range(4))
-def test_an_unknown_model_type_with_code(stranger, number, capsys):
-    place = Path(stranger).parent
-    assert main(commands(stranger, place)[number]) == 2
+def test_an_unknown_model_type_with_code(stranger, tmp_path, number, capsys):
+    assert main(commands(stranger, tmp_path)[number]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "code_of_stranger" in line and "trust_remote_code=True" in line and stranger in line
-    assert not list(place.rglob("ran"))
-    assert not (place / "new").exists()
+    assert not list(tmp_path.rglob("ran"))
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_model_of_another_task_is_refused_for_that_whatever_code_it_has(known, capsys):

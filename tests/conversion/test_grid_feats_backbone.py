@@ -35,7 +35,14 @@ def assert_same_map(backbone, expected, images):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@each_row(("name", "depth", "groups", "width"), [("R-50", 50, 1, 64), ("X-101", 101, 32, 8), ("X-152", 152, 32, 8)])
+@pytest.mark.parametrize(
+    ("name", "depth", "groups", "width"),
+    [
+        ("R-50", 50, 1, 64),
+        pytest.param("X-101", 101, 32, 8, marks=pytest.mark.slow),
+        pytest.param("X-152", 152, 32, 8, marks=pytest.mark.slow),
+    ],
+)
 def test_the_published_architectures(name, depth, groups, width):
     weights, images = detectron2_state_dict(DEPTHS[depth], groups, width), torch.randn(1, 3, 64, 96)
     conversion = script.convert_checkpoint(name, weights)
@@ -44,6 +51,7 @@ def test_the_published_architectures(name, depth, groups, width):
     assert conversion.left_out == HEADS
 
 
+@pytest.mark.slow
 def test_the_layout_of_the_challenge_winner():
     weights = detectron2_state_dict(DEPTHS[152], 32, 8, deformable=("res4", "res5"))
     conversion = script.convert_checkpoint("X-152pp", weights)

@@ -182,6 +182,7 @@ BAD_WEIGHTS = {
 @each_row("name", BAD_WEIGHTS)
 def test_weights_that_do_not_fit_become_nothing(name, released, files, tmp_path, capsys):
     spoil, message = BAD_WEIGHTS[name]
+    released = dict(released)
     spoil(released)
     torch.save({"state_dict": released}, "rstnet.pth")
     before = sorted(path.name for path in tmp_path.iterdir())

@@ -40,11 +40,11 @@ def test_vgg(name, plan):
     assert len(conversion.left_out) == 6
 
 
-@each_row(
+@pytest.mark.parametrize(
     ("name", "depth", "groups", "width", "parameters"),
     [
-        ("resnet152", 152, 1, 64, 58_143_808),
-        ("resnext101_32x8d", 101, 32, 8, 86_742_336),
+        pytest.param("resnet152", 152, 1, 64, 58_143_808, marks=pytest.mark.slow),
+        pytest.param("resnext101_32x8d", 101, 32, 8, 86_742_336, marks=pytest.mark.slow),
         ("resnext50_32x4d", 50, 32, 4, 22_979_904),
         ("resnet50", 50, 1, 64, 23_508_032),
     ],

@@ -51,8 +51,7 @@ def test_a_name_like_no_other_points_to_the_list():
 
 
 @each_row("name", NAMES)
-def test_a_copy_is_the_same_config(name, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def test_a_copy_is_the_same_config(name, tmp_path):
     copy_config(name, "new/copy.yaml")
     changes = ["output_dir=x"]
     if name.startswith("guests/"):  # what they name is on the Hub

@@ -98,6 +98,7 @@ def test_scores_are_recorded_beside_the_model_or_in_a_file(blip, tmp_path, capsy
     assert json.loads(file.read_text()) == {"model": [str(blip)], **recorded}
 
 
+@pytest.mark.slow
 def test_what_is_pushed_loads_without_this_package(blip, tmp_path, capsys):
     assert main(["push", str(blip), "user/blip", "--dry-run", str(tmp_path / "pushed")]) == 0
     card = (tmp_path / "pushed" / "README.md").read_text()
@@ -105,6 +106,7 @@ def test_what_is_pushed_loads_without_this_package(blip, tmp_path, capsys):
     assert not list((tmp_path / "pushed").glob("*.py"))
 
 
+@pytest.mark.slow
 def test_a_server_captions(blip, pictures):
     model, processor = load_captioner(blip)
     pipeline = CaptioningPipeline(model=model, processor=processor)
@@ -122,6 +124,7 @@ def test_a_damaged_model_is_told_in_one_sentence(blip, pictures, tmp_path, capsy
     assert "blip" in fails(capsys, "caption", "--model", folder, pictures[0])
 
 
+@pytest.mark.slow
 def test_code_beside_a_known_model_is_never_run(blip, pictures, tmp_path, capsys):
     folder, canary = tmp_path / "stranger", tmp_path / "canary"
     shutil.copytree(blip, folder)

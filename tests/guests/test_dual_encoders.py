@@ -219,6 +219,7 @@ def test_a_model_without_a_common_space_is_refused():
         encoder.embedded(lambda **inputs: BaseModelOutputWithPooling(pooler_output=None), {})
 
 
+@pytest.mark.slow
 def test_what_is_pushed_has_outputs_to_compare_with(clip, tmp_path):
     assert main(["push", str(clip), "user/clip", "--dry-run", str(tmp_path / "pushed")]) == 0
     model, processor = load_model(tmp_path / "pushed", "retrieval")
