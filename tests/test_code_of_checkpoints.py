@@ -145,8 +145,10 @@ def saved(tmp_path):
     return save
 
 
-@each_row("reference", FOREIGN.values())
-@each_row("kind", MODELS)
+@each_row(
+    ("kind", "reference"),
+    [*((kind, FOREIGN["in the folder"]) for kind in MODELS), *(("translator", one) for one in FOREIGN.values())],
+)
 def test_references_to_foreign_code_are_left_out_of_what_is_shared(kind, reference, saved, tmp_path):
     folder, auto_map = saved(kind), foreign_settings(reference, tmp_path / "model")
     for file in ("config.json", "tokenizer_config.json", "processor_config.json", "generation_config.json"):
@@ -166,7 +168,7 @@ def test_references_to_foreign_code_are_left_out_of_what_is_shared(kind, referen
 
 
 @each_row("auto_map", ["code_of_stranger.Thing", ["code_of_stranger.Thing", None], [], {}, {"AutoModel": {}}])
-@each_row("kind", MODELS)
+@each_row("kind", ["translator", "captioner of pixels"])
 def test_an_auto_map_that_is_no_mapping_of_references(kind, auto_map, saved, tmp_path):
     folder = saved(kind)
     change(folder / "config.json", auto_map=auto_map)
