@@ -16,7 +16,6 @@ from hf_ngsan.loading.models import ModelFolderError, load_model, save_model
 from tests.commands.running import fails, prints
 from tests.guests.tiny import photos, save, tiny
 from tests.models.mhsan import tiny as mhsan
-from tests.tables import each_row
 
 TEXTS = ["a red ball", "two dogs on the left of the cat in a photo of it", "it"]
 
@@ -41,6 +40,7 @@ def exported(request, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_embeddings_are_those_of_the_model(exported):
     first, second = (dual_encoder_of(*load_model(exported / name, "retrieval")) for name in ("model", "graphs"))
     assert first.dimension == second.dimension and second.longest_text <= first.longest_text
@@ -54,6 +54,7 @@ def test_embeddings_are_those_of_the_model(exported):
         torch.testing.assert_close(alone, second.embed_texts(second.text_inputs(TEXTS)), atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_an_index_is_made_and_searched(exported, tmp_path, capsys):
     (tmp_path / "photos").mkdir()
     for number, photo in enumerate(photos(4)):
@@ -71,6 +72,7 @@ def test_an_index_is_made_and_searched(exported, tmp_path, capsys):
     assert "another model" in said
 
 
+@pytest.mark.slow
 def test_the_command_exports_and_evaluates(tmp_path, capsys):
     clip = saved("clip", tmp_path / "clip")
     said = prints(capsys, "export", "--model", clip, "--output", tmp_path / "graphs")
@@ -93,7 +95,8 @@ def photo_in(folder):
     return folder / "photo.png"
 
 
-@each_row("name", ["text.onnx", "dual_encoder.json"])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["text.onnx", "dual_encoder.json"])
 def test_a_damaged_export_is_refused(exported, tmp_path, name):
     folder = tmp_path / "damaged"
     shutil.copytree(exported / "graphs", folder)

@@ -77,6 +77,7 @@ def test_another_model_has_another_index(clip, pictures, tmp_path, capsys):
     assert str(clip) in fails(capsys, "search", index, "a red ball", "--model", other)
 
 
+@pytest.mark.slow
 def test_retrieval_is_evaluated(clip, capsys):
     options = ["--data", "scenes:images=true", "--split", "test", "--limit", "4", "--folds", "2"]
     report = json.loads(prints(capsys, "evaluate", "--model", clip, *options))

@@ -126,6 +126,7 @@ def tiny_vision_like(vision: VisionModel) -> VisionModel:
     return other
 
 
+@pytest.mark.slow
 def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(cache, monkeypatch):
     written = []
     original = engines.write_graph
@@ -150,6 +151,7 @@ def test_a_damaged_graph_is_exported_again(cache):
     torch.testing.assert_close(vision(pixels).visual_features, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_an_engine_can_be_chosen_again(runs):
     vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)
@@ -252,6 +254,7 @@ def test_captions_of_an_engine_are_those_of_pytorch(name, monkeypatch):
         model.generate(visual_features=torch.rand(1, 6, model.config.visual_feature_size + 1))
 
 
+@pytest.mark.slow
 def test_a_captioner_that_cannot_be_exported_keeps_its_encoder_and_decoder(monkeypatch):
     original = engines.write_graph
 
@@ -281,7 +284,8 @@ def captioner(tmp_path, cache_of_captioner, monkeypatch) -> Path:
     return tmp_path / "captioner"
 
 
-@each_row("task", ["image-to-text", "image-text-to-text"])
+@pytest.mark.slow
+@pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])
 def test_a_pipeline_takes_an_engine(captioner, task):
     plain = pipeline(task, model=str(captioner))
     fast = pipeline(task, model=str(captioner), engine="onnx")
@@ -321,6 +325,7 @@ def test_extracted_features_are_those_of_pytorch(captioner, folder_of_photos, tm
     np.testing.assert_allclose(*features, atol=2e-3)  # stored in float16
 
 
+@pytest.mark.slow
 def test_an_index_can_be_continued_by_another_engine(folder_of_photos, tmp_path, runs):
     save_model(tiny_model(vision_config=VISION), tiny_mhsan_processor(pixels=True), tmp_path / "model")
     command = ["index", "--model", str(tmp_path / "model"), "--images", str(folder_of_photos), "--num-workers", "0"]
