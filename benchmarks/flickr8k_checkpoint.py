@@ -10,6 +10,8 @@ from safetensors.torch import load_file, save_file
 from transformers import PreTrainedModel
 
 from hf_ngsan import save_for_hub
+from hf_ngsan.ground.weight_sources import FIELD as WEIGHTS_FROM
+from hf_ngsan.ground.weight_sources import Source, without_unknown
 from hf_ngsan.loading.models import load_config, load_model
 from hf_ngsan.loading.self_test import write_self_test
 from hf_ngsan.models.configuration_parts import PARTS
@@ -126,9 +128,17 @@ def write_files(checkpoint: Path, model: PreTrainedModel, processor: Any, facts:
         (folder / "scores.json").write_text(json.dumps(scores, indent=1) + "\n")
         write_eval_results(folder, facts)
         write_card(model, folder, checkpoint.name, None, facts)
+        state_licence(folder, Source(checkpoint.name, facts.license, facts.license_name))
         leave_out_code(folder, checkpoint)
 
     write_folder_atomically(checkpoint, fill, manifest=False)
+
+
+def state_licence(folder: Path, licence: Source) -> None:
+    """Names the model and its licence in its configuration, with which they travel whatever is derived from it."""
+    file = folder / "config.json"
+    config = {**json.loads(file.read_text()), WEIGHTS_FROM: [without_unknown(licence)]}
+    file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n")
 
 
 def config_anywhere(run: Path) -> dict:

@@ -145,13 +145,15 @@ def show(options: argparse.Namespace) -> None:
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
     from ..data.formats.registry import some_files
+    from ..data.images.folder import holds_photographs, is_metadata
     from ..data.images.sources import is_saved
     from ..data.inspection import inspect_data
-    from ..extraction.inspection import holds_images, inspect_images
+    from ..extraction.inspection import inspect_images
 
-    is_of_features = options.source_format or not path.is_dir() or is_saved(path) or any(some_files(path))
-    if not is_of_features and holds_images(path):
-        return inspect_images(path)
+    if not (options.source_format or not path.is_dir() or is_saved(path)):
+        is_of_features = any(not is_metadata(file.name) for file in some_files(path))
+        if not is_of_features and holds_photographs(path):
+            return inspect_images(path)
     return inspect_data(path, options.source_format, options.image_id)
 
 
@@ -290,8 +292,9 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
+    from ..data.images.folder import image_files
     from ..data.inspection import sample_image
-    from ..extraction.image_list import image_files, number_at_the_end
+    from ..extraction.image_list import number_at_the_end
     from ..models.images import load_image
 
     if folder is None:

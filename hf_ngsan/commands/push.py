@@ -21,7 +21,10 @@ checkpoint. The same command continues a push that failed.
 
 The card has the training config and curve of a run, the scores that chose its best epoch, and the scores of hf-ngsan
 evaluate --record. A README.md in DIR replaces the card and excludes --license, --runs and --examples. Only DIR and its
-training run are read; links that lead out of them are refused."""
+training run are read; links that lead out of them are refused.
+
+A model that began as others, such as with model.init_from, keeps their licence: the card has it with their names, and
+the file LICENSE its text. --license states another one; a README.md must state one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -50,7 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions"
     )
-    parser.add_argument("--license", metavar="ID", help="licence of the weights, such as cc-by-4.0 (none)")
+    parser.add_argument(
+        "--license",
+        metavar="ID",
+        help="licence of the weights, such as cc-by-4.0 (that of the models that they come from)",
+    )
 
 
 def run(options: argparse.Namespace) -> None:

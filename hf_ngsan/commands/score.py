@@ -7,8 +7,8 @@ from pathlib import Path
 from ..ground.argument_types import user_path
 from .arguments import check_output_file
 
-METRICS = ("bleu", "rouge_l", "cider_d", "cider", "meteor", "spice")
-DEFAULT_METRICS = ("bleu", "rouge_l", "cider_d", "cider")
+METRICS = ("cider_d", "bleu", "rouge_l", "cider", "meteor", "spice")
+DEFAULT_METRICS = ("cider_d", "bleu", "rouge_l", "cider")
 SUMMARY = "Score captions in a COCO result file against references."
 EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json
@@ -16,8 +16,8 @@ EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
   hf-ngsan score --predictions captions_test2014_mine_results.json --check-server-format
 
-cider_d is called CIDEr by the COCO evaluation; cider is the plain formula of the paper. meteor needs Java and
-pip install 'hf-ngsan[eval]'; spice also needs the models of Stanford CoreNLP."""
+cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
+Java and pip install 'hf-ngsan[eval]'; spice also needs the models of Stanford CoreNLP."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -26,7 +26,7 @@ from .errors import DataError
 from .formats.annotations import Annotations, listing
 from .formats.record import Entry, ListedSource, Source
 from .formats.registry import CONVENTIONS, open_sources
-from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker, bytes_of, table_of
+from .formats.rows import FORMAT, ConversionPlan, ImageIds, LeftOutError, RowMaker, bytes_of, table_of
 
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
@@ -145,20 +145,25 @@ def convert_features(
         raise DataError(f"There are no features among {', '.join(map(str, paths))}; give a file or folder of features.")
     if not skip_broken:
         check_names(annotations, sources)
-    files = [*(source.path for source in sources), *annotations.paths]
+    files = [*(file for source in sources for file in source.files), *annotations.paths]
     key = key_of_inputs(files, sources, dtype, boxes, grid_size, split)
     folder = ConversionFolder(temporary_path(output))
     refusal = DataError(f"Another conversion is writing {output}; wait for it or choose another folder.")
     lock = FolderLock(folder.path, refusal)
     lock.acquire(seconds=0)
     try:
-        plan = ConversionPlan(key, [str(source.path) for source in sources], dtype)
-        plan.has_captions, plan.has_split = annotations.has_captions, annotations.has_split or split is not None
+        plan = ConversionPlan(
+            key,
+            [str(source.path) for source in sources],
+            dtype,
+            has_captions=annotations.has_captions or any(source.has_captions() for source in sources),
+            has_split=bool(split) or annotations.has_split or any(source.has_split() for source in sources),
+        )
         maker = RowMaker(plan, annotations, boxes, grid_size, split)
         conversion = Conversion(folder, plan, sources, maker, images_per_shard, skip_broken)
         conversion.run()
         skipped += [entry for record in folder.records() for entry in record.skipped]
-        skipped += without_features(annotations, conversion.seen, conversion.names, skip_broken)
+        skipped += without_features(annotations, conversion.ids.seen, conversion.names, skip_broken)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
         result = conversion.result(num_rows, skipped)
         lock.release()
@@ -248,7 +253,7 @@ class Conversion:
     """The work of a conversion: records to rows, shard by shard, from the end of the folder.
 
     Attributes:
-        seen: ids of the images that have rows.
+        ids: ids of the images that have rows.
         names: their names, if ids are only places.
         num_new: rows of this run.
     """
@@ -259,9 +264,11 @@ class Conversion:
     maker: RowMaker
     images_per_shard: int
     skip_broken: bool
-    seen: set[int] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
     num_new: int = 0
+
+    def __post_init__(self) -> None:
+        self.ids = ImageIds(self.sources)
 
     def run(self) -> None:
         chunk, first, place = self.resume()
@@ -292,7 +299,7 @@ class Conversion:
         self.folder.refuse_changed_shards(record for record in records if record.num_rows)
         for name, value in recorded.items():
             setattr(self.plan, name, value)
-        self.seen = set(self.folder.values("image_id"))
+        self.ids.seen = set(self.folder.values("image_id"))
         if self.plan.has_names:
             self.names = set(self.folder.values("file_name"))
         source, place = records[-1].end
@@ -344,7 +351,7 @@ class Conversion:
         try:
             name, record = entry.read()
             where = entry.where if entry.name else f"{entry.where} (image {name})"
-            image_id, is_numbered = self.image_id(number, entry, name, where), self.sources[number].is_numbered
+            image_id, is_numbered = self.ids.of(number, entry, name, where), self.sources[number].is_numbered
             row = self.maker.make_row(image_id, name, is_numbered, record, where)
         except DataError as error:
             if not (self.skip_broken or isinstance(error, LeftOutError)):
@@ -352,22 +359,11 @@ class Conversion:
                 raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out{kept}).") from error
             skipped.append(skipped_entry(name, entry.where, error))
             return None
-        self.seen.add(image_id)
+        self.ids.seen.add(image_id)
         if not is_numbered:
             self.names.add(name)
         self.num_new += 1
         return row
-
-    def image_id(self, number: int, entry: Entry, name: str, where: str) -> int:
-        """Returns the id of an image: the number in its name or, if names are no numbers, its place."""
-        source = self.sources[number]
-        before = sum(one.total for one in self.sources[:number] if not one.is_numbered)
-        image_id = number_of(name) if source.is_numbered else before + entry.end - 1
-        if image_id is None:
-            raise DataError(f"{where}: the image is called {name!r}, which is no number.")
-        if image_id in self.seen:
-            raise DataError(f"{where}: image {image_id} is there twice; image ids must be unique.")
-        return image_id
 
     def result(self, num_rows: int, skipped: list[dict]) -> ConversionResult:
         regions = self.folder.num_regions() if self.plan.feature_size else (0, 0)

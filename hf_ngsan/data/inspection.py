@@ -12,14 +12,13 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, Image
 
-from ..ground.coco_files import number_of
 from .contract import check_columns, check_row_of_dataset, drop_empty_columns, refuse_long_caption, rows_of
 from .errors import DataError, as_data_error
 from .formats.annotation_files import annotation_format, read_document
 from .formats.annotations import Annotations
-from .formats.record import Entry, Source
+from .formats.record import Entry
 from .formats.registry import open_sources, recognise
-from .formats.rows import ConversionPlan, RowMaker
+from .formats.rows import ConversionPlan, ImageIds, RowMaker
 from .formats.vqa_v2 import Questions, is_answers, is_questions
 from .images.decoding import with_raster_images
 from .images.sources import is_saved
@@ -60,6 +59,7 @@ class Findings:
         num_images: rows, or images of annotations.
         sample: a row with `image_id` and, if present, `image`, `visual_boxes`, `captions`, `width`, `height`.
         notes: sentences about the data that may surprise.
+        uses: commands that take the data, each with what the data lack for it; "" if they are usable.
         num_problems, problem: number of wrong records, and the first problem.
     """
 
@@ -78,6 +78,7 @@ class Findings:
     splits: Counter = field(default_factory=Counter)
     sample: dict[str, Any] | None = None
     notes: list[str] = field(default_factory=list)
+    uses: dict[str, str] = field(default_factory=dict)
     num_problems: int = 0
     problem: str = ""
 
@@ -146,10 +147,13 @@ class Findings:
             lines += [f"captions an image: {self.captions}", f"words a caption: {self.words}"]
             lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
         lines += [f"note: {note}" for note in self.notes]
+        for lack in dict.fromkeys(self.uses.values()):
+            commands = ", ".join(command for command, of_command in self.uses.items() if of_command == lack)
+            lines += (f"{commands}: {lack or 'usable'}").split("\n")
         if self.num_problems:
             more = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
             lines.append(f"first problem{more}: {self.problem}")
-        else:
+        elif not self.uses.get("evaluate"):  # a folder that is only too small to train on has no problem
             lines.append("no problem found")
         return lines
 
@@ -249,26 +253,26 @@ def inspect_features(path: Path, source_format: str | None, sample_id: int | Non
         raise DataError(f"{path} does not exist.")
     name = source_format or recognise(path).name
     findings = Findings(f"features in the format {name}", sample_id)
-    maker = RowMaker(ConversionPlan("", [], "float32"), Annotations([], None))
-    seen: set[int | str] = set()
-    for source in open_sources(path, name):
+    ids = ImageIds(open_sources(path, name))
+    has_captions = any(source.has_captions() for source in ids.sources)
+    has_split = any(source.has_split() for source in ids.sources)
+    plan = ConversionPlan("", [], "float32", has_captions=has_captions, has_split=has_split)
+    maker = RowMaker(plan, Annotations([], None))
+    for number, source in enumerate(ids.sources):
         for entry in source.entries():
             try:
-                findings.add_row(row_of(source, entry, maker, seen))
+                findings.add_row(row_of(number, entry, maker, ids))
             except DataError as error:
                 findings.add_problem(error)
         source.close()
     return findings
 
 
-def row_of(source: Source, entry: Entry, maker: RowMaker, seen: set[int | str]) -> dict[str, Any]:
+def row_of(number: int, entry: Entry, maker: RowMaker, ids: ImageIds) -> dict[str, Any]:
     name, record = entry.read()
-    number = number_of(name) if source.is_numbered else None
-    key = name if number is None else number
-    if key in seen:
-        raise DataError(f"{entry.where}: image {key} is there twice; image ids must be unique.")
-    row = maker.make_row(number or 0, name, source.is_numbered, record, entry.where)
-    seen.add(key)
+    image_id = ids.of(number, entry, name, entry.where)
+    row = maker.make_row(image_id, name, ids.sources[number].is_numbered, record, entry.where)
+    ids.seen.add(image_id)
     return {name: value for name, value in row.items() if maker.plan.has_captions or name != "captions"}
 
 

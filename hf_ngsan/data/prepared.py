@@ -41,11 +41,11 @@ def fingerprint(*parts: Any) -> str:
 
 @dataclass
 class Rows:
-    """Rows to write, their number, their `datasets.Features`, and notes for the user."""
+    """Rows to write, their number if known, their `datasets.Features`, and notes for the user."""
 
     features: Features
     rows: Iterable[dict]
-    number: int
+    number: int | None = None
     notes: Sequence[str] = ()
 
 

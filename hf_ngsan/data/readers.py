@@ -175,9 +175,10 @@ for built_in in (
         loader="hf_ngsan.data.images.loading:load_images",
         source="SOURCE",
         usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME]",
-        summary="images with captions: a folder of Parquet files, of image files with `metadata.csv` or"
-        " `metadata.jsonl`, or written by `save_to_disk`; a Parquet file; a dataset on the Hub. With `streaming=true`"
-        " also WebDataset's tar files: images are read in order, and shuffled in windows of `shuffle_buffer=1000`",
+        summary="images with captions: a folder of Parquet files, of WebDataset's tar files, of image files with"
+        " `metadata.csv`, `metadata.jsonl` or `photo.txt` beside `photo.jpg`, or written by `save_to_disk`; a"
+        " Parquet or tar file; a dataset on the Hub. With `streaming=true` images are read in order, and"
+        " shuffled in windows of `shuffle_buffer=1000`",
         columns=("image", "captions"),
         keys={"image": str, "captions": str, "config": str, "streaming": bool, "shuffle_buffer": int},
     ),

@@ -4,7 +4,6 @@ import contextlib
 import os
 from pathlib import Path
 
-import datasets
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from ..ground.files import is_unchanged
@@ -12,7 +11,7 @@ from ..store.shards import read_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, MissingSplitError, reason_of
 from .images.decoding import with_raster_images
-from .images.sources import column_of_splits, is_saved
+from .images.sources import column_of_splits, is_saved, open_saved_files
 from .prepared import cache_directory, fingerprint
 from .splits import find_split
 
@@ -65,7 +64,9 @@ def refuse_changed_shards(directory: Path) -> None:
 
 def open_saved(directory: Path) -> Dataset | DatasetDict:
     try:
-        return datasets.load_from_disk(str(directory))
+        return open_saved_files(directory)
+    except DataError:
+        raise
     except IndexError:  # datasets 5.2 raises it for a split without rows
         raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
     except Exception as error:

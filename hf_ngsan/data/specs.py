@@ -7,6 +7,7 @@ load_data("features:runs/features", "validation")
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import DataError
@@ -55,8 +56,17 @@ def check_captions(rows: "Dataset", spec: str, split: str) -> None:
             refuse_long_caption(pc.max(pc.utf8_length(texts)).as_py() or 0, f"{spec}, split {split}: a caption")
         return
     fix = "training and evaluation need them"
-    if "captions" in find_reader(spec).keys:
-        fix = "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
+    reader = find_reader(spec)
+    if "captions" in reader.keys:
+        from .images.folder import how_to_caption
+        from .images.sources import is_folder_of_photographs
+
+        source, keys = parse_spec(spec, reader)
+        if is_folder_of_photographs(source, keys.get("config")):
+            how, example = how_to_caption(Path(source))
+            fix = f"{how}, beginning with the lines {example[0]!r} and, for example, {example[1]!r}"
+        else:
+            fix = "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
     elif "caption" in rows.column_names:
         fix = "rename its column 'caption' to 'captions', whose values are lists of strings"
     raise DataError(f"{spec}, split {split}, has no captions; {fix}.")

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 VALIDATION = "validation"
 """The split that is set aside where a dataset has none."""
+MIN_ROWS = 4
+"""Rows of which some can be set aside."""
 OTHER_NAMES = {"validation": ("val", "valid", "dev"), "val": ("validation", "valid", "dev")}
 
 
@@ -73,7 +75,7 @@ def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
     Raises:
         DataError: there are fewer.
     """
-    if len(rows) < 4:
+    if len(rows) < MIN_ROWS:
         raise DataError(
             f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside; add "
             "some, or train without with data.validation_split=null."

@@ -80,7 +80,7 @@ def compare(
                 ids = model.generate(**batch, num_beams=width)
             expected[width] += processor.batch_decode(ids, skip_special_tokens=True)
             captions[width] += exported.words.decode(exported.generate(inputs, num_beams=width))
-        difference = max(difference, largest_difference(model, batch, exported, inputs))
+        difference = float(np.maximum(difference, largest_difference(model, batch, exported, inputs)))  # keeps NaN
     cider_d = {}
     if "captions" in rows.column_names:
         metric, references = CaptionMetrics(metrics=["cider_d"]), [list(texts) for texts in rows["captions"]]

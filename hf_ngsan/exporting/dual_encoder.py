@@ -14,6 +14,7 @@ from torch.export import Dim
 from transformers import PreTrainedModel
 
 from ..ground.files import write_text_atomically
+from ..ground.weight_sources import complete_sources, write_licence
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..guests.exported import SETTINGS, ExportedDualEncoder, ExportedModel
 from .folder import eager_attention
@@ -68,7 +69,9 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
     longest = min(encoder.longest_text, MAX_FIXED_LENGTH if fixed_length else MAX_LENGTH)
     settings = {"dimension": encoder.dimension, "longest_text": longest, "fixed_length": fixed_length}
     write_text_atomically(folder / SETTINGS, json.dumps(settings) + "\n")
+    complete_sources(model)
     model.config.save_pretrained(folder)
+    write_licence(model, folder)
     processor.save_pretrained(folder)
     graphs: Any = ExportedModel(folder, model.config)
     exported = ExportedDualEncoder(graphs, processor)
@@ -113,4 +116,4 @@ def pictures(number: int) -> list[Image.Image]:
 def largest_difference(first: DualEncoder, second: DualEncoder) -> float:
     images = [one.embed_images(one.image_inputs(pictures(3))) for one in (first, second)]
     texts = [one.embed_texts(one.text_inputs(MORE_TEXTS)) for one in (first, second)]
-    return max(float((one - other).abs().max()) for one, other in (images, texts))
+    return float(torch.stack([(one - other).abs().max() for one, other in (images, texts)]).max())  # keeps NaN

@@ -12,6 +12,7 @@ import transformers
 from transformers import GenerationConfig, PreTrainedModel
 
 from ..ground.files import write_text_atomically
+from ..ground.weight_sources import FIELD, complete_sources, write_licence
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
 from .formats import FORMATS, UnexportableError, write_graph
@@ -81,6 +82,7 @@ def write_exported_captioner(
             "This RSTNet takes grids of any size and places cells by their order, which is not exported; set grid_size "
             "in its configuration."
         )
+    complete_sources(model)
     with eager_attention(model):
         encoded = encoder_inputs(model, None if image is None else (image["height"], image["width"]))
         decoded = decoder_inputs(model, encoded)
@@ -99,9 +101,11 @@ def write_exported_captioner(
         "decoding": decoding,
         "words": word_settings(tokenizer),
         "image": image,
+        FIELD: getattr(config, FIELD, []),
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
     }
     write_text_atomically(folder / reader.SETTINGS, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
+    write_licence(model, folder)
     shutil.copyfile(reader.__file__, folder / Path(reader.__file__).name)
     tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
 

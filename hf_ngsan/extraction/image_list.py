@@ -9,7 +9,6 @@ import json
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING
 from ..data import load_data
 from ..data.formats.annotation_files import has_any
 from ..data.images.decoding import decode_image
+from ..data.images.folder import SUFFIXES, image_files
 from ..data.readers import READERS
 from ..ground.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
 from ..ground.files import FileStamp, is_unchanged, stamp_of_content
@@ -27,8 +27,6 @@ from .errors import ExtractionError
 if TYPE_CHECKING:
     from datasets import Dataset
     from PIL.Image import Image
-
-SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +220,7 @@ def images_of_dataset(spec: str, split: str | None) -> DatasetImages:
         )
         for row in known
     )
-    rows = rows.select_columns(["image_id", "image"])
+    rows = rows.select_columns([name for name in rows.column_names if name in ("image_id", "file_name", "image")])
     return DatasetImages(spec, Path(), images, has_captions="captions" in known.column_names, rows=rows)
 
 
@@ -239,24 +237,6 @@ def images_of_folder(folder: Path) -> ImageList:
         notes = ("Not every file name ends in a number of its own, so image ids are places in the list of file names.",)
     images = tuple(ListedImage(number, name) for number, name in zip(numbers, names, strict=True))
     return ImageList(str(folder), folder, images, notes=notes)
-
-
-def image_files(folder: Path) -> Iterator[str]:
-    """Yields the names of image files in a folder, recursively and relative to it, without hidden ones."""
-    visited: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_it):
-        real = os.path.realpath(place)
-        # of two ways to a linked folder the first by name is taken
-        folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
-        if real not in visited:
-            for name in files:
-                if name.lower().endswith(SUFFIXES) and not name.startswith("."):
-                    yield (Path(place) / name).relative_to(folder).as_posix()
-        visited.add(real)
-
-
-def raise_it(error: OSError) -> None:
-    raise error
 
 
 def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:

@@ -9,6 +9,7 @@ import errno
 import hashlib
 import os
 import secrets
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -146,6 +147,24 @@ def rename_durably(temporary: Path, path: Path) -> None:
     """Gives a file or folder that is on the disk its name, and flushes that to the disk too."""
     os.replace(temporary, path)
     flush_to_disk(path.parent)
+
+
+def give_usual_modes(folder: Path, pattern: str = "*") -> None:
+    """Gives the files in a folder, recursively, at least the permissions that new files get there.
+
+    Libraries that write a file aside and rename it, such as safetensors, leave it readable by its owner alone.
+
+    Args:
+        folder: the folder.
+        pattern: of the names of the files; all in a folder that is new.
+    """
+    probe = temporary_path(folder / "mode")
+    probe.touch()
+    usual = probe.stat().st_mode
+    probe.unlink()
+    for file in folder.rglob(pattern):
+        if file.is_file() and not file.is_symlink():
+            file.chmod(stat.S_IMODE(file.stat().st_mode | usual))
 
 
 def list_files(folder: Path) -> list[Path]:

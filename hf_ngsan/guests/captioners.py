@@ -21,8 +21,9 @@ from transformers import PreTrainedModel
 from transformers.feature_extraction_utils import BatchFeature
 
 from ..data.collator import IGNORED_LABEL
+from ..models.generation_settings import check_counts
 from ..models.images import load_image
-from .dual_encoders import DUAL_ENCODERS, DualEncoder, at_work
+from .dual_encoders import DUAL_ENCODERS, DualEncoder, at_work, check_finite
 
 QUESTION = "Describe this image in one sentence."
 """Asked of models that chat, where no prompt is given."""
@@ -58,9 +59,14 @@ class Guest:
         Args:
             image: upright, RGB.
             text: the beginning of the caption or the prompt; `""` for the default.
+
+        Raises:
+            ValueError: they are not finite.
         """
         with at_work(self.model):
-            return self.process(image, text or self.default_prompt)
+            found = self.process(image, text or self.default_prompt)
+        check_finite(self.model, found)
+        return found
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         """Calls the processor; the text is `None` where there is none."""
@@ -324,7 +330,15 @@ def register_guest(model_type: str, description: type[Guest] | type[DualEncoder]
 
 
 def guest_of(model: PreTrainedModel, processor: Any) -> Guest:
-    """Returns the description of a captioner: that of its model type, of models that chat, or the default."""
+    """Returns the description of a captioner: that of its model type, of models that chat, or the default.
+
+    Raises:
+        ConfigurationError: its own settings of `generate()` ask for absurdly many beams, texts or tokens.
+    """
+    for part in model.modules():  # the decoder of some has settings of its own
+        settings: Any = getattr(part, "generation_config", None)
+        if settings is not None:
+            check_counts(settings.to_dict())
     chats = getattr(processor, "chat_template", None) is not None
     return GUESTS.get(model.config.model_type, Chat if chats else Guest)(model, processor)
 

@@ -31,6 +31,16 @@ def at_work(model: PreTrainedModel) -> AbstractContextManager:
     return as_value_error(f"This {model.config.model_type} model does not work; its files may be damaged")
 
 
+def check_finite(model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
+    """Raises a ValueError if the inputs of images have infinities or NaN, of which a model makes empty captions."""
+    for name, value in inputs.items():
+        if torch.is_tensor(value) and not value.isfinite().all():
+            raise ValueError(
+                f"The processor of this {model.config.model_type} model makes {name} that are not finite; correct "
+                "image_mean, image_std and rescale_factor in its preprocessor_config.json."
+            )
+
+
 class DualEncoder:
     """A dual encoder of transformers with its processor; the description of every family without a class of its own.
 
@@ -70,10 +80,16 @@ class DualEncoder:
         return [len(of_text) for of_text in ids]
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of images, which are what [`~hf_ngsan.models.images.load_image`] reads."""
+        """Returns the inputs of images, which are what [`~hf_ngsan.models.images.load_image`] reads.
+
+        Raises:
+            ValueError: they are not finite.
+        """
         given = list(map(load_image, images))
         with at_work(self.model):
-            return dict(self.processor.image_processor(images=given, return_tensors="pt"))
+            found = dict(self.processor.image_processor(images=given, return_tensors="pt"))
+        check_finite(self.model, found)
+        return found
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
         """Returns the inputs of texts; those that are longer than [`longest_text`] are cut.
@@ -214,7 +230,9 @@ class OwnDualEncoder(DualEncoder):
         return self.model.config.projection_dim
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
-        return dict(self.processor(images=list(map(load_image, images))))
+        found = dict(self.processor(images=list(map(load_image, images))))
+        check_finite(self.model, found)
+        return found
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
         return dict(self.processor(text=with_words(self.processor.tokenizer, texts), truncation=True))

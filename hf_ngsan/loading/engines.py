@@ -74,7 +74,8 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
     Raises:
         MissingExporterError: the engine is not installed.
         EngineError: there is no such engine, or it cannot run this model: it has no convolutional backbone, its images
-            have no fixed height and width, or it is not in float32 on the CPU.
+            have no fixed height and width, it is not in float32 on the CPU, or its exported graphs are damaged and
+            cannot be replaced.
         UnexportableError: the backbone cannot be traced.
     """
     if engine not in ENGINES:
@@ -194,16 +195,17 @@ class PartInEngine:
     def compare(self, found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
         """Returns whether the outputs of the engine are those of PyTorch, which decides who runs from now on."""
         differences = [
-            float((one - wanted).abs().max() / wanted.abs().max().clamp(min=1))
+            (one - wanted).abs().max() / wanted.abs().max().clamp(min=1)
             for one, wanted in zip(found, expected, strict=True)
         ]
-        self.agrees = self.agrees is not False and max(differences) <= TOLERANCE
+        largest = float(torch.stack(differences).max())  # NaN if one of them is
+        self.agrees = self.agrees is not False and largest <= TOLERANCE
         if not self.agrees:
             logger.warning(
                 "The %s in %s differs from PyTorch by %.1e of its largest value, and %.0e is allowed; PyTorch runs it.",
                 self.name,
                 self.engine,
-                max(differences),
+                largest,
                 TOLERANCE,
             )
         return self.agrees
@@ -389,6 +391,9 @@ def exported(
         size: height and width of images.
         key: what else they depend on, besides the versions of packages.
         engine: the engine.
+
+    Raises:
+        EngineError: they are damaged and cannot be replaced.
     """
     packages = ("hf-ngsan", "torch", "transformers", *FORMATS[engine].packages)
     parts = engine, size, key, [*map(version, packages)]
@@ -409,4 +414,12 @@ def exported(
         raise
     except Exception:  # runtimes say in many ways that a file is damaged
         shutil.rmtree(folder, ignore_errors=True)
-    return loaded()
+    try:
+        return loaded()
+    except (UnexportableError, OSError):
+        raise
+    except Exception as error:
+        raise EngineError(
+            f"The exported graphs in {folder} are damaged and cannot be replaced ({one_sentence(error):.200}); delete "
+            "that folder."
+        ) from error

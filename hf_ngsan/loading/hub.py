@@ -14,10 +14,11 @@ from typing import Any
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..auto import is_in_transformers
-from ..ground.files import write_text_atomically
+from ..ground.files import give_usual_modes, write_text_atomically
+from ..ground.weight_sources import complete_sources, write_licence
 from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
 from ..models.configuration_parts import PARTS, code_of_parts
-from .models import is_guest, task_of
+from .models import WEIGHTS, is_guest, task_of
 from .self_test import write_self_test
 
 MODELS = Path(__file__).parent.parent / "models"
@@ -40,7 +41,8 @@ def save_for_hub(
     A process without this package can then load the folder, or the Hub repository made from it, with
     `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
     `pipeline("image-to-text", model=directory, trust_remote_code=True)`; with the package imported no trust is needed.
-    References to other code, which the checkpoints that model and processor were loaded from may have, are left out.
+    The licences of the models that it is derived from go along. References to other code, which the checkpoints that
+    model and processor were loaded from may have, are left out.
 
     Args:
         model: a model of this package, of a model type that was registered with it, or of transformers itself.
@@ -73,6 +75,7 @@ def save_for_hub(
     for part in (processor, *parts):
         for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
             settings.pop("auto_map", None)
+    complete_sources(model)
     with registered_for_auto_classes(auto_classes):
         model.save_pretrained(directory, max_shard_size=max_shard_size)
         if processor is not None:
@@ -85,6 +88,8 @@ def save_for_hub(
                 del mapping[key]
             write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
+    write_licence(model, directory)
+    give_usual_modes(directory, WEIGHTS)
     return directory
 
 

@@ -101,7 +101,9 @@ def check_image_processor(image_processor: BaseImageProcessor) -> None:
                 f"{name} of the image processor is {size!r:.100}; images can have {MAX_AREA:,} pixels at most"
             )
     try:
-        made = image_processor(images=Image.new("RGB", (64, 48)), return_tensors="pt")
+        black_and_white = Image.new("RGB", (64, 48))
+        black_and_white.paste("white", (0, 0, 32, 48))
+        made = image_processor(images=black_and_white, return_tensors="pt")
         pixels = made["flattened_patches" if "flattened_patches" in made else "pixel_values"]  # Pix2Struct has patches
     except Exception as error:  # settings of a wrong type fail in many ways
         raise UnusableModelError(f"the settings of the image processor do not work ({one_sentence(error)})") from error

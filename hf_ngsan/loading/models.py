@@ -7,7 +7,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,10 @@ from transformers import (
 from transformers.utils import logging as transformers_logging
 
 from ..auto import MODEL_TYPES, model_types_of, own_model_types, processor_class
+from ..ground.files import give_usual_modes
 from ..ground.messages import one_sentence
 from ..ground.packaged_models import folder_of_packaged
+from ..ground.weight_sources import HUB_NAME, complete_sources, remember_source, write_licence
 from ..guests.checkpoints import task_of_guest, whole_processor
 from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
@@ -37,6 +39,7 @@ from ..models.configuration_hub import ConfigurationError, is_finite
 from ..models.modeling_vision import MissingBackboneError, VisionModel
 from .limits import check_image_processor, check_weights_are_finite, count, parameters_of, refuse_too_large
 
+WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
@@ -45,7 +48,6 @@ OF_TRANSFORMERS: dict[str | None, str] = {
     "retrieval": ", or a dual encoder of transformers",
 }
 """End of the list of models for a task."""
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 # While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
 # that load at once, the second would keep the replacements for good: later models would have untied weights.
@@ -63,11 +65,30 @@ def incomplete(folder: str, fault: str) -> ModelFolderError:
 
 
 def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike) -> None:
-    """Saves a model and its processor, if it has one, into one folder that the Auto classes load."""
+    """Saves a model and its processor, if it has one, into one folder that the Auto classes load.
+
+    The licences of the models that it is derived from go along, see [`sources_of`].
+    """
+    complete_sources(model)
     with without_progress_bars():
         model.save_pretrained(folder)
         if processor is not None:
             processor.save_pretrained(folder)
+    write_licence(model, folder)
+    give_usual_modes(Path(folder), WEIGHTS)
+
+
+def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:
+    """Records that a model has weights of other models, or learns from them; see [`sources_of`].
+
+    Args:
+        model: the derived model.
+        names: names for [`find_model_folder`], or of packaged backbones.
+    """
+    for name in names:
+        with suppress(FileNotFoundError, ModelFolderError):
+            name = find_model_folder(name)
+        remember_source(model, name, fetch=True)
 
 
 def find_model_folder(name: str | os.PathLike) -> str:
@@ -263,6 +284,7 @@ def load_model(
         raise incomplete(folder, "generation_config.json is missing")
     if has_tokenizer:
         check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
+    remember_source(model, folder)
     return model.eval(), processor
 
 
@@ -288,6 +310,7 @@ def load_exported(folder: str, config: PreTrainedConfig) -> tuple[Any, Any]:
         model = ExportedModel(folder, config)
     except ValueError as error:
         raise ModelFolderError(str(error)) from error
+    remember_source(model, folder)
     if is_guest(config):
         return model.eval(), whole_processor(folder)
     return model.eval(), load_processor(processor_class(config.model_type), folder)

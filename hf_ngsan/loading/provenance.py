@@ -45,6 +45,7 @@ WITHOUT_EFFECT = {
     "save_frozen_weights",
     "torch_dtype",
     "transformers_version",
+    "weights_from",
 }
 """Fields of configurations that do not change what a loaded model computes."""
 

@@ -9,6 +9,8 @@ from .ngrams import ORDER, expand_ranges
 
 SIGMA = 6.0
 """Width of the Gaussian length penalty of CIDEr-D (section 5 of the paper)."""
+FACTOR = 10.0
+"""Of both variants: eq. 4 of the paper has it for CIDEr-D, and the public code of its authors for CIDEr as well."""
 
 
 def cider_scores(
@@ -25,11 +27,11 @@ def cider_scores(
         num_documents: the number of documents behind these frequencies.
         variant: "cider_d" is eq. 4 of the paper: clipped tf-idf vectors, a Gaussian penalty (sigma 6) on the difference
             in length, times 10, where length is the number of bigrams as in the public code. "cider" is eq. 2 and 3:
-            the mean cosine of the tf-idf vectors over references and orders, neither clipped nor penalized nor
-            multiplied.
+            the mean cosine of the tf-idf vectors over references and orders, neither clipped nor penalized, times 10 as
+            in the public code.
 
     Returns:
-        float64 `(candidates,)`, a score for each candidate; 0 for an empty one.
+        float64 `(candidates,)`, a score from 0 to 10 for each candidate; 0 for an empty one.
     """
     weights = groups.counts * (np.log(float(num_documents)) - log_frequencies)[groups.ngrams]
     vectors = groups.sequences * ORDER + groups.orders
@@ -66,5 +68,7 @@ def cider_scores(
     if variant == "cider_d":
         bigrams = np.maximum(groups.lengths - 1, 0).astype(float)
         difference = bigrams[pair_candidate_sequence] - bigrams[pair_reference_sequence]
-        similarity *= 10.0 * np.exp(-(difference**2) / (2 * SIGMA**2))
+        similarity *= FACTOR * np.exp(-(difference**2) / (2 * SIGMA**2))
+    else:
+        similarity *= FACTOR
     return np.bincount(pair_candidate, weights=similarity, minlength=len(number)) / number

@@ -77,16 +77,16 @@ class CiderD(TfIdfMetric):
 class Cider(TfIdfMetric):
     """Plain CIDEr: `cider`, eq. 2 and 3 of Vedantam et al. (2015). NOT the number that pycocoevalcap calls "CIDEr".
 
-    The mean over references and over n-gram orders 1 to 4 of the cosine between tf-idf vectors: no clipping, no length
-    penalty, no factor 10, so it lies between 0 and 1. The paper also stems words before; this does not. Use `CiderD` to
-    compare with published numbers.
+    The mean over references and over n-gram orders 1 to 4 of the cosine between tf-idf vectors, without clipping and
+    length penalty, times 10 as in the public code of the authors, so it lies between 0 and 10 as CIDEr-D does. The
+    paper also stems words before; this does not. Use `CiderD` to compare with published numbers.
 
     Args:
         document_frequency: frequencies of another corpus, such as the training captions.
     """
 
     variant = "cider"
-    summary = "CIDEr by its plain formula (Vedantam et al., 2015, eq. 2 and 3), between 0 and 1."
+    summary = "CIDEr by its plain formula (Vedantam et al., 2015, eq. 2 and 3), times 10."
 
 
 class CaptionMetrics(CaptionMetric):
@@ -95,7 +95,7 @@ class CaptionMetrics(CaptionMetric):
     Args:
         document_frequency: for `cider_d` and `cider`; `None` takes the frequencies of the references, as pycocoevalcap
             does.
-        metrics: which to compute, of "bleu", "rouge_l", "cider_d", "cider", "meteor", "spice". The last two run the
+        metrics: which to compute, of "cider_d", "bleu", "rouge_l", "cider", "meteor", "spice". The last two run the
             official Java programs and are left out by default.
 
     Example:
@@ -117,7 +117,7 @@ class CaptionMetrics(CaptionMetric):
         ValueError: an unknown metric; (from `compute`) bad captions, or a single image without `document_frequency`.
     """
 
-    DEFAULT = ("bleu", "rouge_l", "cider_d", "cider")
+    DEFAULT = ("cider_d", "bleu", "rouge_l", "cider")
     OPTIONAL = ("meteor", "spice")
     summary = "BLEU, ROUGE-L, CIDEr-D and CIDEr of captions, equal to the COCO evaluation."
 

@@ -7,8 +7,10 @@ from typing import Any
 
 from .configuration_hub import ConfigurationError, is_finite
 
+MAX_SEQUENCES = 1_000
+"""Maximal beams and texts for one input, as of an option of the commands."""
 MAX_COUNT = 10_000
-"""Maximal tokens of a text, and beams: far above any use, and still within memory."""
+"""Maximal tokens of a text: far above any use, and still within memory."""
 FLAGS = (
     "do_sample",
     "use_cache",
@@ -20,15 +22,17 @@ FLAGS = (
     "renormalize_logits",
     "remove_invalid_values",
 )
-MIN_COUNTS = {
-    "num_beams": 1,
-    "num_return_sequences": 1,
-    "max_length": 1,
-    "max_new_tokens": 1,
-    "min_length": 0,
-    "min_new_tokens": 0,
-    "no_repeat_ngram_size": 0,
+COUNTS = {
+    "num_beams": (1, MAX_SEQUENCES),
+    "num_beam_groups": (1, MAX_SEQUENCES),
+    "num_return_sequences": (1, MAX_SEQUENCES),
+    "max_length": (1, MAX_COUNT),
+    "max_new_tokens": (1, MAX_COUNT),
+    "min_length": (0, MAX_COUNT),
+    "min_new_tokens": (0, MAX_COUNT),
+    "no_repeat_ngram_size": (0, MAX_COUNT),
 }
+"""The smallest and the largest value of settings that time and memory depend on."""
 NUMBERS = (
     "temperature",
     "top_k",
@@ -69,13 +73,12 @@ def check_generation_settings(settings: Mapping[str, Any], vocab_size: int) -> N
         settings: of a `GenerationConfig`; `None` stands for its default.
         vocab_size: of the model; every token lies below it.
     """
+    check_counts(settings)
     for name, value in settings.items():
         if value is None:
             continue
         if name in FLAGS and not isinstance(value, bool):
             refuse(name, value, "true or false")
-        if name in MIN_COUNTS and not (is_whole(value) and MIN_COUNTS[name] <= value <= MAX_COUNT):
-            refuse(name, value, f"a whole number between {MIN_COUNTS[name]} and {MAX_COUNT:,}")
         if name in NUMBERS and not is_finite(value):
             refuse(name, value, "a finite number")
         if name == "early_stopping" and not isinstance(value, bool) and value != "never":
@@ -86,6 +89,14 @@ def check_generation_settings(settings: Mapping[str, Any], vocab_size: int) -> N
             listed = isinstance(value, list) and (value or not name.endswith("_id"))
             if not listed or not all(is_token(token, vocab_size) for token in value):
                 refuse(name, value, f"one or several ids of the model's {vocab_size} words")
+
+
+def check_counts(settings: Mapping[str, Any]) -> None:
+    """Raises a ConfigurationError that names the setting for beams, texts or tokens that nobody would ask for."""
+    for name, (least, most) in COUNTS.items():
+        value = settings.get(name)
+        if value is not None and not (is_whole(value) and least <= value <= most):
+            refuse(name, value, f"a whole number between {least} and {most:,}")
 
 
 def refuse(name: str, value: Any, wanted: str) -> None:
@@ -100,4 +111,4 @@ def is_whole(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-__all__ = ["check_generation_settings", "read_generation_settings"]
+__all__ = ["check_counts", "check_generation_settings", "read_generation_settings"]

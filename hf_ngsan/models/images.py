@@ -409,7 +409,8 @@ def image_from_array(array: np.ndarray | torch.Tensor, name: str) -> Image.Image
 
 
 def as_bytes(array: np.ndarray, name: str) -> np.ndarray:
-    """Turns pixel values of any type into uint8."""
+    """Turns pixel values of any type and byte order into uint8."""
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     if array.dtype == np.uint8:
         return array
     if array.dtype == bool:

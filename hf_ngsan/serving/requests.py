@@ -155,7 +155,7 @@ class RequestReader:
             except ValueError as error:
                 raise RequestError(400, str(error)) from error
             words = reader.number_of_words(text)
-            beams = options.get("num_beams") or usual.num_beams or 1
+            beams = max(options.get("num_beams") or usual.num_beams or 1, usual.num_return_sequences or 1)
             tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_CAPTION_LENGTH
             room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
             if tokens > room and (asked or words):

@@ -9,6 +9,7 @@ The template `card.md.jinja` has the text; it escapes every value that it does n
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ from huggingface_hub import (
     ModelCard,
     ModelCardData,
     eval_result_entries_to_yaml,
+    metadata_load,
     parse_eval_result_entries,
 )
 from transformers import PreTrainedModel
@@ -29,6 +31,7 @@ from transformers import PreTrainedModel
 from ..auto import MODEL_TYPES
 from ..ground.files import write_text_atomically
 from ..ground.messages import one_sentence
+from ..ground.weight_sources import CARD, Source, licence_of, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.limits import count
 from ..loading.models import auto_classes_of, task_of
@@ -37,7 +40,6 @@ from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task
 from .evaluations import RecordedEvaluation, is_of_the_same
 
-CARD = "README.md"
 EVAL_RESULTS = ".eval_results"
 TRAINING_CURVE = "training_curve.png"
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
@@ -63,7 +65,7 @@ class CardFacts:
         examples: captions by picture file in the folder of the checkpoint.
         limits: Markdown on limits of the model, before those from its configuration.
         sections: further Markdown by title.
-        license: identifier on the Hub, such as "apache-2.0"; None if unknown.
+        license: identifier on the Hub, such as "apache-2.0"; None for that of the models that the weights come from.
         license_name: name of a licence that is "other".
         language: language of the captions, such as "en".
     """
@@ -94,12 +96,29 @@ def write_card(
         revision: name of exactly this checkpoint there; None leaves it open.
         facts: facts about the model besides its configuration.
         tags: tags besides those of the task.
+
+    Raises:
+        ValueError: a user's card states no licence, and the models that the weights come from have one.
     """
     text = facts.own_card
     if text is None:
         header = card_data(model, repo_id, facts, tags).to_yaml()
         text = f"---\n{header}\n---\n\n{body(model, folder, repo_id, revision, facts)}"
     write_text_atomically(folder / CARD, text)
+    if facts.own_card is not None:
+        check_licence(model, folder / CARD)
+
+
+def check_licence(model: PreTrainedModel, card: Path) -> None:
+    """Raises a ValueError if a user's card states no licence, and the models that the weights come from have one."""
+    licence, stated = licence_of(model.config), {}
+    with suppress(yaml.YAMLError):  # `check_card` reports it
+        stated = metadata_load(card) or {}
+    if licence is not None and not stated.get("license"):
+        raise ValueError(
+            f"{CARD} states no licence, and the weights come from {sources_of(model.config)[0].name}, under "
+            f"{licence.license_name or licence.license}; add the field license to the metadata at its top."
+        )
 
 
 def write_eval_results(folder: Path, facts: CardFacts) -> None:
@@ -135,16 +154,27 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
         for one in facts.evaluations
         for metric, value in one.scores.items()
     ]
+    licence = licence_of_card(model, facts) or Source("")
+    bases = [one.name for one in sources_of(model.config) if one.is_public]
     return ModelCardData(
         language=facts.language,
         library_name="transformers",
         pipeline_tag=pipeline_tag,
-        license=facts.license,
-        license_name=facts.license_name,
+        license=licence.license,
+        license_name=licence.license_name,
+        license_link=licence.license_link,
+        base_model=bases[0] if len(bases) == 1 else bases or None,
         tags=["hf-ngsan", *own_tags, *tags],
         model_name=repo_id.split("/")[-1] if results else None,
         eval_results=results or None,
     )
+
+
+def licence_of_card(model: PreTrainedModel, facts: CardFacts) -> Source | None:
+    """Returns the licence that is given, else that of the models that the weights come from; None without any."""
+    if facts.license is not None:
+        return Source("", facts.license, facts.license_name)
+    return licence_of(model.config)
 
 
 def task_of_model(model: PreTrainedModel) -> type[Task] | None:
@@ -155,6 +185,7 @@ def task_of_model(model: PreTrainedModel) -> type[Task] | None:
 
 def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | None, facts: CardFacts) -> str:
     """Returns the text of a card from the template `card.md.jinja`."""
+    licence = licence_of_card(model, facts)
     task, entry = task_of_model(model), MODEL_TYPES.get(model.config.model_type)
     return template().render(
         facts=facts,
@@ -172,7 +203,8 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
         is_of_transformers=is_of_transformers(model),
         evaluations=[(one, *over_seeds(one, facts)) for one in facts.evaluations],
         training=training(model, facts, (folder / TRAINING_CURVE).is_file()),
-        licence=facts.license_name or facts.license,
+        licence=licence and (licence.license_name or licence.license),
+        sources=sources_of(model.config),
     )
 
 

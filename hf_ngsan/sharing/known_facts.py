@@ -11,8 +11,7 @@ from ..ground.messages import one_sentence
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
 from ..models.configuration_hub import is_finite
 from ..tasks.registry import load_recipe, task_class
-from ..training.checkpoints import PROGRESS, Checkpoints
-from ..training.output_folder import TRAINING_CONFIG, TRAINING_CONFIGS, training_config_of
+from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, TRAINING_CONFIGS, training_config_of
 from ..training.plain_yaml import read_yaml
 from ..training.recipe import Recipe
 from ..training.recipe import load_recipe as load_recipe_of_class
@@ -74,7 +73,7 @@ def own_folder(model: str | os.PathLike) -> Path:
         if folder.parent == given:
             refuse_files_elsewhere(given, [folder.name])
         refuse_files_elsewhere(folder)
-    refuse_run_elsewhere(folder, [*TRAINING_CONFIGS, HISTORY, "checkpoints", folder.name])
+    refuse_run_elsewhere(folder, [*TRAINING_CONFIGS, HISTORY, folder.name])
     return folder
 
 
@@ -174,11 +173,9 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
 
 
 def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
-    """Yields the evaluation that chose the best model of a run, if the newest checkpoint names its epoch."""
-    checkpoints = Checkpoints(best.parent / "checkpoints").all()
-    progress = mapping_of(checkpoints[-1] / PROGRESS).get("progress") if checkpoints else None
-    best_epoch = progress.get("best_epoch") if isinstance(progress, dict) else None
-    scores = next((scores_of(entry) for entry in history_of(best.parent) if entry["epoch"] == best_epoch), {})
+    """Yields the evaluation that chose the best model of a run, if its scores are beside it."""
+    recorded = mapping_of(best / BEST_SCORES).get("scores") if (best / BEST_SCORES).is_file() else None
+    scores = {name: one for name, one in recorded.items() if is_finite(one)} if isinstance(recorded, dict) else {}
     if not scores:
         return
     settings = best / "generation_config.json"
@@ -195,15 +192,6 @@ def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
         seed=recipe.training.seed,
         chose_epoch=recipe.evaluation.metric in scores,
     )
-
-
-def scores_of(entry: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the finite scores of an epoch, which are between learning rate and seconds in its entry."""
-    names = list(entry)
-    if "learning_rate" not in names or "seconds" not in names:
-        return {}
-    scores = names[names.index("learning_rate") + 1 : names.index("seconds")]
-    return {name: entry[name] for name in scores if is_finite(entry[name])}
 
 
 def but_for_the_seed(config: Mapping) -> dict:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..ground.files import is_stream
+from ..ground.weight_sources import INITIALIZED_FROM
 from ..loading.models import ModelFolderError
 
 SETTINGS = ("config.json", ".index.json")
@@ -18,14 +19,6 @@ NAMES_OF_FILES = ("weight_map", "fast_tokenizer_files", "configuration_files", "
 """Fields that name files of the folder."""
 MODELS_ELSEWHERE = ("audio_tokenizer", "audio_tokenizer_name_or_path", "base_model_name_or_path")
 """Fields that name another model that transformers would load."""
-SOURCES = {
-    "pretrained": "backbone_config",
-    "text_pretrained": "text_config",
-    "pretrained_language_model": "language_model_config",
-    "pretrained_text_encoder": "text_encoder_config",
-}
-"""Fields that name the model from which a part was initialized, and the configuration of the part. Without the
-configuration, transformers would read it from there."""
 
 
 def refuse_files_elsewhere(folder: Path, names: Iterable[str] | None = None) -> None:
@@ -80,7 +73,7 @@ def refuse_names_elsewhere(file: Path) -> None:
         elsewhere += [(field, mapping[field]) for field in MODELS_ELSEWHERE if mapping.get(field) is not None]
         elsewhere += [
             (field, mapping[field])
-            for field, part in SOURCES.items()
+            for field, part in INITIALIZED_FROM.items()
             if is_place(mapping.get(field)) and (left_out or not mapping.get(part))
         ]
         for field, name in elsewhere:

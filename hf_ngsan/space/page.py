@@ -13,7 +13,9 @@ from PIL import Image
 from starlette.middleware import Middleware
 
 from ..ground.listening import listen
+from ..ground.weight_sources import licence_of
 from ..models.images import load_image
+from ..sharing.cards import code
 from . import captions, drawing, regions
 from .guard import Gate, Page, in_words, whole_number
 from .parts import Parts, PhotographSearch, Search
@@ -34,7 +36,9 @@ STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 def make_page(parts: Parts) -> Page:
     """Makes the page, with a tab for each available part: photographs, regions to drag, and search."""
     with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
-        gradio.Markdown(f"# Captions that know geometry\n`{parts.name}`, by hf-ngsan")
+        licence = licence_of(parts.pipeline.model.config)
+        terms = f"; its weights are under {code(licence.license_name or licence.license)}" if licence else ""
+        gradio.Markdown(f"# Captions that know geometry\n`{parts.name}`, by hf-ngsan{terms}")
         if parts.reads_images:
             with gradio.Tab("Photograph", id="photograph"):
                 add_photograph(parts)

@@ -29,6 +29,7 @@ from ..ground.files import (
     file_behind,
     flush_files_to_disk,
     flush_to_disk,
+    give_usual_modes,
     list_files,
     naming,
     sha256,
@@ -113,6 +114,7 @@ def fill_temporary_folder(target: Path, write: Callable[[Path], object], manifes
     try:
         with naming(target):
             write(temporary)
+            give_usual_modes(temporary)
             if manifest:
                 sums = {
                     file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in list_files(temporary)

@@ -109,8 +109,9 @@ def start_token(config: Any) -> int:
     return config.bos_token_id if start is None else start
 
 
-def largest(change: torch.Tensor) -> float:
-    return change.abs().max().item()
+def largest(*changes: torch.Tensor) -> float:
+    """Returns the largest absolute value; NaN if there is one."""
+    return torch.stack([change.abs().max() for change in changes]).max().item()
 
 
 class Audit:
@@ -148,8 +149,8 @@ class Audit:
             changed[:, position] = words[:, position].roll(1)
             changed[:, position + 1 :] = words[:, position + 1 :].flip(1)
             logits = self.score(**{self.roles.words: changed})
-            changes.append(largest((logits - self.expected)[:, :position]))
-        return max(changes)
+            changes.append((logits - self.expected)[:, :position])
+        return largest(*changes)
 
     def padded_words(self) -> float:
         changes, length = [], self.expected.shape[1]
@@ -157,18 +158,18 @@ class Audit:
             words = torch.nn.functional.pad(self.words, (before, after), value=self.config.pad_token_id)
             mask = torch.nn.functional.pad(self.inputs[self.roles.word_mask], (before, after))
             logits = self.score(**{self.roles.words: words, self.roles.word_mask: mask})
-            changes.append(largest(logits[:, before : before + length] - self.expected))
-        return max(changes)
+            changes.append(logits[:, before : before + length] - self.expected)
+        return largest(*changes)
 
     def padded_source(self) -> float:
         padding = self.inputs[self.roles.source_mask or ""] == 0
         changed = {name: other_values(self.inputs[name], padding) for name in self.roles.source}
-        change = largest(self.score(**changed) - self.expected)
+        change = self.score(**changed) - self.expected
         if self.is_grid:  # its number of cells is fixed
-            return change
+            return largest(change)
         without = {name: tensor[1:] for name, tensor in self.inputs.items()}
         without |= {name: without[name][:, :-PADDED] for name in self.source_inputs()}
-        return max(change, largest(self.score(**without) - self.expected[1:]))
+        return largest(change, self.score(**without) - self.expected[1:])
 
     def source_inputs(self) -> list[str]:
         return [*self.roles.source, *filter(None, [self.roles.source_mask])]
@@ -179,7 +180,7 @@ class Audit:
             if swapped[name].is_floating_point():
                 swapped[name][1:] = 1 - swapped[name][1:]
         alone = self.score(**{name: tensor[:1] for name, tensor in self.inputs.items()})
-        return max(largest(self.score(**swapped)[:1] - self.expected[:1]), largest(alone - self.expected[:1]))
+        return largest(self.score(**swapped)[:1] - self.expected[:1], alone - self.expected[:1])
 
     def reordered(self) -> float:
         turned = {name: self.inputs[name].flip(1) for name in self.source_inputs()}

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_peft_available
 
+from ..ground.weight_sources import complete_sources, write_licence
 from ..loading.models import save_model
 from .settings import setting
 
@@ -138,8 +139,10 @@ def save_adapted(model: Any, processor: Any, folder: str | os.PathLike, merge: b
         model.peft_config[ADAPTER].save_pretrained(str(place))
         save_file({name: value.contiguous() for name, value in adapter_weights(model).items()}, place / WEIGHTS)
         if not merge:
+            complete_sources(model)
             model.config.save_pretrained(folder)
             processor.save_pretrained(folder)
+            write_licence(model, folder)
             return
         model = merged(model)
     save_model(model, processor, folder)

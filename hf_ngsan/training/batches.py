@@ -29,7 +29,10 @@ class MicroBatch(NamedTuple):
     num_rows: int
 
     def to(self, device: torch.device) -> "MicroBatch":
-        return MicroBatch({name: tensor.to(device) for name, tensor in self.inputs.items()}, self.num_rows)
+        """Returns the batch on a device, to which pinned memory is copied while earlier work is still under way."""
+        on_gpu = device.type == "cuda"
+        inputs = {name: tensor.to(device, non_blocking=on_gpu) for name, tensor in self.inputs.items()}
+        return MicroBatch(inputs, self.num_rows)
 
 
 def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[..., EpochSampler]:
@@ -115,8 +118,16 @@ class ErrorsAsItems(Dataset):
             return error
 
 
-def update_loader(batches: UpdateBatches, first: int, num_workers: int) -> Iterator[list[MicroBatch]]:
+def update_loader(
+    batches: UpdateBatches, first: int, num_workers: int, pin_memory: bool = False
+) -> Iterator[list[MicroBatch]]:
     """Yields updates `first`, `first + 1`, ... in order, without touching the global random state.
+
+    Args:
+        batches: the updates of an epoch.
+        first: number of the first one.
+        num_workers: processes that prepare them; 0 = this one.
+        pin_memory: whether the tensors are in page-locked memory, from which a GPU copies while it computes.
 
     Raises:
         ValueError, OSError: a row cannot be read or collated.
@@ -127,6 +138,7 @@ def update_loader(batches: UpdateBatches, first: int, num_workers: int) -> Itera
         sampler=range(first, len(batches)),
         collate_fn=as_it_is,
         num_workers=num_workers,
+        pin_memory=pin_memory,
         generator=torch.Generator(),
     )
     for item in loader:

@@ -35,7 +35,7 @@ from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_ch
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
 from .optimizer import learning_rate_at, make_optimizer, set_learning_rate, trained_weights_of_vision
-from .output_folder import claim_files, training_config_of
+from .output_folder import BEST_SCORES, claim_files, training_config_of
 from .recipe import RecipeError
 from .task import Stage, Task
 
@@ -137,9 +137,9 @@ class TrainingLoop:
         """Trains until the last epoch or until early stopping; returns the progress at the end."""
         if self.progress.step == 0 and "init_from" in self.recipe.model and self.validation_rows is not None:
             self.model.eval()  # the initial trained model is the best one until another is better
-            entry = {"epoch": 0, **self.scores()}
-            self.keep_if_best(entry)
-            logger.info("Before this training: %s %.4f.", self.task.metric, entry[self.task.metric])
+            scores = self.scores()
+            self.keep_if_best(0, scores)
+            logger.info("Before this training: %s %.4f.", self.task.metric, scores[self.task.metric])
         self.start_clock()
         while not self.is_finished():
             if self.stage_is_over():
@@ -226,7 +226,8 @@ class TrainingLoop:
         name = self.name_of_epoch(progress.stage_epoch + 1)
         shown = self.accelerator.is_main_process
         with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=shown) as display:
-            for micro_batches in update_loader(batches, progress.step_in_epoch, self.recipe.data.num_workers):
+            num_workers, on_gpu = self.recipe.data.num_workers, self.accelerator.device.type == "cuda"
+            for micro_batches in update_loader(batches, progress.step_in_epoch, num_workers, pin_memory=on_gpu):
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
@@ -331,8 +332,9 @@ class TrainingLoop:
             epoch, every = progress.stage_epoch + 1, self.recipe.evaluation.every_epochs
             is_due = epoch % every == 0 or epoch == self.stage.settings.epochs
             if self.validation_rows is not None and is_due:
-                entry.update(self.scores())
-                self.keep_if_best(entry)
+                scores = self.scores()
+                entry |= scores
+                self.keep_if_best(progress.epoch + 1, scores)
             self.save_model_as("last")
         entry |= {"seconds": round(seconds, 2), f"{self.unit}_per_second": round(num_rows / seconds, 1)}
         progress.history.append(entry)
@@ -348,12 +350,12 @@ class TrainingLoop:
             found = self.task.evaluate_all(self.bare_model, self.processor, self.validation_rows, self.accelerator)
             return dict(found.scores)
 
-    def keep_if_best(self, entry: dict) -> None:
-        progress, score = self.progress, entry[self.task.metric]
+    def keep_if_best(self, epoch: int, scores: dict[str, float]) -> None:
+        progress, score = self.progress, scores[self.task.metric]
         progress.evaluations_since_best += 1
         if self.is_better(score, progress.best_score):
-            progress.best_score, progress.best_epoch, progress.evaluations_since_best = score, entry["epoch"], 0
-            self.save_model_as("best")
+            progress.best_score, progress.best_epoch, progress.evaluations_since_best = score, epoch, 0
+            self.save_model_as("best", {"epoch": epoch, "scores": scores})
 
     def is_better(self, score: float, best: float | None) -> bool:
         if best is None or not math.isfinite(score):
@@ -415,10 +417,15 @@ class TrainingLoop:
             lines = [json.dumps(entry) + "\n" for entry in progress.history]
             write_text_atomically(self.output_dir / "history.jsonl", "".join(lines))
 
-    def save_model_as(self, name: str) -> None:
+    def save_model_as(self, name: str, evaluated: dict | None = None) -> None:
         self.check_state()
+
+        def fill(folder: Path) -> None:
+            self.task.save(self.bare_model, self.processor, folder)
+            if evaluated is not None:
+                write_text_atomically(folder / BEST_SCORES, json.dumps(evaluated, indent=1) + "\n")
+
         if self.accelerator.is_main_process:
-            fill = partial(self.task.save, self.bare_model, self.processor)
             replace_folder_contents(self.output_dir / name, fill)
             self.claim_folder(name)
         self.accelerator.wait_for_everyone()

@@ -21,6 +21,8 @@ TRAINING_CONFIG = "training_config.yaml"
 NAME_BEFORE = "recipe.yaml"
 """Name of the training config in earlier versions."""
 TRAINING_CONFIGS = (TRAINING_CONFIG, NAME_BEFORE)
+BEST_SCORES = "best_scores.json"
+"""File of a run's best model with its epoch, 0 for the initial model, and its scores."""
 MARKER = ".training_run.json"
 LOCK = ".lock"
 KNOWN_FILES = (

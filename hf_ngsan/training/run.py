@@ -23,7 +23,8 @@ from transformers import PreTrainedModel
 from ..data.errors import MissingSplitError
 from ..data.splits import VALIDATION, set_aside
 from ..ground.launching import make_accelerator
-from ..loading.models import is_guest
+from ..ground.weight_sources import names_of_parts
+from ..loading.models import derive_from, is_guest
 from .adapters import UnknownPartError, add_adapters, freeze
 from .checkpoints import TrainingProgress
 from .loop import TrainingLoop
@@ -62,8 +63,9 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     Works in one process and under `accelerate launch`. The folder `recipe.training.output_dir` gets
 
     - `training_config.yaml`, commented;
-    - `best/` and `last/`, models with processors for `from_pretrained`; with several stages also the best model of each
-      stage but the last, in a folder named after the stage: the next stage begins with it;
+    - `best/` and `last/`, models with processors for `from_pretrained`; `best/` also has the scores that chose it,
+      `best_scores.json`; with several stages also the best model of each stage but the last, in a folder named after
+      the stage: the next stage begins with it;
     - `history.jsonl`, one line an epoch, and `tensorboard/`;
     - `checkpoints/`, from which `resume` continues.
 
@@ -102,6 +104,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
     set_seed(settings.seed)
     model, processor = task.build(train_rows)
+    derive_from(model, [*names_of_parts(recipe.model), *(getattr(settings, "teachers", None) or [])])
     adapt(model, recipe)
     train_rows = task.training_rows(model, processor, train_rows)
     if validation_rows is not None:

@@ -60,7 +60,7 @@ def test_the_names_of_linked_images_do_not_depend_on_the_order_of_a_folder(tmp_p
             folders.sort(reverse=True)
             yield place, folders, files
 
-    monkeypatch.setattr("hf_ngsan.extraction.image_list.os.walk", backwards)
+    monkeypatch.setattr("hf_ngsan.data.images.folder.os.walk", backwards)
     assert listed(tmp_path / "photos") == [(1, "a/1.png")]
 
 

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.decoding import diverse_beam_search
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.retrieval.index_folder import IndexFolder
+from hf_ngsan.tasks.leak_audit import largest
 from tests.models.mhsan.tiny import VISION, tiny_model
 from tests.models.mhsan.tiny import tiny_processor as tiny_mhsan_processor
 from tests.models.rstnet import tiny as rstnet
@@ -152,6 +154,29 @@ def test_a_damaged_graph_is_exported_again(cache):
 
 
 @pytest.mark.slow
+@torch.no_grad()
+def test_a_damaged_graph_that_cannot_be_replaced_leaves_the_model_to_pytorch(cache, monkeypatch):
+    use_engine(tiny_vision(), processor(), "onnx")
+    (graph,) = cache.glob("*/vision.onnx")
+    graph.write_bytes(b"damaged")
+    monkeypatch.setattr(engines.shutil, "rmtree", lambda *given, **options: None)  # as of a folder of another user
+    with pytest.raises(EngineError, match=str(graph.parent)):
+        use_engine(tiny_vision(), processor(), "onnx")
+    vision, pixels = tiny_vision(), torch.rand(1, 3, 32, 32)
+    expected = vision(pixels).visual_features
+    use_engine(vision, processor(), "auto")
+    assert torch.equal(vision(pixels).visual_features, expected)
+
+
+def test_one_output_of_nan_is_another_output():
+    """Whichever of several it is, and in every comparison with a model."""
+    zeros, nan = torch.zeros(2), torch.tensor([0.0, math.nan])
+    for found in ([nan, zeros], [zeros, nan]):
+        part = BackboneInEngine(tiny_vision().backbone, dict, "onnx", (32, 32))
+        assert not part.compare(found, [zeros, zeros]), found
+        assert math.isnan(largest(*found)), found
+
+
 @torch.no_grad()
 def test_an_engine_can_be_chosen_again(runs):
     vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)

@@ -3,15 +3,20 @@
 import json
 import logging
 import math
+import os
 import shutil
+import stat
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from transformers import AutoModelForImageTextToText
 
+from hf_ngsan import save_for_hub
 from hf_ngsan.extraction import ExtractionError, load_vision
 from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
+from hf_ngsan.store.folders import write_folder_atomically
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning.build import build_config
@@ -124,7 +129,7 @@ def test_a_file_that_holds_something_else(broken, name, content):
 REFUSED = [
     ("config.json", "is_encoder_decoder", False),
     ("config.json", "decoder_start_token_id", 10**6),
-    *(("generation_config.json", "num_beams", value) for value in ("3", 10**6, 10**12)),
+    *(("generation_config.json", "num_beams", value) for value in ("3", 1_001, 10**12)),
     ("generation_config.json", "max_new_tokens", 10**9),
     ("generation_config.json", "num_return_sequences", -1),
     *(("generation_config.json", "use_cache", value) for value in (0, 3)),
@@ -248,3 +253,22 @@ def test_a_configuration_is_checked_field_by_field():
         with pytest.raises(RecipeError, match=words) as error:
             build_config({"model_type": "ngsan", **fields}, vocab_size=9)
         assert "\n" not in str(error.value)
+
+
+def test_all_files_of_a_model_have_the_permissions_of_new_files(tmp_path):
+    """Safetensors writes its own for their owner alone."""
+    before = os.umask(0)
+    try:
+        for umask, mode in ((0o022, 0o644), (0o002, 0o664), (0o077, 0o600)):
+            os.umask(umask)
+            folder = tmp_path / f"{umask:o}"
+            save_model(pixel_captioner(), pixel_processor(), folder / "model")
+            write_folder_atomically(folder / "aside", lambda new: save_file({}, new / "a.safetensors"))
+            save_for_hub(pixel_captioner(), pixel_processor(), folder / "shared")
+            modes = {stat.S_IMODE(file.stat().st_mode) for file in folder.rglob("*") if file.is_file()}
+            assert modes == {mode}, f"umask {umask:o}"
+            (private := folder / "model" / ".env").touch(0o600)
+            save_model(pixel_captioner(), pixel_processor(), folder / "model")
+            assert stat.S_IMODE(private.stat().st_mode) == 0o600, "a file of the user"
+    finally:
+        os.umask(before)

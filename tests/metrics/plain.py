@@ -62,7 +62,7 @@ def document_frequencies(images):
 
 
 def cider(candidate, references, frequencies, num_documents):
-    """Eq. 2 and 3 of Vedantam et al.; captions are lists of words."""
+    """Eq. 2 and 3 of Vedantam et al., times 10 as in their public code; captions are lists of words."""
     total = 0.0
     for n in range(1, 5):
         mine = _tf_idf(candidate, n, frequencies, num_documents)
@@ -71,7 +71,7 @@ def cider(candidate, references, frequencies, num_documents):
             norms = math.dist([*mine.values()], [0] * len(mine)) * math.dist([*other.values()], [0] * len(other))
             if norms:
                 total += sum(weight * other.get(g, 0) for g, weight in mine.items()) / norms
-    return total / 4 / len(references)
+    return 10 * total / 4 / len(references)
 
 
 def _tf_idf(words, n, frequencies, num_documents):

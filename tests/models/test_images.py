@@ -152,6 +152,18 @@ def test_transparency_is_laid_over_white():
     assert (keyed[: HEIGHT // 2, : WIDTH // 2] == 255).all()
 
 
+def test_the_order_of_bytes_does_not_matter():
+    deep = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
+    expected = np.asarray(load_image(deep))
+    file = io.BytesIO()
+    Image.frombytes("I;16B", (WIDTH, HEIGHT), deep.astype(">u2").tobytes()).save(file, "TIFF")
+    assert Image.open(file).mode == "I;16B"
+    sources = {"TIFF": file.getvalue(), ">u2": deep.astype(">u2"), "colours": np.stack([deep.astype(">u2")] * 3)}
+    sources |= {kind: (deep / 65535).astype(kind) for kind in (">f4", ">f8")}
+    for name, source in sources.items():
+        np.testing.assert_array_equal(np.asarray(load_image(source)), expected, err_msg=name)
+
+
 def test_16_bits_are_scaled_not_clipped():
     deep = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
     expected = np.repeat(np.round(deep / 257).astype(np.uint8)[..., None], 3, axis=-1)

@@ -5,6 +5,7 @@ annotations.find(391895, "391895", is_numbered=True).captions
 """
 
 from collections.abc import Collection, Iterable
+from functools import cached_property
 from itertools import islice
 from pathlib import Path
 
@@ -45,7 +46,7 @@ class Annotations:
     def __bool__(self) -> bool:
         return bool(self.paths)
 
-    @property
+    @cached_property
     def has_captions(self) -> bool:
         return any(image.captions is not None for image in self.images)
 

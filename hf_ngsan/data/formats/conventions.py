@@ -11,6 +11,8 @@ from .registry import ORDERS
 
 ROUNDING = 1.0
 """Pixels by which a box may reach beyond its image, as boxes of COCO do; `BOX_TOLERANCE` is for normalized boxes."""
+MAX_GUESSED_SIDE = 65_535
+"""Pixels of a side of an image whose size is unknown: the most that JPEG can hold."""
 
 
 def contract_boxes(
@@ -20,8 +22,10 @@ def contract_boxes(
 
     Args:
         boxes: `(N, 4)`.
-        size: width and height of the image in pixels; None = those of the smallest image from (0, 0) with all boxes.
-        convention: one of [`registry.CONVENTIONS`]; `xyxy`, or `xyxy-normalized` where no number is above 1, if None.
+        size: width and height of the image in pixels; None = those of the smallest image from (0, 0) with all boxes,
+            of `MAX_GUESSED_SIDE` pixels a side at most.
+        convention: one of [`registry.CONVENTIONS`]; if None, `xyxy-normalized` where most boxes end within [0, 1], and
+            else `xyxy`.
         where: name of the image in errors.
 
     Returns:
@@ -34,7 +38,8 @@ def contract_boxes(
         raise DataError(f"{where}: boxes have shape {boxes.shape}; it must be (regions, 4).")
     refuse(boxes, ~np.isfinite(boxes), "is not finite", where)
     if convention is None:
-        convention = "xyxy-normalized" if boxes.size and abs(boxes).max() <= 1 + BOX_TOLERANCE else "xyxy"
+        is_normalized = boxes.size and np.median(boxes[:, 2:]) <= 1 + BOX_TOLERANCE  # one wrong box decides nothing
+        convention = "xyxy-normalized" if is_normalized else "xyxy"
     order, _, unit = convention.partition("-")
     corners = corners_of(boxes.astype(np.float64), order)
     hint = f"; in {ORDERS[order]} that is wrong: name the convention of the boxes with --boxes"
@@ -42,7 +47,8 @@ def contract_boxes(
     if unit:
         sides, tolerance = np.ones(2), BOX_TOLERANCE
     else:
-        sides = np.floor(corners[:, 2:].max(axis=0)) + 1 if size is None else np.asarray(size, dtype=np.float64)
+        smallest = np.minimum(np.floor(corners[:, 2:].max(axis=0)) + 1, MAX_GUESSED_SIDE)
+        sides = smallest if size is None else np.asarray(size, dtype=np.float64)
         tolerance = ROUNDING
     far = np.concatenate([corners < -tolerance, corners > np.tile(sides, 2) + tolerance], axis=1)
     refuse(boxes, far, f"leads beyond the image of {sides[0]:g} x {sides[1]:g}{hint}", where)

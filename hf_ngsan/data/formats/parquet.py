@@ -35,6 +35,12 @@ class ParquetSource(ListedSource):
         ids = (str(image_id) for _, _, others in self.parts for image_id in others["image_id"])
         super().__init__(path, list(zip(ids, keys, strict=True)))
 
+    def has_captions(self) -> bool:
+        return any("captions" in others.column_names for _, _, others in self.parts)
+
+    def has_split(self) -> bool:
+        return any(split is not None for split, _, _ in self.parts)
+
     def where(self, key: str) -> str:
         return f"{self.path}, row {key.partition('/')[2]}"
 
@@ -47,6 +53,6 @@ class ParquetSource(ListedSource):
             content = stored["bytes"]
             if content is None:
                 raise DataError(f"{where} has the path of an image, {stored['path']}, and not the image itself.")
-        captions = tuple(known["captions"]) if "captions" in known else None
+        captions = tuple(known.get("captions", ()))
         name = known.get("file_name") or stored["path"] or ""
         return ImageRecord(content, Path(name).name, captions, image_size(content, where), split)

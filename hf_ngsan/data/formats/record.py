@@ -17,6 +17,7 @@ import numpy as np
 
 from ...ground.coco_files import number_of
 from ..errors import DataError, reason_of
+from ..images.folder import visible_files
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,14 @@ class ImageRecord:
     Attributes:
         content: the bytes of an image file.
         file_name: its name.
-        captions: captions; None if the file has no captions.
+        captions: captions; empty without.
         size: width and height in pixels.
         split: split; None if the file has none.
     """
 
     content: bytes
     file_name: str
-    captions: tuple[str, ...] | None
+    captions: tuple[str, ...]
     size: tuple[int, int]
     split: str | None = None
 
@@ -102,9 +103,22 @@ class Source:
     total: int
     is_numbered: bool
 
+    @property
+    def files(self) -> list[Path]:
+        """Files or folders whose sizes and times tell whether the records are still the same."""
+        return [self.path]
+
     def entries(self, start: int = 0) -> Iterator[Entry]:
         """Yields the entries from a place on, 0 or the `end` of an entry, always in the same order."""
         raise NotImplementedError
+
+    def has_captions(self) -> bool:
+        """Returns whether any record has captions."""
+        return False
+
+    def has_split(self) -> bool:
+        """Returns whether any record has a split."""
+        return False
 
     def close(self) -> None:
         """Closes open files."""
@@ -155,8 +169,7 @@ class FileSource(ListedSource):
 
 
 def files_in(path: Path, *suffixes: str) -> list[str]:
-    """Returns the sorted files of some suffixes in a folder, recursively and relative to it; "" for a single file."""
+    """Returns the sorted files of some suffixes in a folder, as [`visible_files`]; "" for a single file."""
     if path.is_file():
         return [""]
-    found = (file for file in path.rglob("*") if file.suffix.lower() in suffixes and not file.name.startswith("."))
-    return sorted(file.relative_to(path).as_posix() for file in found if file.is_file())
+    return sorted(name for name in visible_files(path) if name.lower().endswith(suffixes) and (path / name).is_file())

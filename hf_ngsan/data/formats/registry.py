@@ -111,7 +111,6 @@ FORMATS = {
             "WebDataset: images KEY.jpg with captions KEY.txt or KEY.json in tar files",
             (".tar",),
             "webdataset:TarSource",
-            is_file=True,
         ),
         FeatureFormat(
             "parquet", "images with captions in Parquet files", (".parquet",), "parquet:ParquetSource", is_file=True

@@ -1,7 +1,7 @@
 """Rows of the feature contract from records of feature files, and Arrow tables of the rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -9,15 +9,44 @@ import pyarrow as pa
 from datasets import Features, Value
 
 from ...ground.boxes import cell_boxes
+from ...ground.coco_files import number_of
 from ..contract import caption_features, check_row, refuse_long_caption
 from ..errors import DataError
 from .annotations import AnnotatedImage, Annotations
 from .arrays import check_array
 from .conventions import contract_boxes
-from .record import FeatureRecord, ImageRecord
+from .record import Entry, FeatureRecord, ImageRecord, Source
 
-FORMAT = 1
+FORMAT = 2
 """Version of conversion.json."""
+
+
+@dataclass
+class ImageIds:
+    """Ids of images: the numbers in their names or, where the names of a source are no numbers, their places.
+
+    Attributes:
+        sources: all sources, in order.
+        seen: ids that are taken.
+    """
+
+    sources: Sequence[Source]
+    seen: set[int] = field(default_factory=set)
+
+    def of(self, number: int, entry: Entry, name: str, where: str) -> int:
+        """Returns the id of an entry's image in the source with a number.
+
+        Raises:
+            DataError: the id is taken, or the image's name is no number, unlike those before.
+        """
+        is_numbered = self.sources[number].is_numbered
+        before = sum(one.total for one in self.sources[:number] if not one.is_numbered)
+        image_id = number_of(name) if is_numbered else before + entry.end - 1
+        if image_id is None:
+            raise DataError(f"{where}: the image is called {name!r}, which is no number.")
+        if image_id in self.seen:
+            raise DataError(f"{where}: image {image_id} is there twice; image ids must be unique.")
+        return image_id
 
 
 class LeftOutError(DataError):
@@ -32,25 +61,25 @@ class ConversionPlan:
         key: key of inputs and options; a run with another key starts again.
         inputs: paths of the inputs.
         dtype: type of the stored features.
+        has_captions, has_split: whether rows have `captions` and `split`; so if any image of all has.
         is_known: whether the first row was made; it decides the fields below.
         feature_size: D; 0 for images.
         has_boxes, has_sizes, has_names, has_images: whether rows have `visual_boxes`; `width` and `height`;
             `file_name`; `image`.
-        has_captions, has_split: whether rows have `captions` and `split`; annotations decide them before the first row.
         guesses_sizes: whether boxes are in pixels and the sizes of images are unknown.
     """
 
     key: str
     inputs: list[str]
     dtype: str
+    has_captions: bool = False
+    has_split: bool = False
     is_known: bool = False
     feature_size: int = 0
     has_images: bool = False
     has_boxes: bool = False
     has_sizes: bool = False
     has_names: bool = False
-    has_captions: bool = False
-    has_split: bool = False
     guesses_sizes: bool = False
     format: int = FORMAT
 
@@ -116,26 +145,25 @@ class RowMaker:
             DataError: the record is broken, or does not fit the plan.
             LeftOutError: the annotations have no record of this image.
         """
-        annotated = self.annotated(image_id, name, is_numbered, where)
+        own_captions = record.captions if isinstance(record, ImageRecord) else ()
+        annotated = self.annotated(image_id, name, is_numbered, where, own_captions)
         size = record.size or annotated.size
         split = annotated.split or self.split
-        captions = annotated.captions
+        captions = annotated.captions or own_captions
         if isinstance(record, ImageRecord):
             row: dict[str, Any] = {"image": {"bytes": record.content, "path": record.file_name}}
-            captions, split = captions or record.captions, split or record.split
+            split = split or record.split
         else:
             row = self.feature_row(record, size, where)
-        if not self.plan.is_known and not self.annotations:
-            self.plan.has_captions, self.plan.has_split = captions is not None, split is not None
         if self.plan.has_split and split is None:
             raise DataError(f"{where}: the split of the image is unknown; name it with --split.")
         if self.plan.has_captions and not captions:
             raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
-        refuse_long_caption(max(map(len, captions or ()), default=0), f"{where}: a caption")
+        refuse_long_caption(max(map(len, captions), default=0), f"{where}: a caption")
         self.complete(row, size, is_numbered, where)
         if size is not None:
             row["width"], row["height"] = size
-        return {**row, "image_id": image_id, "file_name": name, "captions": list(captions or ()), "split": split}
+        return {**row, "image_id": image_id, "file_name": name, "captions": list(captions), "split": split}
 
     def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
         """Completes the plan with the first row; compares later rows with it."""
@@ -183,11 +211,13 @@ class RowMaker:
             return features, None
         return features, contract_boxes(record.boxes, size, self.convention, where)
 
-    def annotated(self, image_id: int, name: str, is_numbered: bool, where: str) -> AnnotatedImage:
+    def annotated(
+        self, image_id: int, name: str, is_numbered: bool, where: str, own_captions: tuple[str, ...]
+    ) -> AnnotatedImage:
         if not self.annotations:
             return AnnotatedImage({})
         found = self.annotations.find(image_id, name, is_numbered)
-        if found is None or (self.plan.has_captions and not found.captions):
+        if found is None or (self.annotations.has_captions and not found.captions and not own_captions):
             files = ", ".join(map(str, self.annotations.paths))
             raise LeftOutError(f"{where}: {files} has no {'captions' if found else 'record'} of the image {name}.")
         return found

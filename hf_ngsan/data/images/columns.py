@@ -108,14 +108,21 @@ def find_image_column(dataset: Dataset, source: str) -> str:
 
 
 def find_caption_columns(dataset: Dataset) -> list[str]:
-    """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`."""
-    texts = [name for name, feature in dataset.features.items() if is_text(feature) or is_text_list(feature)]
-    best = find_name(dataset.select_columns(texts), CAPTION_NAMES)
-    if best is not None:
-        return [best]
-    matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in texts}
-    numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
-    return [name for stem, _, name in numbered if stem == numbered[0][0]]
+    """Finds a column with a name of `CAPTION_NAMES`, else numbered ones such as `caption_0`, `caption_1`.
+
+    Columns of text come first. Whole numbers are captions where there is none: a CSV file does not say which digits are
+    text.
+    """
+    for fits in (is_text_or_list, is_integer):
+        names = [name for name, feature in dataset.features.items() if fits(feature)]
+        best = find_name(dataset.select_columns(names), CAPTION_NAMES)
+        if best is not None:
+            return [best]
+        matches = {name: NUMBERED_CAPTION.fullmatch(name.lower()) for name in names}
+        numbered = sorted((match[1], int(match[2]), name) for name, match in matches.items() if match)
+        if numbered:
+            return [name for stem, _, name in numbered if stem == numbered[0][0]]
+    return []
 
 
 def given_columns(dataset: Dataset, source: str, key: str, text: str) -> list[str]:
@@ -136,7 +143,8 @@ def given_columns(dataset: Dataset, source: str, key: str, text: str) -> list[st
             fits = isinstance(feature, datasets.Image) or is_encoded_image(feature) or is_bytes(feature)
             kinds = "one of images, their bytes or the paths of their files"
         else:
-            fits, kinds = is_text_list(feature), "strings or lists of them"
+            fits = is_text_list(feature) or name in find_caption_columns(dataset)
+            kinds = "strings or lists of them"
         if not (fits or is_text(feature)):
             kind = feature.dtype if isinstance(feature, Value) else type(feature).__name__
             raise DataError(f"{source}: column {name!r} is of type {kind}; {key}= takes {kinds}.")
@@ -174,6 +182,10 @@ def is_text(feature: object) -> bool:
 
 def is_text_list(feature: object) -> bool:
     return isinstance(feature, List | LargeList) and is_text(feature.feature)
+
+
+def is_text_or_list(feature: object) -> bool:
+    return is_text(feature) or is_text_list(feature)
 
 
 def is_integer(feature: object) -> bool:

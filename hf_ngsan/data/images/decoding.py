@@ -13,6 +13,7 @@ from datasets.utils.file_utils import xopen
 
 from ...ground.files import is_stream
 from ..errors import DataError, as_data_error
+from .own_files import HUB, ZIP
 
 
 class RasterImage(datasets.Image):
@@ -30,6 +31,24 @@ def with_raster_images(dataset: datasets.Dataset) -> datasets.Dataset:
     return dataset
 
 
+def read_image(path: str) -> bytes:
+    """Reads a file of a dataset, on the disk, in an archive there or on the Hub; see [`~own_files.OwnFiles`].
+
+    Raises:
+        DataError: another URL, or no regular file.
+        OSError: the file cannot be read.
+    """
+    if "://" in path:
+        place = path.partition("::")[2] if path.startswith(ZIP) else path
+        if not place.startswith(HUB) and (place == path or "://" in place):
+            raise DataError("it is a URL")
+        with xopen(path, "rb") as file:
+            return file.read()
+    if is_stream(Path(path)):  # it may never end
+        raise DataError("it is a device or a pipe")
+    return Path(path).read_bytes()
+
+
 def decode_image(value: Mapping | PIL.Image.Image | None, feature: datasets.Image) -> PIL.Image.Image | None:
     """Decodes an image that is stored as `{"bytes", "path"}`.
 
@@ -45,10 +64,7 @@ def decode_image(value: Mapping | PIL.Image.Image | None, feature: datasets.Imag
         return value
     content = value["bytes"]
     if content is None:
-        if is_stream(Path(value["path"])):  # it may never end
-            raise DataError("it is a device or a pipe")
-        with xopen(value["path"], "rb") as file:
-            content = file.read()
+        content = read_image(value["path"])
     with as_data_error():
         image = open_image(content, "the file")
     image.load()

@@ -9,7 +9,7 @@ from datasets import Dataset
 from ..errors import DataError, reason_of
 from .columns import find_columns
 from .rows import make_rows
-from .sources import open_split
+from .sources import is_folder_of_photographs, open_split
 from .streaming import stream_images
 
 SHUFFLE_BUFFER = 1000
@@ -35,8 +35,10 @@ def load_images(
     unique; else it is the number of its row.
 
     Args:
-        source: a folder written by `save_to_disk`, one that `load_dataset` reads (Parquet files, or image files with
-            `metadata.csv` or `metadata.jsonl`), a Parquet file, or the name of a dataset on the Hub.
+        source: a folder of photographs ([`~folder.read_folder`]), one written by `save_to_disk` or that `load_dataset`
+            reads, such as of Parquet files; one of WebDataset's tar files ([`~tar_files.open_tar_files`]); a Parquet
+            or tar file; or the name of a dataset on the Hub. No other files than those of the dataset are opened
+            ([`~own_files.OwnFiles`]).
         split: `train`, `validation` (or `val`), `test`, or any other that exists.
         image: the column of images, their bytes or the paths of their files; found by type and name if None.
         captions: the column of captions, or several with `+` between; found by name if None.
@@ -55,7 +57,7 @@ def load_images(
     """
     name = f"{source}, split {split}"
     try:
-        if streaming:
+        if streaming and not is_folder_of_photographs(source, config):  # which is read in place anyway
             return stream_images(source, split, image, captions, config, shuffle_buffer)
         dataset, numbers = open_split(source, split, config)
         if not len(dataset):

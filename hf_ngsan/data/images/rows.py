@@ -14,8 +14,9 @@ from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from ...ground.coco_files import number_at_the_end
 from ..errors import DataError
 from ..row_formats import with_named_images
-from .columns import Columns, is_text
+from .columns import Columns, is_text_list
 from .identity import content_keys, first_rows, image_parts, other_images, whole_numbers
+from .own_files import with_own_files
 
 TYPES = {
     "image_id": Value("int64"),
@@ -28,14 +29,14 @@ TYPES = {
 
 def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
     """Returns the images in some rows of a dataset, each with all of its captions."""
-    images = image_column(dataset, columns.image, source)
+    images = image_column(dataset, columns.image, source, name)
     table = dataset.select_columns(columns.besides_images).with_format("arrow")[:]
     table.validate(full=True)
     in_split = np.full(len(dataset), numbers is None)
     in_split[numbers or []] = True
     check_images(images, in_split, name)
     owners = np.where(in_split, np.arange(len(dataset)), -1)
-    if len(columns.captions) == 1 and is_text(dataset.features[columns.captions[0]]):
+    if len(columns.captions) == 1 and not is_text_list(dataset.features[columns.captions[0]]):
         owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
         refuse_other_images(images, owners, table, columns, name)
     found, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
@@ -73,21 +74,17 @@ def all_but_images(
     return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **found}, chosen
 
 
-def image_column(dataset: Dataset, column: str, source: str) -> Dataset:
-    """Returns only the images, as column `image`; paths are relative to the source's folder."""
-    if is_text(dataset.features[column]):
-        folder = os.path.abspath(source if os.path.isdir(source) else os.path.dirname(source))
-        paths = dataset.with_format(None)[column][:]
-        paths = [path if path is None or is_url(path) else os.path.join(folder, path) for path in paths]
-        return Dataset.from_dict({"image": paths}, features=Features({"image": Image()}))
+def image_column(dataset: Dataset, column: str, source: str, name: str) -> Dataset:
+    """Returns only the images, as column `image`, with absolute paths where no bytes are stored."""
     images = dataset.select_columns([column]).with_format(None)
     if not (isinstance(dataset.features[column], Image) and dataset.features[column].decode):
         images = images.cast_column(column, Image())
+    images = with_own_files(images, column, source, name)
     return images if column == "image" else images.rename_column(column, "image")
 
 
 def check_images(images: Dataset, in_split: np.ndarray, name: str) -> None:
-    """Raises a DataError for the first row without an image, for URLs, and if the first file is missing.
+    """Raises a DataError for the first row without an image, and if the first file is missing.
 
     Other missing files are found when they are read, since there may be millions.
     """
@@ -97,16 +94,10 @@ def check_images(images: Dataset, in_split: np.ndarray, name: str) -> None:
             path, where = paths[place].as_py(), f"{name}, row {first + place}"
             if path is None:
                 raise DataError(f"{where} has no image; leave the row out.")
-            if is_url(path):
-                raise DataError(f"{where}: the image is a URL, {path}; download the images first.")
-            if not (is_checked or path.startswith("zip://") or os.path.exists(path)):
+            if not (is_checked or "://" in path or os.path.exists(path)):
                 raise DataError(f"{where}: there is no image file {path}; put the files where the paths say.")
             is_checked = True
         first += len(data)
-
-
-def is_url(path: str) -> bool:
-    return "://" in path and not path.startswith("zip://")
 
 
 def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> list[Any]:

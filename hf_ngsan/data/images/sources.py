@@ -3,40 +3,56 @@
 dataset, numbers = open_split("nlphuji/flickr30k", "test")  # numbers: rows of the split, None for all
 """
 
+import json
 import logging
 import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import datasets
+import yaml
 from datasets import ClassLabel, Dataset, DatasetDict
-from huggingface_hub import HfApi, constants
+from huggingface_hub import HfApi, constants, metadata_load
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
 from ...ground.files import is_stream
 from ...store.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, reason_of
-from ..formats.webdataset import refuse_lost_members
+from ..formats.webdataset import TAR_SUFFIXES
 from ..prepared import naming_the_cache
 from ..splits import find_split
+from .folder import SPLITS, holds_photographs, read_folder, visible_files
+from .own_files import OwnFiles, with_own_files
+from .tar_files import open_tar_files
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10
 """Timeout of the Hub; the datasets library itself retries for minutes."""
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
 SAVED_DATASET_FILES = ("dataset_dict.json", "state.json")
-SPLIT_IN_FILE_NAME = re.compile(r"(?<![a-z])(train|validation|valid|val|dev|test)(?![a-z])", re.IGNORECASE)
+CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}
+"""Pandas would take captions such as None and NA for missing ones."""
+WEBDATASET = "webdataset"
+"""The name of the datasets library for tar files."""
+TABLES = (".parquet", ".arrow", ".tar", ".zip", ".jsonl", ".csv")
+"""Suffixes of files whose names say their splits; of a folder, those of the first suffix that it has are read."""
+SPLIT_IN_FILE_NAME = re.compile(
+    r"(?<![a-z])(train|training|validation|valid|val|dev|test|testing|eval|evaluation)(?![a-z])", re.IGNORECASE
+)
+SHARD = re.compile(r"data/(\w+)-\d{5}-of-\d{5}\b.*")
+OTHER_WORDS = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
+CARDS = ("README.md", ".huggingface.yaml")
 
 
 def open_split(source: str, split: str, config: str | None = None) -> tuple[Dataset, list[int] | None]:
     """Opens one split of a dataset.
 
     Args:
-        source: a folder that `load_from_disk` or `load_dataset` reads, a Parquet file, or a name on the Hub.
+        source: a folder that `load_from_disk` or `load_dataset` reads, a Parquet or tar file, or a name on the Hub.
         split: a key of a `DatasetDict`; for a dataset in one part, a value of its column `split` or, without this
             column, the name of the part, by default `train`.
         config: which of several configurations, for `load_dataset`.
@@ -53,8 +69,8 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
     name = find_split(split, available)
     if name is None:
         only = (
-            "; a dataset in one part takes the names of its splits from a column 'split' or from files named as"
-            " validation-*.parquet"
+            "; a dataset in one part takes the names of its splits from a column 'split', from files named as"
+            " validation-*.parquet or, of photographs, from folders directly below it, train and validation"
         )
         raise MissingSplitError(
             f"{source} has no split {split!r}; there are {', '.join(available)}{only if len(available) == 1 else ''}."
@@ -92,23 +108,133 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     place, files = str(path.absolute()), None
     if is_saved(path) and not streaming:
         with naming_source(source):
-            found: Any = datasets.load_from_disk(source)
+            found: Any = open_saved_files(path)
         return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
+    if is_folder_of_photographs(source, config):
+        return read_folder(path)
     if path.is_dir():
-        check_folder_of_data(path)
+        refuse_home(path)
+        refuse_patterns(str(path))
+        files = None if card_configs(path) or config else files_of_splits(path)
     elif path.exists():
-        check_file_of_data(path, streaming)
-        named = SPLIT_IN_FILE_NAME.findall(path.stem)
-        files = {named[-1].lower() if named else "train": place}
-        place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
+        check_file_of_data(path)
+        files = {split_of_file(path.name) or "train": [place]}
+        place = "parquet" if path.suffix.lower() == ".parquet" else WEBDATASET
     elif HUB_NAME.fullmatch(source):
         check_hub(source)
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
     with naming_source(source):
-        found = datasets.load_dataset(place, name=config, data_files=files, streaming=streaming)  # nosec B615  # the user's choice
+        builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
+        if builder.info.builder_name == "csv":
+            builder = datasets.load_dataset_builder(place, name=config, data_files=files, **CSV_OPTIONS)  # nosec B615
+        if builder.info.builder_name == WEBDATASET:
+            return open_tar_files(builder.config.data_files, streaming)
+        if streaming:
+            found = builder.as_streaming_dataset()
+        else:
+            builder.download_and_prepare()
+            found = builder.as_dataset()
     return {str(name): part for name, part in found.items()}
+
+
+def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
+    """Returns whether a source is a folder that [`read_folder`] reads: not saved, and without configurations."""
+    path = Path(source)
+    if not path.is_dir() or is_saved(path):
+        return False
+    refuse_home(path)
+    return not card_configs(path) and config is None and holds_photographs(path)
+
+
+def card_configs(folder: Path) -> list[Any]:
+    """Returns the configurations, with their files by split, that the card of a dataset declares.
+
+    Raises:
+        DataError: they name files that are not the dataset's own.
+    """
+    found: list[Any] = []
+    with naming_source(str(folder)):
+        for file in (folder / name for name in CARDS if (folder / name).is_file()):
+            content = metadata_load(file) if file.suffix == ".md" else yaml.safe_load(file.read_text(encoding="utf-8"))
+            found += (content or {}).get("configs") or []
+    check_configs(found, str(folder))
+    return found
+
+
+def check_configs(configs: Any, source: str) -> None:
+    """Raises a DataError if configurations of a card name a URL or a file outside of the dataset."""
+    own = OwnFiles(source)
+    for config in configs if isinstance(configs, list) else []:
+        for name in strings_in([config.get("data_dir"), config.get("data_files")] if isinstance(config, dict) else []):
+            own.find(name, f"{source}, the configurations of its card")
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yields the strings in nested lists and dictionaries."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, list | dict):
+        for part in value.values() if isinstance(value, dict) else value:
+            yield from strings_in(part)
+
+
+def files_of_splits(folder: Path) -> dict[str, list[str]] | None:
+    """Returns the files of tables or archives by split, from folders and file names; None without such files.
+
+    Raises:
+        DataError: some files have a split in their names and others have none, or a name has a pattern.
+    """
+    names = sorted(visible_files(folder))
+    chosen = next((one for suffix in TABLES if (one := [name for name in names if suffix in suffixes_of(name)])), [])
+    found: dict[str, list[str]] = {}
+    for name in chosen:
+        refuse_patterns(name)
+        found.setdefault(split_of_file(name), []).append(name)
+    if len(found) > 1 and "" in found:
+        raise DataError(
+            f"{folder} has files of splits ({', '.join(filter(None, found))}) and files whose names have none,"
+            f" {found[''][0]} among them; name these as train-1{Path(found[''][0]).suffix}, or move them away."
+        )
+    return {split or "train": [str(folder.absolute() / name) for name in files] for split, files in found.items()}
+
+
+def suffixes_of(name: str) -> list[str]:
+    return PurePosixPath(name.lower().replace(".tgz", ".tar.gz")).suffixes
+
+
+def split_of_file(name: str) -> str:
+    """Returns the split of a table or archive, such as `train-00000-of-00001.parquet` or `test/1.tar`; "" without one.
+
+    Photographs have no splits in their names: people name them after what they show.
+    """
+    folders = [part.lower() for part in PurePosixPath(name).parts[:-1] if part.lower() in SPLITS]
+    words = folders or [word.lower() for word in SPLIT_IN_FILE_NAME.findall(PurePosixPath(name).stem)]
+    shard = SHARD.fullmatch(name)
+    return OTHER_WORDS.get(words[-1], words[-1]) if words else shard[1] if shard else ""
+
+
+def open_saved_files(folder: Path) -> Dataset | DatasetDict:
+    """Loads what `save_to_disk` wrote.
+
+    Raises:
+        DataError: it names files that are not its own, as shards or as images.
+    """
+    own = OwnFiles(str(folder))
+    for file in (*folder.glob("dataset_dict.json"), *folder.glob("state.json"), *folder.glob("*/state.json")):
+        content = json.loads(file.read_text(encoding="utf-8"))
+        splits, shards = content.get("splits") or [], content.get("_data_files") or []
+        for name in (*splits, *(shard["filename"] for shard in shards)):
+            own.find(os.path.join(file.parent.relative_to(folder), name), str(file))
+    saved = datasets.load_from_disk(str(folder))
+    for split, part in [*saved.items()] if isinstance(saved, DatasetDict) else [(None, saved)]:
+        for column in [name for name, feature in part.features.items() if isinstance(feature, datasets.Image)]:
+            part = with_own_files(part, column, str(folder), f"{folder}{f', split {split}' if split else ''}")
+        if split is None:
+            return part
+        saved[split] = part
+    return saved
 
 
 def refuse_patterns(source: str) -> None:
@@ -118,28 +244,21 @@ def refuse_patterns(source: str) -> None:
         )
 
 
-def check_folder_of_data(path: Path) -> None:
-    """Raises a DataError for a folder that the datasets library (5.2) would misread.
-
-    It would search a whole home folder for data, and silently drop the rest of a damaged tar file.
-    """
-    refuse_patterns(str(path))
+def refuse_home(path: Path) -> None:
+    """Raises a DataError for a folder that is or holds the home folder."""
     if Path(os.path.expanduser("~")).resolve().is_relative_to(path.resolve()):
         raise DataError(f"{path} is or holds your home folder, all of which would be searched; name a folder of data.")
-    for file in sorted(path.rglob("*.*")):
-        if ".tar" in map(str.lower, file.suffixes) and file.is_file():
-            refuse_lost_members(file)
 
 
-def check_file_of_data(path: Path, streaming: bool) -> None:
-    """Raises a DataError for a file of another kind, or one that the datasets library would read only in part."""
+def check_file_of_data(path: Path) -> None:
+    """Raises a DataError for a file of another kind."""
     refuse_patterns(str(path))
     if is_stream(path):
         raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
-    if path.suffix.lower() != ".parquet":
-        if not streaming:
-            raise DataError(f"{path} is not a Parquet file; give a .parquet file, or the folder that holds the data.")
-        refuse_lost_members(path)
+    if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
+        raise DataError(
+            f"{path} is no Parquet or tar file; give a .parquet or .tar file, or the folder that holds the data."
+        )
 
 
 def check_hub(name: str) -> None:
@@ -147,7 +266,7 @@ def check_hub(name: str) -> None:
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return
     try:
-        HfApi().dataset_info(name, timeout=HUB_SECONDS)
+        info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
     except (GatedRepoError, RepositoryNotFoundError):
         raise DataError(
             f"{name} is neither a folder or file here nor a dataset on the Hub that you have access to; check the name,"
@@ -158,6 +277,7 @@ def check_hub(name: str) -> None:
             f"{name} is neither a folder or file here, nor can the Hub be asked for it ({reason_of(error)}); check the"
             " path or the connection, or set HF_HUB_OFFLINE=1 to read it from the cache."
         ) from None
+    check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
 
 @contextmanager
@@ -172,6 +292,8 @@ def naming_source(source: str) -> Iterator[None]:
         root: BaseException = error
         while root.__cause__ is not None:
             root = root.__cause__
+        if isinstance(root, DataError):
+            raise root from None
         if os.path.exists(source):
             fault = f"cannot be read as a dataset ({reason_of(root)}); check its files, or get them again"
         else:

@@ -14,6 +14,7 @@ from ..errors import DataError, MissingSplitError, reason_of
 from ..row_formats import NAMED_IMAGES, with_named_images
 from ..splits import find_split
 from .columns import Columns, find_columns
+from .own_files import OwnFiles
 from .rows import TYPES, all_but_images
 from .sources import open_source
 
@@ -30,7 +31,7 @@ def stream_images(
     A first pass reads everything but the images into memory. A row is an image with all of its captions.
 
     Args:
-        source, split, image, captions, config: as for `load_images`; also a folder of WebDataset's tar files.
+        source, split, image, captions, config: as for `load_images`.
         shuffle_buffer: rows of a window that training shuffles, and images that are held in memory.
 
     Raises:
@@ -47,6 +48,8 @@ def stream_images(
     stream = ImageStream(source, config, part, columns.image, shuffle_buffer)
     try:
         table = read_all_but_images(parts[part], columns)
+    except DataError:
+        raise
     except Exception as error:  # depends on the damaged format
         raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); get the files again.") from error
     if not len(table):
@@ -93,6 +96,7 @@ class ImageStream:
 
     def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:
         self.source, self.config, self.split, self.column, self.buffer = source, config, split, column, buffer
+        self.own = OwnFiles(source)
         self.close()
 
     def close(self) -> None:
@@ -132,7 +136,15 @@ class ImageStream:
         while self.first <= self.largest - self.buffer:
             self.held.pop(self.first, None)
             self.first += 1
-        return [value if isinstance(value, Mapping) else {"bytes": value, "path": None} for value in stored]
+        return [self.own_image(value) for value in stored]
+
+    def own_image(self, value: Any) -> Mapping:
+        """Returns an image as stored: its bytes, or the path of one of the dataset's own files."""
+        if not isinstance(value, Mapping):
+            value = {"bytes": None, "path": value} if isinstance(value, str) else {"bytes": value, "path": None}
+        if value["bytes"] is not None or value["path"] is None:
+            return value
+        return {"bytes": None, "path": self.own.find(value["path"], f"{self.source}, split {self.split}")}
 
     def begin(self, number: int) -> None:
         """Reads the stream again, from a row on."""

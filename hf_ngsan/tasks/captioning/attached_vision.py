@@ -10,7 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...extraction import load_vision
-from ...loading.models import load_captioner, load_config
+from ...loading.models import derive_from, load_captioner, load_config
 from ...loading.provenance import is_provenance, provenance_difference, vision_provenance
 
 logger = logging.getLogger(__name__)
@@ -77,5 +77,6 @@ def attach_vision(
     model, processor = load_captioner(captioner, new_vision=True, vision_config=vision.config.to_dict())
     model.base_model.get_submodule("vision").load_state_dict(vision.state_dict())
     model.config.vision_config.save_frozen_weights = not leave_out_backbone
+    derive_from(model, [str(backbone)])
     processor.image_processor = image_processor
     return model, processor

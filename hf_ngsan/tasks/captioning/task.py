@@ -289,7 +289,7 @@ class CaptioningTask(Task):
             "--metrics",
             nargs="+",
             metavar="METRIC",
-            help="metrics of bleu, rouge_l, cider_d, cider, meteor, spice (all but meteor and spice, which need Java)",
+            help="metrics of cider_d, bleu, rouge_l, cider, meteor, spice (all but meteor and spice, which need Java)",
         )
         parser.add_argument(
             "--clip-score",

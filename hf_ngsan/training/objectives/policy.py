@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy
@@ -58,7 +59,7 @@ class Policy:
             chosen (`torch.LongTensor` of shape `(...)`, *optional*): sampled words. They stay possible even if rounding
                 puts a word at the edge of the nucleus just outside it.
         """
-        suppressed = torch.tensor(self.suppressed_tokens, dtype=torch.long, device=logits.device)
+        suppressed = tokens_on(logits.device, self.suppressed_tokens)
         logits = logits.float().index_fill(-1, suppressed, -torch.inf) / self.temperature
         if self.top_p < 1:
             with torch.no_grad():
@@ -80,6 +81,13 @@ class Policy:
             bos_token_id=self.start_token_id,
             decoder_start_token_id=self.start_token_id,
         )
+
+
+@lru_cache(maxsize=16)
+def tokens_on(device: torch.device, tokens: tuple[int, ...]) -> torch.Tensor:
+    """Returns token ids on a device, copied once: a copy at every word would wait for the work before it."""
+    with torch.inference_mode(False):  # gradients may need them later
+        return torch.tensor(tokens, dtype=torch.long, device=device)
 
 
 def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:

@@ -241,3 +241,34 @@ def test_a_parquet_file_of_two_images_with_one_id(tmp_path, cache):
             convert_features([path], tmp_path / "out", skip_broken=skip_broken)
     with fails_naming("photos.parquet", "image_id 7"):
         inspect_data(path)
+
+
+def test_captions_and_splits_are_kept_whichever_image_comes_first(tmp_path, cache):
+    everything = {"image_id": list(COLOURS), "caption": ["a", "b", "c"], "split": ["train", "test", "test"]}
+    everything["image"] = [{"bytes": photo(one), "path": None} for one in COLOURS]
+    for name, columns, options, kept in (
+        ("captions", ("caption",), {}, [(12, ["b"], None), (391895, ["c"], None)]),
+        ("splits", ("split",), {}, [(12, None, "test"), (391895, None, "test")]),
+        ("known split", ("split",), {"split": "train"}, [(7, None, "train"), (12, None, "train")]),
+    ):
+        paths = []
+        for part, rows in (("a", slice(0, 1)), ("b", slice(1, 3))):
+            names = ("image_id", "image", *(columns if part == "b" else ()))
+            dataset = Dataset.from_dict({one: everything[one][rows] for one in names})
+            paths.append(tmp_path / f"{name} {part}.parquet")
+            dataset.cast_column("image", ImageColumn()).to_parquet(paths[-1])
+        if not options:
+            with fails_naming(paths[0]):
+                convert_features(paths, tmp_path / name)
+        result = convert_features(paths, tmp_path / name, skip_broken=True, **options)
+        assert [entry["image_id"] for entry in result.skipped] == ([] if options else ["7"]), name
+        found = [(one, row.get("captions"), row.get("split")) for one, row in rows_of(tmp_path / name).items()]
+        assert found[: len(kept)] == kept, name
+
+
+def test_captions_of_files_are_kept_beside_annotations_without_any(tmp_path):
+    tar = write_tar(tmp_path / "0.tar", {**members_of(7), **members_of(12)})
+    sizes = {"images": [{"id": one, "file_name": f"{one}.jpg"} for one in (7, 12)], "annotations": []}
+    (tmp_path / "sizes.json").write_text(json.dumps(sizes))
+    convert_features([tar, tmp_path / "sizes.json"], tmp_path / "out")
+    assert [row["captions"][0] for row in rows_of(tmp_path / "out").values()] == ["the 7", "the 12"]

@@ -1,0 +1,218 @@
+"""Where the weights of a model come from: the models that they began as, and the licences of these.
+
+They travel with every model that is derived from others, in its configuration and in a file `LICENSE` beside it:
+
+    model, processor = load_model("ngsan-flickr8k")
+    sources_of(model.config)                # [Source(name="ngsan-flickr8k", license="other", license_name=...)]
+    save_model(model, processor, "mine")    # mine/config.json names the source, and mine/LICENSE is its text
+"""
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from huggingface_hub import constants, hf_hub_download, metadata_load, try_to_load_from_cache
+
+from .files import write_text_atomically
+from .packaged_models import folder_of_packaged, packaged_models
+
+FIELD = "weights_from"
+"""Field of the configuration with the sources."""
+LICENSE = "LICENSE"
+LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md")
+CARD = "README.md"
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+MAX_TEXT = 1_000_000
+"""Bytes of a text of a licence."""
+INITIALIZED_FROM = {
+    "pretrained": "backbone_config",
+    "text_pretrained": "text_config",
+    "pretrained_language_model": "language_model_config",
+    "pretrained_text_encoder": "text_encoder_config",
+}
+"""Fields that name the model from which a part was initialized, and the configuration of the part. Without the
+configuration, transformers would read it from there."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A model that others are derived from.
+
+    Attributes:
+        name: on the Hub, of a packaged model, or of its card.
+        license: identifier on the Hub; None if unknown.
+        license_name, license_link: name and URL of a licence that is "other".
+    """
+
+    name: str
+    license: str | None = None
+    license_name: str | None = None
+    license_link: str | None = None
+
+    @property
+    def terms(self) -> tuple[str | None, str | None, str | None]:
+        return self.license, self.license_name, self.license_link
+
+    @property
+    def is_public(self) -> bool:
+        """Whether the name is one on the Hub, or of a packaged model."""
+        return HUB_NAME.fullmatch(self.name) is not None or self.name in packaged_models()
+
+
+def sources_of(config: Any) -> list[Source]:
+    """Returns the sources of a model's weights, the nearest first.
+
+    Args:
+        config: its configuration, or the contents of its config.json.
+    """
+    listed = config.get(FIELD) if isinstance(config, Mapping) else getattr(config, FIELD, None)
+    known = {field.name for field in fields(Source)}
+    return [
+        Source(**entry)
+        for entry in (listed if isinstance(listed, list) else [])
+        if isinstance(entry, dict) and "name" in entry and entry.keys() <= known
+        if all(isinstance(value, str) for value in entry.values())
+    ]
+
+
+def licence_of(config: Any) -> Source | None:
+    """Returns the licence that follows from the sources of a model; "other" with all names where they differ."""
+    terms = {source.terms: source for source in sources_of(config) if source.license is not None}
+    if len(terms) <= 1:
+        return next(iter(terms.values()), None)
+    names = dict.fromkeys(source.license_name or str(source.license) for source in terms.values())
+    links = [source.license_link for source in terms.values() if source.license_link is not None]
+    return Source("", "other", " and ".join(names), links[0] if len(links) == 1 else None)
+
+
+def remember_source(model: Any, place: str | os.PathLike, fetch: bool = False) -> None:
+    """Records that a model is derived from another, and from the sources of that one.
+
+    Args:
+        model: the derived model.
+        place: folder of the other one, or its name on the Hub, or of a packaged backbone.
+        fetch: whether files that are not here are downloaded from the Hub; a Hub that does not answer is no error.
+    """
+    place = str(folder_of_packaged(place))
+    inherited = sources_of(read_json(file_of(place, "config.json", fetch)))
+    source = described_by_card(place, file_of(place, CARD, fetch))
+    is_new = source.is_public or (source.license and source.terms not in [other.terms for other in inherited])
+    known = {one.name: one for one in sources_of(model.config)}
+    found: dict[str, Source] = {}
+    for one in [*([source] if is_new else []), *known.values(), *inherited]:
+        if one.name not in found or found[one.name].license is None:
+            found[one.name] = one
+    if found:
+        setattr(model.config, FIELD, [without_unknown(one) for one in found.values()])
+    text = getattr(model, "license_text", None)
+    for name in LICENSE_FILES:
+        added = read_text(file_of(place, name, fetch))
+        if added:
+            text = added if not text else text if added.strip() in text else f"{text.rstrip()}\n\n{'-' * 72}\n\n{added}"
+            break
+    model.license_text = text
+
+
+def complete_sources(model: Any) -> None:
+    """Fetches what is not known yet of the sources of a model, before it is saved.
+
+    A model that transformers loaded gets the sources that `load_model` records.
+    """
+    if not hasattr(model, "license_text"):
+        remember_source(model, model.name_or_path or "")
+    for source in sources_of(model.config):
+        if source.is_public and (source.license is None or model.license_text is None):
+            remember_source(model, source.name, fetch=True)
+
+
+def write_licence(model: Any, folder: str | os.PathLike) -> None:
+    """Writes the texts of the licences of a model's sources, if there are any, into the folder of a derived model."""
+    text = getattr(model, "license_text", None)
+    if text:
+        write_text_atomically(Path(folder) / LICENSE, text)
+
+
+def names_of_parts(section: Any) -> Iterator[str]:
+    """Yields the models from which parts are initialized by the section `model` of a training config."""
+    if isinstance(section, Mapping):
+        for key, value in section.items():
+            if key in INITIALIZED_FROM and isinstance(value, str):
+                yield value
+            else:
+                yield from names_of_parts(value)
+
+
+def described_by_card(place: str, card: Path | None) -> Source:
+    """Returns a model as its card describes it; without one, and without a public name, its name is ""."""
+    stated: Mapping = {}
+    if card is not None:
+        with suppress(Exception):  # YAML's errors are of many types
+            stated = metadata_load(card) or {}
+    name = public_name(place)
+    if not name and stated.get("license"):
+        name = Path(place).resolve().name
+    terms = {key: as_text(stated.get(key)) for key in ("license", "license_name", "license_link")}
+    if terms["license_link"] is not None and "://" not in terms["license_link"]:
+        terms["license_link"] = LICENSE  # a file, which goes along under this name
+    return Source(name, **terms)
+
+
+def public_name(place: str) -> str:
+    """Returns the name of a packaged model, or a name on the Hub, by its folder; "" for another folder."""
+    path = Path(place)
+    for name, folder in packaged_models().items():
+        if path.is_dir() and path.samefile(folder):
+            return name
+    of_cache = next((part for part in path.parts if part.startswith("models--")), None)
+    if of_cache is not None and path.is_dir():
+        return of_cache.removeprefix("models--").replace("--", "/", 1)
+    return place if HUB_NAME.fullmatch(place) and not path.exists() else ""
+
+
+def file_of(place: str, name: str, fetch: bool) -> Path | None:
+    """Returns a file of a model; None if it is missing, or leads out of the folder."""
+    if not HUB_NAME.fullmatch(place) or Path(place).exists():
+        file = Path(place, name)
+        homes = map(os.path.realpath, (place, constants.HF_HUB_CACHE))
+        inside = any(Path(os.path.realpath(file)).is_relative_to(home) for home in homes)
+        return file if place and inside and file.is_file() else None
+    if fetch:
+        return fetched(place, name)
+    found = try_to_load_from_cache(place, name)
+    return Path(found) if isinstance(found, str) else None
+
+
+@cache
+def fetched(repo_id: str, name: str) -> Path | None:
+    with suppress(Exception):  # no such file, no network, no right to read it, ...
+        return Path(hf_hub_download(repo_id, name))
+    return None
+
+
+def read_json(file: Path | None) -> dict:
+    with suppress(OSError, ValueError, RecursionError):
+        found = json.loads(file.read_bytes()) if file is not None else None
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def read_text(file: Path | None) -> str:
+    if file is None or file.stat().st_size > MAX_TEXT:
+        return ""
+    return file.read_text(encoding="utf-8", errors="replace")
+
+
+def as_text(value: Any) -> str | None:
+    if isinstance(value, list):
+        return " and ".join(map(str, value))
+    return None if value is None else str(value)
+
+
+def without_unknown(source: Source) -> dict[str, str]:
+    return {name: value for name, value in asdict(source).items() if value is not None}

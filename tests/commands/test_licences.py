@@ -1,0 +1,164 @@
+"""The licence and the names of the models that weights come from go along, whatever is derived."""
+
+import json
+import shutil
+
+import pytest
+from huggingface_hub import ModelCard
+from transformers import AutoModelForImageTextToText, AutoProcessor
+
+from hf_ngsan.cli import main
+from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
+from hf_ngsan.ground.weight_sources import Source, licence_of, sources_of
+from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.sharing import write_checkpoint
+from tests.commands.running import fails, prints
+from tests.hub_stub import REPOSITORY
+from tests.models.mhsan.tiny import VISION
+from tests.models.mhsan.tiny import tiny_model as tiny_dual_encoder
+from tests.models.mhsan.tiny import tiny_processor as tiny_dual_processor
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
+
+TERMS = "# Terms\n\nFor research alone.\n"
+HEADER = "---\nlicense: other\nlicense_name: research-alone\nlicense_link: LICENSE.md\n---\n# A captioner\n"
+
+
+@pytest.fixture
+def licensed(run, tmp_path):
+    """A trained captioner as somebody has shared it."""
+    folder = shutil.copytree(run / "best", tmp_path / "theirs")
+    (folder / "README.md").write_text(HEADER)
+    (folder / "LICENSE.md").write_text(TERMS)
+    return folder
+
+
+@pytest.fixture
+def unchecked(monkeypatch):
+    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
+
+
+def assert_stated(folder, names=("theirs",)):
+    """The configuration of a model names its sources, and their terms lie beside it."""
+    found = sources_of(json.loads((folder / "config.json").read_text()))
+    assert [one.name for one in found] == list(names), folder
+    assert found[-1].terms == ("other", "research-alone", "LICENSE"), folder
+    assert (folder / "LICENSE").read_text() == TERMS, folder
+
+
+def test_every_way_of_training_keeps_them(licensed, config, tmp_path, capsys, unchecked):
+    """Fine-tuning, fine-tuning of the result, distillation from it, the mean of checkpoints, and a push of each."""
+    ways = {
+        "tuned": [f"model.init_from={licensed}"],
+        "again": [f"model.init_from={tmp_path / 'tuned'}"],
+        "taught": ["training.stage=distill", f"training.teachers=[{tmp_path / 'tuned' / 'last'}]"],
+    }
+    ways["taught"] += [f"model.init_from={config.parent / 'run'}", "distillation.epochs=1"]
+    for name, settings in ways.items():
+        assert main(["train", "--config", str(config), *settings, f"training.output_dir={tmp_path / name}"]) == 0
+        for part in ("best", "last"):
+            assert_stated(tmp_path / name / part)
+    prints(capsys, "average", "--model", tmp_path / "again", "--output", tmp_path / "mean")
+    assert_stated(tmp_path / "mean")
+    for name in ("tuned", "again", "taught", "mean"):
+        prints(capsys, "push", tmp_path / name, REPOSITORY, "--dry-run", tmp_path / f"{name}-shared")
+        card = ModelCard.load(tmp_path / f"{name}-shared" / "README.md")
+        assert (card.data.license, card.data.license_name) == ("other", "research-alone"), name
+        assert "theirs" in card.text, name
+        assert_stated(tmp_path / f"{name}-shared")
+
+
+def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, capsys):
+    save_model(*load_model(licensed), tmp_path / "saved")
+    assert_stated(tmp_path / "saved")
+    model = AutoModelForImageTextToText.from_pretrained(licensed)
+    write_checkpoint(model, AutoProcessor.from_pretrained(licensed), tmp_path / "shared", REPOSITORY)
+    assert_stated(tmp_path / "shared")
+    assert main(["export", "--model", str(licensed), "--output", str(tmp_path / "exported")]) == 0
+    [source] = json.loads((tmp_path / "exported" / "captioner.json").read_text())["weights_from"]
+    assert source["license_name"] == "research-alone"
+    assert (tmp_path / "exported" / "LICENSE").read_text() == TERMS
+
+    save_model(tiny_dual_encoder(vision_config=VISION), tiny_dual_processor(pixels=True), tmp_path / "theirs-too")
+    (tmp_path / "theirs-too" / "README.md").write_text(HEADER)
+    (tmp_path / "theirs-too" / "LICENSE").write_text(TERMS)
+    assert main(["export", "--model", str(tmp_path / "theirs-too"), "--output", str(tmp_path / "towers")]) == 0
+    assert_stated(tmp_path / "towers", ["theirs-too"])
+
+    save_model(pixel_captioner(), pixel_processor(), tmp_path / "backbone")
+    (tmp_path / "backbone" / "README.md").write_text("---\nlicense: mit\n---\n")
+    (tmp_path / "backbone" / "LICENSE").write_text("MIT\n")
+    width = pixel_captioner().config.visual_feature_size
+    (captioner := tiny_captioner(visual_feature_size=width)).save_pretrained(tmp_path / "features")
+    tiny_processor().save_pretrained(tmp_path / "features")
+    (tmp_path / "features" / "README.md").write_text(HEADER)
+    (tmp_path / "features" / "LICENSE").write_text(TERMS)
+    assert captioner.config.vision_config is None
+    words = ["--model", tmp_path / "features", "--backbone", tmp_path / "backbone"]
+    prints(capsys, "attach-vision", *words, "--output", tmp_path / "seeing")
+    config = json.loads((tmp_path / "seeing" / "config.json").read_text())
+    assert {one.name for one in sources_of(config)} == {"features", "backbone"}
+    assert licence_of(config) == Source("", "other", "mit and research-alone", "LICENSE")
+    text = (tmp_path / "seeing" / "LICENSE").read_text()
+    assert TERMS in text and "MIT\n" in text
+
+
+def test_packaged_models_are_named_and_shared_with_their_licence(tmp_path, capsys, unchecked):
+    text = (packaged_models()[CAPTIONER] / "LICENSE").read_text()
+    prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "whole")
+    save_model(*load_model(CAPTIONER), tmp_path / "mine")
+    prints(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "derived")
+    card = ModelCard.load(tmp_path / "derived" / "README.md").data
+    assert (card.license, card.license_name) == ("other", "non-commercial-research-and-education")
+    assert card.base_model == CAPTIONER
+    plain = AutoModelForImageTextToText.from_pretrained(packaged_models()[CAPTIONER])
+    plain.save_pretrained(tmp_path / "plain")  # as transformers' Trainer does
+    AutoProcessor.from_pretrained(packaged_models()[CAPTIONER]).save_pretrained(tmp_path / "plain")
+    prints(capsys, "push", tmp_path / "plain", REPOSITORY, "--dry-run", tmp_path / "trained")
+    assert ModelCard.load(tmp_path / "trained" / "README.md").data.license_name == card.license_name
+    for name in ("whole", "derived", "trained"):
+        assert (tmp_path / name / "LICENSE").read_text() == text, name
+
+
+def test_a_card_of_a_user_states_a_licence_if_the_weights_have_one(licensed, tmp_path, capsys, unchecked):
+    save_model(*load_model(licensed), tmp_path / "mine")
+    (tmp_path / "mine" / "README.md").write_text("# Mine\n")
+    message = fails(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "shared")
+    assert "research-alone" in message and not (tmp_path / "shared").exists()
+    (tmp_path / "mine" / "README.md").write_text(HEADER)
+    prints(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "shared")
+
+
+def test_a_licence_that_is_a_link_to_elsewhere_is_not_read(licensed, tmp_path):
+    (tmp_path / "secret").write_text("secret")
+    (licensed / "LICENSE.md").unlink()
+    (licensed / "LICENSE").symlink_to(tmp_path / "secret")
+    save_model(*load_model(licensed), tmp_path / "mine")
+    assert not (tmp_path / "mine" / "LICENSE").exists()
+
+
+def test_strange_sources_are_passed_over(tmp_path):
+    for listed in (None, "x", [1], [{}], [{"name": 3}], [{"name": "x", "other": "y"}], {"name": "x"}):
+        assert sources_of({"weights_from": listed}) == [], listed
+
+
+def test_a_model_of_the_hub_is_named_by_its_repository(licensed, tmp_path, monkeypatch, capsys, unchecked):
+    """Its card and terms are in the cache, which the name and the path of the snapshot both lead to."""
+    cache = tmp_path / "hub"
+    repository = cache / "models--somebody--theirs"
+    snapshot = repository / "snapshots" / ("0" * 40)
+    (repository / "blobs").mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("0" * 40)
+    for file in licensed.iterdir():
+        shutil.copyfile(file, repository / "blobs" / file.name)
+        (snapshot / file.name).symlink_to(repository / "blobs" / file.name)
+    for name in ("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.setattr(f"huggingface_hub.constants.{name}", str(cache))
+    monkeypatch.setattr("transformers.utils.hub.constants.HF_HUB_CACHE", str(cache))
+    for number, name in enumerate(("somebody/theirs", snapshot)):
+        save_model(*load_model(name), tmp_path / f"mine-{number}")
+        assert_stated(tmp_path / f"mine-{number}", ["somebody/theirs"])
+    prints(capsys, "push", tmp_path / "mine-0", REPOSITORY, "--dry-run", tmp_path / "shared")
+    assert ModelCard.load(tmp_path / "shared" / "README.md").data.base_model == "somebody/theirs"

@@ -1,0 +1,217 @@
+"""Folders of photographs: no photograph is lost because of its name, and captions may lie beside them."""
+
+import warnings
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from hf_ngsan.cli import main
+from hf_ngsan.data import load_data
+from hf_ngsan.data.errors import MissingSplitError
+from hf_ngsan.data.images.folder import METADATA
+from hf_ngsan.data.specs import check_captions
+from hf_ngsan.extraction import list_images
+from hf_ngsan.extraction.inspection import inspect_images
+from tests.commands.running import fails, prints
+from tests.data.facts import fails_naming
+from tests.data.images.photos import index_of, lists, picture_bytes, table, write_image_folder, write_parquet
+
+NAMES = [
+    *("train_station.png", "test-1.png", "b val.png", "dev.png", "eval 2.png", "my training.png", "[1] valid *.png"),
+    *("dev/1.png", "train set/2.png", "validation/3.png", "Test/4.png", "x/train/5.png", "testing/6.PNG"),
+]
+
+
+def write(folder: Path, *names: str, **texts: str) -> Path:
+    """Pictures whose widths tell their places among the names, and text files."""
+    for place, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(picture_bytes(place))
+    for name, text in texts.items():
+        (folder / f"{name}.txt").write_text(text, encoding="utf-8")
+    return folder
+
+
+def captions_by_name(source: Path, split: str = "train", keys: str = "") -> dict[str, list[str]]:
+    rows = load_data(f"images:{source}{keys}", split)
+    for row in rows:
+        assert row["image"].size[1] == 10
+    return dict(zip(rows["file_name"][:], rows["captions"][:], strict=True))
+
+
+def test_no_word_in_a_name_makes_a_photograph_vanish(tmp_path, capsys):
+    rows = [{"file_name": name, "caption": f"a photo {place}"} for place, name in enumerate(NAMES)]
+    expected = {row["file_name"]: [row["caption"]] for row in rows}
+    for suffix in (".csv", ".jsonl", ".parquet"):
+        folder = write(tmp_path / suffix[1:], *NAMES)
+        if suffix == ".parquet":
+            pq.write_table(pa.Table.from_pylist(rows), folder / METADATA[2])
+        else:
+            write_image_folder(tmp_path / "other" / suffix, rows, suffix, range(0))
+            (tmp_path / "other" / suffix / f"metadata{suffix}").rename(folder / f"metadata{suffix}")
+        for keys in ("", ",streaming=true"):
+            assert captions_by_name(folder, keys=keys) == expected, (suffix, keys)
+        assert len(list_images(f"images:{folder}", split="train")) == len(NAMES)
+        findings = inspect_images(folder)
+        assert (findings.num_images, dict(findings.splits), findings.notes) == (len(NAMES), {"train": len(NAMES)}, [])
+        text = prints(capsys, "inspect", folder)
+        assert f"{len(NAMES)} images" in text and "no problem found" in text
+
+
+def test_names_are_no_splits_without_metadata(tmp_path):
+    for names in (
+        ["train_station.png", "test-1.png", "b val.png", "dev.png"],
+        ["trains 2024/test.png", "train set/val.png", "testing/1.png", "data/train/2.png"],
+        ["train/1.png", "plane/2.png", "car/3.png"],  # vehicles
+    ):
+        folder = write(tmp_path / str(len(names) + len(names[0])), *names)
+        rows = load_data(f"images:{folder}", "train")
+        assert sorted(rows["file_name"][:]) == sorted(names)
+        with pytest.raises(MissingSplitError):
+            load_data(f"images:{folder}", "validation")
+
+
+def test_folders_directly_below_the_root_are_splits_with_everything_in_them(tmp_path):
+    names = ["train/test.png", "train/validation/a.png", "Validation/train.png", "test/deep/down/val.png"]
+    folder = write(tmp_path / "photos", *names)
+    for split, found in (("train", names[:2]), ("val", names[2:3]), ("test", names[3:])):
+        assert load_data(f"images:{folder}", split)["file_name"][:] == found, split
+    write_image_folder(folder / "val", [{"file_name": "photo_1.png", "caption": "a dog"}], ".csv", range(1, 2))
+    (folder / "Validation").rename(tmp_path / "gone")
+    assert captions_by_name(folder, "validation", ",streaming=true") == {"val/photo_1.png": ["a dog"]}
+    assert dict(inspect_images(folder).splits) == {"train": 2, "val": 1, "test": 1}
+    write(folder, "outside.png")
+    with fails_naming("train", "outside.png", "metadata.csv"):
+        load_data(f"images:{folder}", "train")
+
+
+def test_a_split_column_of_metadata_counts(tmp_path):
+    rows = [{"file_name": f"photo_{n}.png", "caption": "a", "split": split} for n, split in enumerate("aab")]
+    folder = write_image_folder(tmp_path / "photos", rows, ".csv")
+    for keys in ("", ",streaming=true"):
+        assert [len(load_data(f"images:{folder}{keys}", split)) for split in "ab"] == [2, 1]
+
+
+def test_text_files_beside_photographs_hold_their_captions(tmp_path):
+    names = ["train_station.jpg", "b.PNG", "c.webp", "deep/d.v2.jpeg", "e.jpg"]
+    folder = write(
+        tmp_path / "photos", *names, train_station="\ufeffa train\r\n\r\n two trains \n", b="12\x0b\u2028, NA"
+    )
+    (folder / "deep" / "d.v2.TXT").write_text("None")
+    (folder / "c.caption").write_text("a cow\nnan")
+    (folder / "notes.txt").write_text("no caption")
+    expected = [["a train", "two trains"], ["12\x0b\u2028, NA"], ["a cow", "nan"], ["None"]]
+    for keys in ("", ",streaming=true"):
+        with pytest.warns(UserWarning, match="1 of 5 images"):
+            assert captions_by_name(folder, keys=keys) == dict(zip(names[:4], expected, strict=True))
+    with pytest.warns(UserWarning):
+        findings = inspect_images(folder)
+    assert (findings.num_images, findings.captions.number) == (4, 4) and set(findings.uses.values()) == {""}
+    assert any("e.jpg" in note for note in findings.notes) and any("notes.txt" in note for note in findings.notes)
+    (folder / "e.txt").write_bytes(b"caf\xe9")
+    with fails_naming(folder / "e.txt", "UTF-8"):
+        load_data(f"images:{folder}", "train")
+
+
+def test_captions_of_metadata_are_read_as_they_are(tmp_path):
+    captions = ["12", "None", "NA", "nan", "null", '"quoted", with a comma', "007"]
+    rows = [{"file_name": f"photo_{n}.png", "caption": text} for n, text in enumerate(captions)]
+    for suffix in (".csv", ".jsonl"):
+        folder = write_image_folder(tmp_path / suffix[1:], rows, suffix, range(len(rows)))
+        assert list(captions_by_name(folder).values()) == [[caption] for caption in captions], suffix
+    rows = [{"file_name": "photo_0.png"}, {"file_name": "photo_1.png", "captions": ["a", "b"]}]
+    with pytest.warns(UserWarning, match="1 of 2"):
+        assert captions_by_name(write_image_folder(tmp_path / "late", rows, ".jsonl")) == {"photo_1.png": ["a", "b"]}
+
+
+def test_metadata_that_cannot_be_read_are_named(tmp_path):
+    for number, (content, facts) in enumerate(
+        (
+            (b"file_name,caption\nphoto_0.png,a cat, a dog\n", ["line 2", "quotation marks"]),
+            (b'file_name,caption\nphoto_0.png,"a cat\nphoto_1.png,a dog\n', ["metadata.csv"]),
+            (b"file_name,caption\nphoto_0.png,caf\xe9\n", ["UTF-8"]),
+            (b"file_name;caption\nphoto_0.png;a cat\n", ["file_name;caption", "file_name,caption"]),
+            (b"file_name,caption\n,a cat\n", ["row 0", "file_name"]),
+            (b"file_name,caption\nphoto_9.png,a cat\n", ["photo_9.png"]),
+        )
+    ):
+        folder = write_image_folder(tmp_path / str(number), [{"file_name": ""}], ".csv")
+        (folder / "metadata.csv").write_bytes(content)
+        with fails_naming(folder, *facts):
+            load_data(f"images:{folder}", "train")
+    mixed = [{"file_name": "photo_0.png", "caption": "a cat"}, {"file_name": "photo_1.png", "caption": ["a dog"]}]
+    with fails_naming(tmp_path / "mixed"):
+        inspect_images(write_image_folder(tmp_path / "mixed", mixed, ".jsonl"))
+    write_image_folder(folder / "more", [{"file_name": "photo_0.png", "caption": "b"}], ".csv")
+    (folder / "metadata.csv").write_text("file_name,caption\nmore/photo_0.png,a cat\n")
+    with fails_naming(folder / "metadata.csv", folder / "more" / "metadata.csv", "photo_0.png"):
+        load_data(f"images:{folder}", "train")
+
+
+def test_what_a_folder_lacks_is_said(tmp_path, capsys):
+    """By `inspect`, and by `train` in the same words."""
+    no_captions = write(tmp_path / "plain", "train_station.png", "b, c.png", "d.png")
+    no_column = write_image_folder(tmp_path / "label", [{"file_name": "photo_0.png", "label": "x"}], ".csv")
+    in_splits = write(tmp_path / "splits", "train/a.png", "validation/b.png")
+    for folder, facts in (
+        (no_captions, [no_captions / "metadata.csv", "file_name,caption", '"b, c.png",', "b, c.txt"]),
+        (no_column, [no_column / "metadata.csv", "column caption", "photo_0.png,"]),
+        (in_splits, [in_splits / "train" / "metadata.csv", "a.png,"]),
+    ):
+        text = prints(capsys, "inspect", folder)
+        assert "no problem found" not in text and "caption, index: usable" in text and "train, evaluate: " in text
+        with fails_naming(*facts):
+            check_captions(load_data(f"images:{folder}", "train"), f"images:{folder}", "train")
+        for fact in facts:
+            assert str(fact) in text, fact
+    told = fails(capsys, "train", "--config", "ngsan/fine_tune", f"data.spec=images:{no_captions}")
+    assert str(no_captions / "metadata.csv") in told and "captions=COLUMN" not in told
+    few = write(tmp_path / "few", "a.png", "b.png", a="a cat", b="a dog")
+    assert [use for use, lack in inspect_images(few).uses.items() if lack] == ["train"]
+    only_test = write(tmp_path / "only test", "test/a.png", **{"test/a": "a cat"})
+    assert [use for use, lack in inspect_images(only_test).uses.items() if lack] == ["train"]
+    (few / "b.png").write_bytes(b"")
+    assert [use for use, lack in inspect_images(few).uses.items() if lack] == ["train", "evaluate"]
+
+
+def test_no_table_vanishes_because_of_its_name(tmp_path):
+    for names in (["a.parquet", "b.parquet"], ["trains.parquet", "x/validated.parquet"]):
+        for place, name in enumerate(names):
+            write_parquet(lists().select([place]), tmp_path / names[0][:2] / name)
+        assert len(load_data(f"images:{tmp_path / names[0][:2]}", "train")) == 2
+    folder = tmp_path / "named"
+    for name, split in (("train-0.parquet", "train"), ("b_val.parquet", "val"), ("test/1.parquet", "test")):
+        write_parquet(table({"image": [0], "captions": [[split]]}), folder / name)
+    for split in ("train", "val", "test"):
+        for keys in ("", ",streaming=true"):
+            assert load_data(f"images:{folder}{keys}", split)["captions"][:] == [[split]]
+    write_parquet(lists(), folder / "more.parquet")
+    for keys in ("", ",streaming=true"):
+        with fails_naming("more.parquet", "train", "test"):
+            load_data(f"images:{folder}{keys}", "train")
+
+
+def test_image_files_beside_tables_are_no_folder_of_photographs(tmp_path):
+    write_parquet(lists(), write(tmp_path, "docs/example.png", "a.png", "b.png") / "train.parquet")
+    assert [index_of(row["image"]) for row in load_data(f"images:{tmp_path}", "train")] == [0, 1, 2]
+
+
+def test_a_card_says_the_splits(tmp_path):
+    folder = write(tmp_path / "photos", "first/a.png", "second/test.png")
+    card = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: first/*\n"
+    (folder / "README.md").write_text(f"{card}  - split: dev\n    path: second/*\n---\n")
+    assert load_data(f"images:{folder}", "validation")["file_name"][:] == ["second/test.png"]
+
+
+def test_captions_are_read_by_the_commands(tmp_path, capsys):
+    folder = write(tmp_path / "photos", "train_station.png", "test.png", train_station="a train", test="a test")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        listed = list_images(f"images:{folder}", split="train")
+    assert {image.file_name: image.captions for image in listed.images} == {
+        "test.png": ("a test",),
+        "train_station.png": ("a train",),
+    }
+    assert main(["inspect", str(folder)]) == 0 and "captions an image: 1" in capsys.readouterr().out
