@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 import pytest
 import torch
 
+KEYWORD = inspect.Parameter.KEYWORD_ONLY
 CAPTURED = {
     "capfd": lambda fixture: fixture.readouterr(),
     "caplog": lambda fixture: fixture.clear(),
@@ -37,19 +38,22 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
         raise ValueError("a test of no rows tests nothing")
 
     def decorate(test: Callable) -> Callable:
+        wanted = [name for name in inspect.signature(test).parameters if name not in names]
+
         @functools.wraps(test)
-        def run(**fixtures):
+        def run(tmp_path, **fixtures):
+            if "tmp_path" in wanted:
+                fixtures["tmp_path"] = tmp_path
             skipped, random_state = [], torch.get_rng_state()
             with TemporaryDirectory() as place:
                 found = Path(place, "found")
-                if "tmp_path" in fixtures:
-                    shutil.copytree(fixtures["tmp_path"], found, symlinks=True)
+                shutil.copytree(tmp_path, found, symlinks=True)
                 for number, row in enumerate(table):
                     torch.set_rng_state(random_state)
                     for name in CAPTURED.keys() & fixtures.keys():
                         CAPTURED[name](fixtures[name])
-                    if number and "tmp_path" in fixtures:
-                        make_equal(fixtures["tmp_path"], found)
+                    if number:
+                        make_equal(tmp_path, found)
                     with ExitStack() as undone:
                         given = {**fixtures, **row}
                         if "monkeypatch" in fixtures:
@@ -64,9 +68,9 @@ def each_row(names: str | Sequence[str], rows: Iterable) -> Callable[[Callable],
             if len(skipped) == len(table):
                 raise skipped[0]
 
-        signature = inspect.signature(test)
-        fixtures = [one for one in signature.parameters.values() if one.name not in names]
-        run.__signature__ = signature.replace(parameters=fixtures)
+        run.__signature__ = inspect.Signature(
+            [inspect.Parameter(name, KEYWORD) for name in dict.fromkeys(["tmp_path", *wanted])]
+        )
         return run
 
     return decorate

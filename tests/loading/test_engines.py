@@ -177,6 +177,7 @@ def test_one_output_of_nan_is_another_output():
         assert math.isnan(largest(*found)), found
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_an_engine_can_be_chosen_again(runs):
     vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)
@@ -327,6 +328,7 @@ def folder_of_photos(tmp_path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_captions_of_the_command_are_those_of_pytorch(captioner, folder_of_photos, capsys, runs):
     command = ["caption", "--model", str(captioner), str(folder_of_photos), "--json"]
     printed = []
@@ -339,6 +341,7 @@ def test_captions_of_the_command_are_those_of_pytorch(captioner, folder_of_photo
         assert fast["score"] == pytest.approx(plain["score"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_extracted_features_are_those_of_pytorch(captioner, folder_of_photos, tmp_path, runs):
     command = ["extract", "--images", str(folder_of_photos), "--backbone", str(captioner), "--num-workers", "0"]
     features = []
