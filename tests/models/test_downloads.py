@@ -27,6 +27,7 @@ class Hostile(BaseHTTPRequestHandler):
 
     def begin(self, status: int = 200, **headers: object) -> None:
         self.send_response(status)
+        self.send_header("Connection", "close")
         for name, value in headers.items():
             self.send_header(name.replace("_", "-"), str(value))
         self.end_headers()
