@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export HF_HUB_OFFLINE = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo docs test slow newest oldest drift lint format benchmarks clean
+.PHONY: help install demo docs test slow nightly newest oldest drift lint format benchmarks clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,15 +33,18 @@ docs: $(VENV)/installed-docs  ## build the site of docs/ and the package's refer
 TEST_PROCESSES ?= 2
 
 # Small tensors are no faster on several threads, and far slower on a busy machine.
-test slow newest oldest: export OMP_NUM_THREADS ?= 1
+test slow nightly newest oldest: export OMP_NUM_THREADS ?= 1
 
-test: $(VENV)/installed-test  ## run the tests (the slow ones excepted)
+test: $(VENV)/installed-test  ## run the fast tests: minutes, in one process each
 	$(BIN)/python -m tests.transformers_suite
 	$(BIN)/python -m pytest -q --numprocesses $(TEST_PROCESSES) --dist loadfile
 
-slow: $(VENV)/installed-test  ## run the slow tests
+slow: $(VENV)/installed-test  ## run the slow tests: processes, kills, clusters, servers, browsers, the demo, README
 	$(BIN)/python -m tests.transformers_suite
-	$(BIN)/python -m pytest -q -m slow --numprocesses $(TEST_PROCESSES) --dist loadfile
+	$(BIN)/python -m pytest -q -m "slow and not nightly" --numprocesses $(TEST_PROCESSES) --dist loadfile
+
+nightly: drift oldest  ## run what takes hours: strange input, kills at every operation, other versions
+	$(BIN)/python -m pytest -q -m nightly --numprocesses $(TEST_PROCESSES) --dist loadfile
 
 # As users install it, without constraints; a wheel in an environment of its own, in build/.
 newest: $(VENV)/installed-test  ## the newest releases that pyproject.toml allows: a first use from a wheel, and the tests

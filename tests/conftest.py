@@ -31,12 +31,6 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "deprecated_by_itself(start): what transformers logs of calls of its own")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.name == "test_bc_cache_name_forward":  # of transformers' common tests, which looks for the warning
-            item.add_marker(pytest.mark.filterwarnings("always::FutureWarning"))
-
-
 @pytest.fixture(autouse=True)
 def deprecations_in_logs(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fails a test in which transformers logs that something is deprecated; its warnings are errors by themselves."""

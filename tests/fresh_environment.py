@@ -84,7 +84,7 @@ def run_tests(python: Path, processes: int) -> None:
     subprocess.run([python, "-m", "pytest", *options], cwd=ROOT, check=True)
     sweep = {**os.environ, "HF_NGSAN_FUZZ_CASES": str(HOSTILE_CASES)}
     subprocess.run(
-        [python, "-m", "pytest", "-q", "-m", "slow", "tests/fuzz/test_fuzz.py"], cwd=ROOT, env=sweep, check=True
+        [python, "-m", "pytest", "-q", "-m", "nightly", "tests/fuzz/test_fuzz.py"], cwd=ROOT, env=sweep, check=True
     )
 
 

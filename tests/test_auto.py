@@ -72,6 +72,7 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
     return folders
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("order", "kind"), [*zip(ORDERS, ("code", "plain"), strict=True)])
 def test_order_of_imports_does_not_matter_and_nothing_is_said(order, kind, checkpoints, tmp_path):
     process = run_python(ORDERS[order] + OURS.format(folder=str(checkpoints[kind])), tmp_path)
@@ -171,6 +172,7 @@ def test_models_of_others_have_no_pipeline_of_removed_tasks(blip, tmp_path):
         pipeline(model=str(tmp_path))
 
 
+@pytest.mark.slow
 def test_models_are_imported_when_they_are_looked_up(tmp_path):
     """Whoever loads another model does not wait for these."""
     code = """

@@ -13,6 +13,8 @@ from hf_ngsan.data import load_data
 from tests.conversion.layouts import vgg_state_dict
 from tests.extraction.tiny import write_coco_file
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[1]
 RECIPE = ROOT / "examples/configs/spatial_captioner/coco.yaml"
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2}

@@ -4,10 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from PIL import Image
 
 from hf_ngsan.loading import save_model
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+
+pytestmark = pytest.mark.slow
 
 SCRIPT = Path(__file__).parents[1] / "examples" / "caption_sheet.py"
 

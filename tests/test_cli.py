@@ -10,9 +10,10 @@ import pytest
 import yaml
 
 from hf_ngsan import commands as commands_package
-from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, common_parser, main, parse
+from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, main, parse
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, prints
+from tests.tables import each_row
 from tests.tasks.tiny import DATA, tiny_sections
 
 
@@ -22,7 +23,7 @@ def parser_of(command: str):
     return commands[command]
 
 
-@pytest.mark.parametrize("command", [[], *([name] for name in COMMANDS)])
+@each_row("command", [[], *([name] for name in COMMANDS)])
 def test_help_shows_examples_and_names_the_command_that_lists_datasets(capsys, command):
     with pytest.raises(SystemExit) as exit_:
         main([*command, "--help"])
@@ -54,17 +55,6 @@ def test_help_lists_each_command_in_one_line_of_one_group(capsys):
     assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo.command"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_each_option_is_in_a_test_of_its_command(command):
-    """Of the options that every command has, tests are in this file; those of `tests/fuzz` look at no effect."""
-    files = [file for file in Path(__file__).parent.rglob("*.py") if "fuzz" not in file.parts]
-    texts = (file.read_text(encoding="utf-8") for file in files)
-    of_command = "".join(text for text in texts if re.search(rf"""["' ]{command}["' ]""", text))
-    named = set(re.findall(r"(?<![\w-])--?[a-z][a-z0-9-]*", of_command))
-    options = {option for option in parser_of(command)._option_string_actions if option not in ("-h", "--help")}
-    assert options - named - {*common_parser()._option_string_actions} == set()
-
-
 def test_one_command_lists_the_datasets(capsys):
     printed = prints(capsys, "datasets")
     assert all(reader.usage in printed for reader in READERS.values())
@@ -87,7 +77,7 @@ def test_the_version_is_that_of_the_package(capsys):
     assert capsys.readouterr().out == f"hf-ngsan {version('hf-ngsan')}\n"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         [],
@@ -108,7 +98,7 @@ def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
     assert "usage:" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "near"),
     [
         ("captoin photo.jpg", "caption"),
@@ -226,7 +216,7 @@ def project(tmp_path, monkeypatch) -> Path:
         sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("before", [True, False])
+@each_row("before", [True, False])
 def test_modules_of_the_user_are_imported_first(project, capsys, before):
     imports = ["--import", "does_nothing", "--import=nine_scenes"]
     command = ["references", "--data", "nine", "--output", "references.json"]
@@ -271,6 +261,7 @@ def test_an_output_folder_in_the_home_folder_is_not_made_here(tmp_path, monkeypa
     assert (tmp_path / "home" / "y" / "best").is_dir() and not Path("~").exists()
 
 
+@pytest.mark.slow
 def test_warnings_are_one_line_without_a_place_in_the_code(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"val.{language}").write_text("a\n\n")

@@ -14,6 +14,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_captioner, load_model
 from hf_ngsan.models.configuration_parts import code_of_parts
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
+from tests.tables import each_row
 
 from .hub_stub import REPOSITORY
 from .models.nsa_transformer.tiny import tiny_translator
@@ -52,7 +53,7 @@ def commands(folder, tmp_path):
     ]
 
 
-@pytest.mark.parametrize("number", range(4))
+@each_row("number", range(4))
 def test_an_unknown_model_type_with_code(stranger, tmp_path, number, capsys):
     assert main(commands(stranger, tmp_path)[number]) == 2
     [line] = capsys.readouterr().err.splitlines()
@@ -144,8 +145,10 @@ def saved(tmp_path):
     return save
 
 
-@pytest.mark.parametrize("reference", FOREIGN.values(), ids=FOREIGN)
-@pytest.mark.parametrize("kind", MODELS)
+@each_row(
+    ("kind", "reference"),
+    [*((kind, FOREIGN["in the folder"]) for kind in MODELS), *(("translator", one) for one in FOREIGN.values())],
+)
 def test_references_to_foreign_code_are_left_out_of_what_is_shared(kind, reference, saved, tmp_path):
     folder, auto_map = saved(kind), foreign_settings(reference, tmp_path / "model")
     for file in ("config.json", "tokenizer_config.json", "processor_config.json", "generation_config.json"):
@@ -164,10 +167,8 @@ def test_references_to_foreign_code_are_left_out_of_what_is_shared(kind, referen
     assert not list(tmp_path.rglob("ran"))
 
 
-@pytest.mark.parametrize(
-    "auto_map", ["code_of_stranger.Thing", ["code_of_stranger.Thing", None], [], {}, {"AutoModel": {}}]
-)
-@pytest.mark.parametrize("kind", MODELS)
+@each_row("auto_map", ["code_of_stranger.Thing", ["code_of_stranger.Thing", None], [], {}, {"AutoModel": {}}])
+@each_row("kind", ["translator", "captioner of pixels"])
 def test_an_auto_map_that_is_no_mapping_of_references(kind, auto_map, saved, tmp_path):
     folder = saved(kind)
     change(folder / "config.json", auto_map=auto_map)
@@ -221,7 +222,7 @@ CHANGES = {
 }
 
 
-@pytest.mark.parametrize("name", CHANGES)
+@each_row("name", CHANGES)
 def test_a_folder_with_code_of_others_is_not_loaded(name, shared, tmp_path, monkeypatch):
     def started(*arguments, **options):
         pytest.fail("it was loaded")

@@ -20,6 +20,8 @@ from hf_ngsan.tasks.retrieval.search import search_images
 from tests.guests.tiny import photos, save_all
 from tests.models.tiny import tiny_captioner, tiny_processor
 
+pytestmark = pytest.mark.slow
+
 THREADS = 4
 
 

@@ -68,6 +68,7 @@ def test_variants_differ_in_their_model_alone():
     assert (search.training.batch_size, search.training.drop_last, search.evaluation.every_epochs) == (50, False, 8)
 
 
+@pytest.mark.slow
 def test_it_begins_with_captions_of_photographs_and_how_sure_they_are(demo):
     folder, printed = demo
     photographs = sorted(file.name for file in (folder / "photographs").iterdir())
@@ -81,6 +82,7 @@ def test_it_begins_with_captions_of_photographs_and_how_sure_they_are(demo):
         assert min(figure.size) > 200
 
 
+@pytest.mark.slow
 def test_photographs_are_found_by_words(demo, capsys):
     folder, printed = demo
     searches = [line for line in printed.splitlines() if line.startswith(f"hf-ngsan search {folder}/photographs.index")]
@@ -92,6 +94,7 @@ def test_photographs_are_found_by_words(demo, capsys):
         assert first[1] == name and float(first[0]) == pytest.approx(float(score), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_table_has_the_scores_of_the_runs(demo):
     folder, printed = demo
     for name in COMPARED:
@@ -107,6 +110,7 @@ def test_the_table_has_the_scores_of_the_runs(demo):
     assert "SAN: trained in" in printed
 
 
+@pytest.mark.slow
 def test_the_saved_model_captions_and_explains(demo):
     folder, printed = demo
     entries = json.loads((folder / "captions.json").read_text())
@@ -122,6 +126,7 @@ def test_the_saved_model_captions_and_explains(demo):
     assert config["geometry_features"] == "signed"
 
 
+@pytest.mark.slow
 def test_a_drawing_goes_through_the_pipeline(demo):
     folder, printed = demo
     with Image.open(folder / "scene.png") as drawing:
@@ -135,6 +140,7 @@ def test_a_drawing_goes_through_the_pipeline(demo):
     assert (folder / "words.png").is_file() == bool(answer["generated_text"])
 
 
+@pytest.mark.slow
 def test_scenes_are_found_by_words(demo, capsys):
     folder, printed = demo
     with Image.open(folder / "hits.png") as figure:
@@ -150,6 +156,7 @@ def test_scenes_are_found_by_words(demo, capsys):
     assert 0 <= scores["text_to_image_r1"] <= 100
 
 
+@pytest.mark.slow
 def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
     folder, _ = demo
     before, verbosity = read(folder), transformers_logging.get_verbosity()
@@ -174,6 +181,7 @@ def test_only_what_is_missing_is_trained(demo, capsys):
     assert json.loads(read(folder)["ng-san/scores.json"]) == json.loads(before["ng-san/scores.json"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys, seed):
     folder, _ = demo

@@ -17,6 +17,7 @@ from hf_ngsan.demo.journey import SHOWN, search_scenes, use, use_on_pixels
 from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe, search_recipe
 from hf_ngsan.ground.configs import find_config
 from hf_ngsan.tasks import load_recipe, train
+from tests.tables import each_row
 from tests.test_demo import TINY, TINY_PIXELS, TINY_SEARCH
 
 ROOT = Path(__file__).parents[1]
@@ -68,7 +69,8 @@ def folder_of_the_demo(tmp_path_factory):
 WITH_PYTHON = [page for page in PAGES if name_of(page) not in RUN_ELSEWHERE and blocks(page, "python")]
 
 
-@pytest.mark.parametrize("page", WITH_PYTHON, ids=name_of)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_PYTHON)
 def test_the_python_of_a_page_runs_from_top_to_bottom_and_prints_what_it_says(
     page, folder_of_the_demo, monkeypatch, capsys
 ):
@@ -92,6 +94,7 @@ def run_blocks(python: list[str], capsys) -> list[str]:
     return capsys.readouterr().out.splitlines()
 
 
+@pytest.mark.slow
 def test_python_captions_a_photograph_as_the_page_says(folder_of_the_demo, monkeypatch, capsys):
     monkeypatch.chdir(folder_of_the_demo)
     *captioned, attention, required, diverse, _ = run_blocks(blocks(CAPTIONING, "python")[:2], capsys)
@@ -105,6 +108,7 @@ def test_python_captions_a_photograph_as_the_page_says(folder_of_the_demo, monke
     assert len({*flat(literal_eval(diverse))}) == 3
 
 
+@pytest.mark.slow
 def test_the_python_of_the_readme_captions_a_photograph(folder_of_the_demo, monkeypatch, capsys):
     monkeypatch.chdir(folder_of_the_demo)
     one, beams = ([*flat(literal_eval(line))] for line in run_blocks(blocks(PAGES[0], "python"), capsys))
@@ -118,7 +122,7 @@ def flat(answers: list) -> Iterator[str]:
         yield from flat(answer) if isinstance(answer, list) else [answer["generated_text"]]
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if commands_of(page)], ids=name_of)
+@each_row("page", [page for page in PAGES if commands_of(page)])
 def test_the_commands_of_a_page_exist(page, monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     for command in commands_of(page):
@@ -147,7 +151,7 @@ def headings_of(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each_row("page", PAGES)
 def test_links_lead_somewhere(page):
     text = page.read_text(encoding="utf-8")
     for target, heading in re.findall(r"\]\(([^)#\s]*)(?:#([\w-]+))?\)", text):
@@ -158,7 +162,7 @@ def test_links_lead_somewhere(page):
         assert (ROOT / script).is_file(), script
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@each_row("page", PAGES)
 def test_pictures_are_small_and_described(page):
     for text, target in re.findall(r"!\[([^\]]*)\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
         assert len(text.split()) >= 4, target
@@ -186,4 +190,4 @@ def test_the_workflow_runs_targets_of_the_makefile_and_tests_that_exist():
             ]
             assert all((ROOT / file).is_file() for file in tested), name
             assert commands or tested, name
-    assert {"docs", "test", "lint", "newest", "oldest"} == run <= targets
+    assert {"docs", "test", "lint", "slow", "newest", "nightly"} == run <= targets

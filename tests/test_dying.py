@@ -1,11 +1,6 @@
-"""Runs and extractions that are killed at every single file operation end, once resumed, as if they never had been.
-
-Trainings of other tasks than captioning, extraction of copies, conversion, indexing and the staging of a push share
-loops and writers with others: they are killed at every tenth operation, and with `HF_NGSAN_ALL_KILLS=1` at every one.
-"""
+"""Trainings, extractions and other works that are killed at a file operation end, once resumed, as if never killed."""
 
 import json
-import os
 import random
 from functools import partial
 from pathlib import Path
@@ -24,7 +19,7 @@ from tests.models.tiny import tiny_processor as tiny_captioner_processor
 from tests.tasks import tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.tiny import tiny_sections
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]  # minutes on two idle processors
+pytestmark = pytest.mark.timeout(7200)
 
 PRELOADED = [
     "tests.test_dying",
@@ -40,8 +35,6 @@ PRELOADED = [
 ]
 PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning.build", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20
-EVERY = 1 if os.environ.get("HF_NGSAN_ALL_KILLS") else 10
-"""Operations of the works that are not killed at every one."""
 
 
 def train(folder: Path) -> int:
@@ -123,19 +116,23 @@ def undisturbed(work, place: Path) -> tuple[list[str], dict]:
     return json.loads((place / "operations.json").read_text()), outcome(place / "straight")
 
 
-def kill_everywhere(work, place: Path, every: int = 1) -> None:
-    """Kills work at every operation, or at some of them, and at two random ones in a row."""
+@pytest.fixture(scope="module")
+def pool():
     with workers(*PRELOADED) as pool:
-        operations, expected = pool.submit(undisturbed, work, place).result()
-        seen = "\n".join(operations)
-        assert all(Path(name).name in seen for name in expected), sorted(expected)
-        numbers = random.Random(0)
-        moments = [(number,) for number in range(1, len(operations) + 1, every)]
-        moments += [
-            tuple(numbers.randint(1, len(operations)) for _ in range(2)) for _ in range(NUM_DOUBLE_KILLS // every)
-        ]
-        task = partial(killed_and_resumed, work, place, expected=expected)
-        results = list(pool.map(task, moments))
+        yield pool
+
+
+def kill(pool, work, place: Path, once: bool) -> None:
+    """Kills work once half way, or at every operation, and at two random ones in a row."""
+    operations, expected = pool.submit(undisturbed, work, place).result()
+    seen = "\n".join(operations)
+    assert all(Path(name).name in seen for name in expected), sorted(expected)
+    numbers = random.Random(0)
+    moments = [(number,) for number in range(1, len(operations) + 1)]
+    moments += [tuple(numbers.randint(1, len(operations)) for _ in range(2)) for _ in range(NUM_DOUBLE_KILLS)]
+    moments = [(len(operations) // 2,)] if once else moments
+    task = partial(killed_and_resumed, work, place, expected=expected)
+    results = list(pool.map(task, moments))
     assert sum(was_killed for was_killed, _ in results) > 0.95 * len(moments)
     problems = [
         f"{problem} (operation: {operations[moment[0] - 1]})"
@@ -178,22 +175,6 @@ def write_extraction(folder: Path) -> None:
     tiny_processor().save_pretrained(folder / "vision")
 
 
-def test_training_killed_at_every_operation(tmp_path):
-    write_training(tmp_path)
-    kill_everywhere(partial(train, tmp_path), tmp_path)
-
-
-def test_extraction_killed_at_every_operation(tmp_path):
-    write_extraction(tmp_path)
-    kill_everywhere(partial(extract, tmp_path), tmp_path)
-
-
-def test_extraction_of_copies_killed_at_operations(tmp_path):
-    write_extraction(tmp_path)
-    copies = partial(extract, tmp_path, "--copies", "2", "--smallest-crop", "0.5", "--flip", "0.5")
-    kill_everywhere(copies, tmp_path, EVERY)
-
-
 SHORT = {"epochs": 2, "save_every_steps": 2}
 OTHER_TASKS = {
     "questions": lambda folder: tiny_questions.tiny_sections(
@@ -205,12 +186,6 @@ OTHER_TASKS = {
         "training": {**sections["training"], "output_dir": "run"},
     },
 }
-
-
-@pytest.mark.parametrize("task", OTHER_TASKS)
-def test_training_of_another_task_killed_at_operations(task, tmp_path):
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(OTHER_TASKS[task](tmp_path)))
-    kill_everywhere(partial(train, tmp_path), tmp_path, EVERY)
 
 
 def write_arrays(folder: Path) -> list[str]:
@@ -243,6 +218,48 @@ def make_output(command: list[str]) -> int:
     return 0 if Path("output").exists() and command[0] != "index" else main([*command, "output"])
 
 
-@pytest.mark.parametrize("write", [write_arrays, write_dual_encoder, write_model])
-def test_command_killed_at_operations(write, tmp_path):
-    kill_everywhere(partial(make_output, write(tmp_path)), tmp_path, EVERY)
+def training(folder: Path):
+    write_training(folder)
+    return partial(train, folder)
+
+
+def training_of(task: str, folder: Path):
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(OTHER_TASKS[task](folder)))
+    return partial(train, folder)
+
+
+def extraction(folder: Path, *options: str):
+    write_extraction(folder)
+    return partial(extract, folder, *options)
+
+
+def extraction_of_copies(folder: Path):
+    return extraction(folder, "--copies", "2", "--smallest-crop", "0.5", "--flip", "0.5")
+
+
+def command(write, folder: Path):
+    return partial(make_output, write(folder))
+
+
+WORKS = {
+    "training": training,
+    **{f"training: {task}": partial(training_of, task) for task in OTHER_TASKS},
+    "extraction": extraction,
+    "extraction of copies": extraction_of_copies,
+    "conversion": partial(command, write_arrays),
+    "an index": partial(command, write_dual_encoder),
+    "a push": partial(command, write_model),
+}
+"""Each writes what the work reads, into a folder, and returns the work."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", WORKS)
+def test_work_that_is_killed_half_way(pool, name, tmp_path):
+    kill(pool, WORKS[name](tmp_path), tmp_path, once=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("name", WORKS)
+def test_work_that_is_killed_at_every_operation(pool, name, tmp_path):
+    kill(pool, WORKS[name](tmp_path), tmp_path, once=False)

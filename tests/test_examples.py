@@ -7,7 +7,7 @@ import textwrap
 from importlib import import_module
 from types import ModuleType
 
-import pytest
+from tests.tables import each_row
 
 from .test_layers import FILES, module_name
 
@@ -29,7 +29,7 @@ def test_all_examples_are_found():
     assert len(MODULES) > 10
 
 
-@pytest.mark.parametrize("name", MODULES)
+@each_row("name", MODULES)
 def test_examples_of(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     examples = examples_of(import_module(name))

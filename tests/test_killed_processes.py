@@ -17,8 +17,6 @@ from tests.tasks.tiny import tiny_sections
 from tests.test_dying import OTHER_TASKS, outcome
 from tests.test_journeys import start, succeed
 
-pytestmark = pytest.mark.slow
-
 VICTIMS = {"launcher": ("0", "getppid"), "process 0": ("0", "getpid"), "process 1": ("1", "getpid")}
 """Who kills them, and what tells their number."""
 
@@ -93,6 +91,7 @@ def wait_until_ended(pid: int) -> None:
             process.wait(LONGEST_WAIT)
 
 
+@pytest.mark.slow
 def test_training_on_two_processes(tmp_path):
     sections = tiny_sections(
         Path("run"),
@@ -107,6 +106,7 @@ def test_training_on_two_processes(tmp_path):
     kill_each(command, tmp_path, method, "run/checkpoints/step-*")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("task", OTHER_TASKS)
 def test_training_of_another_task_on_two_processes(task, tmp_path):
     sections = OTHER_TASKS[task](tmp_path)
@@ -116,6 +116,7 @@ def test_training_of_another_task_on_two_processes(task, tmp_path):
     kill_each(command, tmp_path, ("hf_ngsan.training.loop", "TrainingLoop", "update"), "run/checkpoints/step-*")
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("copies", [[], ["--copies", "2", "--smallest-crop", "0.5", "--flip", "0.5"]])
 def test_extraction_on_two_processes(copies, tmp_path):
     write_photos(tmp_path / "photos", 40)
@@ -127,6 +128,7 @@ def test_extraction_on_two_processes(copies, tmp_path):
     kill_each(command, tmp_path, method, "features/records/shard-*.json")
 
 
+@pytest.mark.nightly
 def test_indexing_on_two_processes(tmp_path):
     write_photos(tmp_path / "photos", 24)
     model = tiny_dual_encoder.tiny_model(vision_config=tiny_dual_encoder.VISION)

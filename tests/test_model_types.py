@@ -17,6 +17,7 @@ from tests.models.tiny import random_images, tiny_config, tiny_processor
 from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig
 from tests.outside.modeling_outside import LoudLayer, OutsideCaptioner, OutsideLanguageModel
 from tests.outside.processing_outside import OutsideProcessor
+from tests.tables import each_row
 from tests.tasks.tiny import tiny_recipe
 
 REGISTER = """
@@ -66,7 +67,8 @@ def folders(tmp_path_factory) -> dict[str, str]:
     return folders
 
 
-@pytest.mark.parametrize("order", [REGISTER + IMPORT, IMPORT + REGISTER], ids=["registered first", "imported first"])
+@pytest.mark.slow
+@pytest.mark.parametrize("order", [REGISTER + IMPORT, IMPORT + REGISTER])
 def test_a_registered_model_type_is_found_by_the_auto_classes(order, folders, tmp_path):
     result = result_of(order + USE.format(**folders), tmp_path)
     home = "tests.outside"
@@ -101,6 +103,7 @@ def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
     assert model.model.decoder.layers[-1].loudness == 3.0
 
 
+@pytest.mark.slow
 def test_code_of_another_package_is_saved_with_a_checkpoint(tmp_path):
     model, tokenizer = OutsideLanguageModel(OutsideLanguageModelConfig()), tiny_processor().tokenizer
     save_for_hub(model, tokenizer, tmp_path / "with")
@@ -147,7 +150,7 @@ def test_the_last_layer_of_a_decoder_can_be_of_another_kind():
     torch.testing.assert_close(outputs.last_hidden_state, 2 * plain)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"remote_classes": {}}, "Wrong .*remote_classes"),

@@ -15,6 +15,7 @@ from hf_ngsan.loading.models import save_model
 from hf_ngsan.tasks.caption_rows import load_rows
 from tests.commands.running import fails, prints
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
+from tests.tables import each_row
 from tests.test_documents import ROOT, blocks, commands_of
 
 PAGE = ROOT / "docs" / "own_photographs.md"
@@ -45,6 +46,7 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
     inspect, train, caption, before, after = commands_of(PAGE)
     text = prints(capsys, *inspect)
@@ -76,7 +78,7 @@ def test_the_packaged_config_is_the_one_of_the_page():
     assert shlex.split("--config ngsan/fine_tune") == commands_of(PAGE)[1][1:3]
 
 
-@pytest.mark.parametrize(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])
+@each_row(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])
 def test_which_rows_are_set_aside(number, chosen):
     rest, validation = set_aside(Dataset.from_dict({"row": list(range(number))}), "mine")
     assert validation["row"][:] == chosen

@@ -46,6 +46,7 @@ def files_of(folder: Path, pattern: str) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in files if "__pycache__" not in path.parts}
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
     package = installed / "hf_ngsan"
     code = {name for name in files_of(package, "*.py") if not name.startswith("checkpoints/")}
@@ -56,18 +57,21 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
     assert {path.name.split("-")[0] for path in installed.iterdir()} == {"hf_ngsan"}
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_configs_and_what_explains_them(installed):
     for pattern in ("*.yaml", "*.md"):
         examples = files_of(ROOT / "examples" / "configs", pattern)
         assert examples and files_of(installed / "hf_ngsan" / "example_configs", pattern) == examples
 
 
+@pytest.mark.slow
 def test_the_wheel_has_the_checkpoints(installed):
     checkpoints = files_of(ROOT / "checkpoints", "*")
     found = {name for name in files_of(installed / "hf_ngsan" / "checkpoints", "*") if not name.endswith(".py")}
     assert checkpoints and found == {name for name in checkpoints if not name.endswith(".py")}
 
 
+@pytest.mark.slow
 def test_the_checkpoint_in_the_wheel_has_the_code_that_saving_it_writes(installed, tmp_path):
     save_for_hub(*load_captioner(CAPTIONER), tmp_path)
     packaged = installed / "hf_ngsan" / "checkpoints" / CAPTIONER
@@ -98,6 +102,7 @@ def test_the_checkpoint_in_the_wheel_needs_transformers_only_and_all_of_its_code
     assert {f"{name}.py" for name in modules} | {PARTS, for_weights_that_are_left_out} == files_of(folder, "*.py")
 
 
+@pytest.mark.slow
 def test_the_wheel_names_the_licences_of_the_code_and_of_the_weights(installed):
     [information] = installed.glob("*.dist-info")
     metadata = (information / "METADATA").read_text()
@@ -106,6 +111,7 @@ def test_the_wheel_names_the_licences_of_the_code_and_of_the_weights(installed):
     assert len(licences) > 1 and files_of(information / "licenses", "*") == licences
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_found_without_the_checkout(installed, tmp_path):
     code = "from hf_ngsan.loading import find_model_folder\nprint(find_model_folder('ngsan-flickr8k'))"
     environment = os.environ | {"PYTHONPATH": str(installed)}
@@ -113,6 +119,7 @@ def test_a_checkpoint_is_found_without_the_checkout(installed, tmp_path):
     assert Path(found.strip()) == installed / "hf_ngsan" / "checkpoints" / "ngsan-flickr8k"
 
 
+@pytest.mark.slow
 def test_the_configs_are_found_without_the_checkout(installed, tmp_path):
     code = (
         "import hf_ngsan\n"

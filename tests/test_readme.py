@@ -308,6 +308,7 @@ def test_every_command_has_a_promise():
     assert {*map(shlex.join, commands_run())} == {*PROMISES, *WITHOUT_AN_END}
 
 
+@pytest.mark.slow
 def test_commands_keep_their_promises(folder_of_the_demo, tmp_path, monkeypatch, capsys, online):  # noqa: F811
     shutil.copytree(folder_of_the_demo / "runs", tmp_path / "runs")
     fill(tmp_path)

@@ -52,6 +52,7 @@ def read_only_disk(small_disk: Path) -> Path:
     return small_disk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["train", "caption", "score", "push", "index", "extract", "configs", "export"])
 def test_a_folder_that_cannot_be_written_is_told_in_one_sentence(read_only_disk, tmp_path, capsys, command):
     model, place = tmp_path / "model", read_only_disk / "new"
@@ -143,6 +144,7 @@ def test_whatever_writes_a_file_the_full_disk_is_told_with_its_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_an_error_that_does_not_tell_of_the_full_disk(small_disk):
     """As those of NumPy and of C++; a part of the file has been written."""
 

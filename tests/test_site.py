@@ -20,6 +20,7 @@ import yaml
 
 from hf_ngsan.cli import COMMANDS
 from tests.space.test_page import browser, found, text_of, wait_for  # noqa: F401
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[1]
 
@@ -80,7 +81,7 @@ def test_markdown_of_docstrings_is_read_by_sphinx(reference):
     ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("page", "link", "expected"),
     [
         ("captioning", "[a](results.md#b)", "[a](results.md#b)"),

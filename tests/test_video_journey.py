@@ -8,6 +8,8 @@ import pytest
 
 from tests.commands.running import prints
 
+pytestmark = pytest.mark.slow
+
 SIZES = ["model.hidden_size=16", "model.num_attention_heads=2", "model.intermediate_size=24"]
 BRIEF = ["training.epochs=1", "training.tracker=null", "evaluation.max_new_tokens=5"]
 BRIEF += ["data.num_workers=0", "data.min_word_count=1"]

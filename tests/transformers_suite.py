@@ -8,14 +8,17 @@ checkout, which has them. Ours of what they try are `models/test_generation.py` 
 
 import importlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tarfile
 import tempfile
+import unittest
 from pathlib import Path
 from types import ModuleType
 
+import pytest
 import transformers
 
 PACKAGE = "transformers_tests"
@@ -34,6 +37,31 @@ STAND_INS = {
         }
     },
 }
+
+NOT_OURS = re.compile(
+    "already_mapped|audio|axial|batched_and_grouped|chat_template|composite|keep_in_fp32|multimodal_tokens|num_images"
+    "|position_vector|replacement_offsets|reverse_loading|rope|router|shift_labels|sliding_window|tp_plan|video"
+)
+"""What none of our models and processors has; the suite skips these tests of itself."""
+ATTENTION_ONLY = re.compile("attention|sdpa")
+VARIANTS = re.compile("(sdpa_inference.*(fp16|bf16|kernels))|bc_torch_dtype")
+"""Types of numbers and kernels beside the usual, and names of arguments of before: among the slow tests."""
+
+
+def applies(item: pytest.Item) -> bool:
+    """Tells whether a test of the suite can say something of our models, on this machine."""
+    if not isinstance(item, pytest.Function) or not issubclass(item.cls or object, unittest.TestCase):
+        return True
+    if getattr(item.function, "__unittest_skip__", False) or NOT_OURS.search(item.name):
+        return False
+    lacks_attention = getattr(item.cls, "has_attentions", True) is False
+    lacks_words = getattr(item.cls, "test_resize_embeddings", True) is False
+    made_by = re.match("test_(get_(image|text)_features)", item.name)
+    return not (
+        (lacks_attention and ATTENTION_ONLY.search(item.name))
+        or (lacks_words and "resize" in item.name)
+        or (made_by and not any(hasattr(one, made_by[1]) for one in item.cls.all_model_classes))
+    )
 
 
 def suite_folder() -> Path:

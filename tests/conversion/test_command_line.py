@@ -15,8 +15,10 @@ from state_dicts import Conversion, ConversionError, load_state_dict, save
 
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
 from tests.conversion.layouts import DEPTHS, detectron2_state_dict, vgg_map, vgg_state_dict
+from tests.tables import each_row
 
 
+@pytest.mark.slow
 def test_a_torchvision_file_becomes_a_folder(scripts, tmp_path):
     weights = vgg_state_dict()
     torch.save(OrderedDict(weights), tmp_path / "vgg11.pth")
@@ -94,7 +96,7 @@ BAD_FILES = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_FILES)
+@each_row("name", BAD_FILES)
 def test_no_checkpoint(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     write, message = BAD_FILES[name]
@@ -104,7 +106,7 @@ def test_no_checkpoint(name, tmp_path, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
-@pytest.mark.parametrize("protocol", range(6))
+@each_row("protocol", range(6))
 def test_what_torch_did_not_write_is_told_in_one_sentence(protocol, tmp_path, monkeypatch, capsys, recwarn):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.pth").write_bytes(pickle.dumps({"weight": [1.0]}, protocol=protocol))
@@ -123,7 +125,7 @@ WITHOUT_NUMBERS = {
 }
 
 
-@pytest.mark.parametrize("kind", WITHOUT_NUMBERS)
+@each_row("kind", WITHOUT_NUMBERS)
 def test_tensors_that_do_not_hold_their_numbers(kind, tmp_path):
     weight = WITHOUT_NUMBERS[kind]()
     torch.save({"weight": weight}, tmp_path / "weights.pth")
@@ -135,7 +137,7 @@ def test_tensors_that_do_not_hold_their_numbers(kind, tmp_path):
         convert_torchvision_backbone.convert_checkpoint("vgg11", weights)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrap",
     [
         lambda weights: {"state_dict": weights, "epoch": 3},
@@ -143,7 +145,6 @@ def test_tensors_that_do_not_hold_their_numbers(kind, tmp_path):
         lambda weights: {f"module.{name}": weight for name, weight in weights.items()},
         lambda weights: {"state_dict": {f"module.{name}": weight for name, weight in weights.items()}},
     ],
-    ids=["state_dict", "model", "module.", "both"],
 )
 def test_a_state_dict_is_found_where_training_scripts_put_it(wrap, tmp_path):
     weights = {"features.0.weight": torch.rand(2, 3), "model": torch.rand(1)}
@@ -158,7 +159,7 @@ def test_a_prefix_of_some_names_only_stays(tmp_path):
     assert load_state_dict(tmp_path / "checkpoint.pth").keys() == {"module.weight", "bias"}
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
+@each_row("dtype", ["float16", "float32", "float64", "int64"])
 def test_arrays_are_read(dtype, tmp_path):
     array = np.arange(6, dtype=dtype).reshape(2, 3)
     torch.save({"model": {"weight": array}}, tmp_path / "arrays.pth")
@@ -178,7 +179,7 @@ def test_arrays_of_numpy_1_are_read(tmp_path):
     assert load_state_dict(tmp_path / "old.pth")["weight"].tolist() == [0, 1, 2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("checkpoint", "output", "message"),
     [
         ("absent.pth", "out", "absent.pth: No such file or directory."),
@@ -201,7 +202,7 @@ def test_errors_are_one_sentence(checkpoint, output, message, tmp_path, monkeypa
     assert [path.name for path in tmp_path.iterdir()] == ["other.pth"]
 
 
-@pytest.mark.parametrize("script", [convert_torchvision_backbone, convert_grid_feats_backbone])
+@each_row("script", [convert_torchvision_backbone, convert_grid_feats_backbone])
 def test_an_unknown_architecture_is_refused(script, capsys):
     with pytest.raises(SystemExit) as stopped:
         call(script, "--architecture", "vgg12", "--checkpoint", "x", "--output", "y")

@@ -4,13 +4,13 @@ from pathlib import Path
 
 import convert_efficientnet_lite
 import matplotlib
-import pytest
 from transformers import pipeline
 
 from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.loading.preprocessing import load_image_processor
 from hf_ngsan.loading.provenance import vision_provenance
 from hf_ngsan.models.packaged_backbones import find_packaged_weights
+from tests.tables import each_row
 
 NAME = "efficientnet-lite0"
 MILITARY_UNIFORM = 652
@@ -42,7 +42,7 @@ def test_the_classifier_knows_what_a_photograph_shows(tmp_path):
     assert best["score"] > 0.4
 
 
-@pytest.mark.parametrize("fault", ["another variant", "missing", "truncated"])
+@each_row("fault", ["another variant", "missing", "truncated"])
 def test_files_that_are_not_these_weights_leave_nothing(fault, tmp_path, capsys):
     source = find_packaged_weights(NAME)
     file, architecture = tmp_path / "weights.pth", NAME

@@ -12,6 +12,7 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
 from hf_ngsan.models.modeling_vision import VisionModel
 from tests.conversion.layouts import DEPTHS, HEADS, detectron2_map, detectron2_state_dict
+from tests.tables import each_row
 
 TINY = {"depths": (2, 1, 2, 2), "groups": 2, "width": 2}
 TINY_SIZES = {"sizes": (8, 16, 24, 32), "stem": 4}
@@ -35,7 +36,12 @@ def assert_same_map(backbone, expected, images):
 
 
 @pytest.mark.parametrize(
-    ("name", "depth", "groups", "width"), [("R-50", 50, 1, 64), ("X-101", 101, 32, 8), ("X-152", 152, 32, 8)]
+    ("name", "depth", "groups", "width"),
+    [
+        ("R-50", 50, 1, 64),
+        pytest.param("X-101", 101, 32, 8, marks=pytest.mark.slow),
+        pytest.param("X-152", 152, 32, 8, marks=pytest.mark.slow),
+    ],
 )
 def test_the_published_architectures(name, depth, groups, width):
     weights, images = detectron2_state_dict(DEPTHS[depth], groups, width), torch.randn(1, 3, 64, 96)
@@ -45,6 +51,7 @@ def test_the_published_architectures(name, depth, groups, width):
     assert conversion.left_out == HEADS
 
 
+@pytest.mark.slow
 def test_the_layout_of_the_challenge_winner():
     weights = detectron2_state_dict(DEPTHS[152], 32, 8, deformable=("res4", "res5"))
     conversion = script.convert_checkpoint("X-152pp", weights)
@@ -52,9 +59,9 @@ def test_the_layout_of_the_challenge_winner():
     assert sum(name.endswith("offset.weight") for name in conversion.model.state_dict()) == 36 + 3
 
 
-@pytest.mark.parametrize("stride_in_1x1", [False, True])
-@pytest.mark.parametrize("dilation", [1, 2])
-@pytest.mark.parametrize("deformable", [(), ("res4", "res5")])
+@each_row("stride_in_1x1", [False, True])
+@each_row("dilation", [1, 2])
+@each_row("deformable", [(), ("res4", "res5")])
 def test_variants(stride_in_1x1, dilation, deformable):
     weights, images = tiny_detector(deformable=deformable), torch.randn(2, 3, 48, 70)
     stages = [int(stage[-1]) - 1 for stage in deformable]
@@ -81,7 +88,7 @@ def test_a_last_stage_among_the_heads_is_found():
     assert conversion.left_out == HEADS
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spoil", "message"),
     [
         (
@@ -105,7 +112,7 @@ def test_another_checkpoint_is_refused(spoil, message):
 STD = [57.375, 57.12, 58.395]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("saved", "std", "expected_mean", "expected_std"),
     [
         ({}, [1.0, 1.0, 1.0], [103.53, 116.28, 123.675], [1.0, 1.0, 1.0]),

@@ -12,6 +12,7 @@ from transformers import AutoModelForVisualQuestionAnswering, AutoProcessor
 
 from hf_ngsan.metrics.vqa import answer_scores, normalize_answer
 from tests.golden import golden_folder
+from tests.tables import each_row
 
 SETS = ("small", "glimpse2_multigpu")
 RECORDED = {
@@ -34,7 +35,7 @@ def close(ours: torch.Tensor, recorded: torch.Tensor) -> None:
     torch.testing.assert_close(ours, recorded, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize("name", SETS)
+@each_row("name", SETS)
 @torch.no_grad()
 def test_converted_checkpoints_compute_what_the_released_code_did(name, tmp_path, capsys):
     source = golden_folder("mcan")
@@ -122,7 +123,7 @@ def released_weights(size: int = 4) -> dict[str, torch.Tensor]:
     return weights
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         (lambda weights: weights.pop("proj.weight"), "no matrix proj.weight"),

@@ -14,6 +14,7 @@ from transformers import AutoModel, AutoProcessor
 
 from hf_ngsan.metrics.retrieval import retrieval_metrics
 from tests.golden import golden_folder
+from tests.tables import each_row
 
 RELEASES = ("2.1.4", "2.6.0")
 
@@ -40,7 +41,7 @@ def mask_of(lengths: torch.Tensor, length: int) -> torch.Tensor:
     return (torch.arange(length) < lengths[:, None]).long()
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each_row("release", RELEASES)
 @torch.no_grad()
 def test_converted_checkpoints_compute_what_the_released_code_did(converted, release):
     recorded, model, processor = converted[release]
@@ -65,7 +66,7 @@ def test_converted_checkpoints_compute_what_the_released_code_did(converted, rel
     close(other.attentions[-1], recorded["other_size.image_attention"])
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@each_row("release", RELEASES)
 @torch.no_grad()
 def test_the_released_mask_leaves_out_the_last_word_for_a_component_of_0(converted, release):
     """With that mask ours is the same; without it, all words count."""
@@ -143,7 +144,7 @@ def test_the_last_line_of_a_word_is_the_one_as_in_the_release():
     assert (tokenizer.pad_token_id, len(tokenizer)) == (5, 5)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         (lambda weights: weights.pop("fc.weight"), "lacks fc.weight"),
@@ -210,7 +211,7 @@ def npy(descr: str, shape: str, data: bytes = b"") -> bytes:
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         b"",

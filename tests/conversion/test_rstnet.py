@@ -15,6 +15,7 @@ from hf_ngsan.models.configuration_rstnet import RSTNetConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from tests.golden import golden_folder
+from tests.tables import each_row
 
 WORDS = ["<unk>", "<pad>", "<bos>", "<eos>", "a", "dog", "red", "ball"]
 HEADS = 2
@@ -128,7 +129,7 @@ def test_heads_of_bert_can_be_given(files):
     assert loaded.language_model_config.text_encoder_config.num_attention_heads == 3
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("contents", "heads"),
     [('{"bert": {"num_attention_heads": 6}}', 6), ('{"bert": {}}', HEADS), ("[]", HEADS), ("no JSON", HEADS)],
 )
@@ -178,9 +179,10 @@ BAD_WEIGHTS = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_WEIGHTS)
+@each_row("name", BAD_WEIGHTS)
 def test_weights_that_do_not_fit_become_nothing(name, released, files, tmp_path, capsys):
     spoil, message = BAD_WEIGHTS[name]
+    released = dict(released)
     spoil(released)
     torch.save({"state_dict": released}, "rstnet.pth")
     before = sorted(path.name for path in tmp_path.iterdir())
@@ -190,9 +192,7 @@ def test_weights_that_do_not_fit_become_nothing(name, released, files, tmp_path,
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "shape"), [("proj_to_vocab.weight", (7, 8)), ("proj_to_caption_model.weight", (10, 12))]
-)
+@each_row(("name", "shape"), [("proj_to_vocab.weight", (7, 8)), ("proj_to_caption_model.weight", (10, 12))])
 def test_a_language_model_that_does_not_belong_to_the_captioner(name, shape, released, files, tmp_path, capsys):
     torch.save({"state_dict": {**language_weights(released), name: torch.zeros(shape)}}, "language.pth")
     assert call(files) == 2
@@ -217,7 +217,7 @@ BAD_VOCABULARIES = {
 }
 
 
-@pytest.mark.parametrize("name", BAD_VOCABULARIES)
+@each_row("name", BAD_VOCABULARIES)
 def test_vocabularies_that_are_none(name, files, tmp_path, capsys):
     make, message = BAD_VOCABULARIES[name]
     (tmp_path / "vocab.pkl").write_bytes(make())

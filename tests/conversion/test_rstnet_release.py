@@ -8,6 +8,7 @@ from safetensors.torch import load_file
 from hf_ngsan.models.geometry import grid_boxes, sinusoidal_geometry
 from hf_ngsan.models.positions import grid_positions
 from tests.golden import golden_folder
+from tests.tables import each_row
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 
@@ -97,7 +98,7 @@ def without_end(sequence: list[int]) -> list[int]:
     return sequence[: sequence.index(3) + 1] if 3 in sequence else sequence
 
 
-@pytest.mark.parametrize(("name", "beams", "steps"), [("beam5", 5, 20), ("beam3_len6", 3, 6), ("beam1", 1, 20)])
+@each_row(("name", "beams", "steps"), [("beam5", 5, 20), ("beam3_len6", 3, 6), ("beam1", 1, 20)])
 def test_beams(name, beams, steps, golden, model, grids):
     output = model.generate(
         **grids,

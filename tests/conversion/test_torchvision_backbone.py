@@ -20,6 +20,7 @@ from tests.conversion.layouts import (
     vgg_map,
     vgg_state_dict,
 )
+from tests.tables import each_row
 
 VGG_16 = (64, 64, "pool", 128, 128, "pool", *(256,) * 3, "pool", *(512,) * 3, "pool", *(512,) * 3, "pool")
 
@@ -31,9 +32,7 @@ def assert_same_map(backbone, expected, images):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
-@pytest.mark.parametrize(
-    ("name", "plan"), [("vgg11", VGG_11), ("vgg11_bn", VGG_11), ("vgg16", VGG_16)], ids=lambda value: str(value)[:8]
-)
+@each_row(("name", "plan"), [("vgg11", VGG_11), ("vgg11_bn", VGG_11), ("vgg16", VGG_16)])
 def test_vgg(name, plan):
     weights, images = vgg_state_dict(plan, batch_norm=name.endswith("_bn")), torch.randn(2, 3, 64, 48)
     conversion = script.convert_weights(script.CONFIGURATIONS[name], weights)
@@ -44,8 +43,8 @@ def test_vgg(name, plan):
 @pytest.mark.parametrize(
     ("name", "depth", "groups", "width", "parameters"),
     [
-        ("resnet152", 152, 1, 64, 58_143_808),
-        ("resnext101_32x8d", 101, 32, 8, 86_742_336),
+        pytest.param("resnet152", 152, 1, 64, 58_143_808, marks=pytest.mark.slow),
+        pytest.param("resnext101_32x8d", 101, 32, 8, 86_742_336, marks=pytest.mark.slow),
         ("resnext50_32x4d", 50, 32, 4, 22_979_904),
         ("resnet50", 50, 1, 64, 23_508_032),
     ],
@@ -68,7 +67,7 @@ def test_checkpoints_that_count_no_batches_are_read():
     assert counts == {0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spoil", "message"),
     [
         (
@@ -94,13 +93,13 @@ def test_another_checkpoint_is_refused(spoil, message):
         script.convert_weights(script.CONFIGURATIONS["vgg11"], weights)
 
 
-@pytest.mark.parametrize(("given", "taken_for"), [(50, "resnet152"), (50, "resnext50_32x4d"), (50, "vgg11")])
+@each_row(("given", "taken_for"), [(50, "resnet152"), (50, "resnext50_32x4d"), (50, "vgg11")])
 def test_one_architecture_is_not_taken_for_another(given, taken_for):
     with pytest.raises(ConversionError, match="weight"):
         script.convert_weights(script.CONFIGURATIONS[taken_for], torchvision_resnet_state_dict(DEPTHS[given]))
 
 
-@pytest.mark.parametrize("name", ["vgg11", "resnet50", "resnext50_32x4d"])
+@each_row("name", ["vgg11", "resnet50", "resnext50_32x4d"])
 def test_the_folder_holds_the_backbone_and_its_preprocessing(name, tmp_path):
     if name == "vgg11":
         weights, model_class = vgg_state_dict(), NGSANVGGBackbone

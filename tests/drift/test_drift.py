@@ -11,6 +11,7 @@ def test_there_is_one_of_every_model_type():
     assert frozen_outputs().keys() == MODEL_TYPES.keys()  # python -m tests.drift --freeze adds a new one
 
 
+@pytest.mark.slow
 def test_private_names_of_other_libraries_are_listed_and_there():
     assert used_names() <= {name.rpartition(".")[2] for name in PRIVATE_NAMES}
     assert missing_names() == []
@@ -22,7 +23,7 @@ def test_they_compute_what_they_did(tmp_path):
     assert max(found.values()) <= TOLERANCE, found
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_they_compute_it_as_remote_code_too(tmp_path):
     differences_with_the_package(tmp_path)
     found = differences_as_remote_code(tmp_path)

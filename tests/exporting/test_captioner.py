@@ -11,6 +11,7 @@ from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
 from tests.models.spatial_captioner import tiny as tiny_spatial
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 LENGTHS = [3, 5, 1, 4, 6, 2]
 
@@ -34,7 +35,7 @@ def both(model, processor, exported: Captioner, inputs: dict, **options) -> tupl
     return wanted, exported.caption(**arrays_of(inputs), **options)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("beams", "changes"),
     [
         (1, {}),

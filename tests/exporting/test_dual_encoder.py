@@ -40,6 +40,7 @@ def exported(request, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_embeddings_are_those_of_the_model(exported):
     first, second = (dual_encoder_of(*load_model(exported / name, "retrieval")) for name in ("model", "graphs"))
     assert first.dimension == second.dimension and second.longest_text <= first.longest_text
@@ -53,6 +54,7 @@ def test_embeddings_are_those_of_the_model(exported):
         torch.testing.assert_close(alone, second.embed_texts(second.text_inputs(TEXTS)), atol=1e-4, rtol=0)
 
 
+@pytest.mark.slow
 def test_an_index_is_made_and_searched(exported, tmp_path, capsys):
     (tmp_path / "photos").mkdir()
     for number, photo in enumerate(photos(4)):
@@ -70,6 +72,7 @@ def test_an_index_is_made_and_searched(exported, tmp_path, capsys):
     assert "another model" in said
 
 
+@pytest.mark.slow
 def test_the_command_exports_and_evaluates(tmp_path, capsys):
     clip = saved("clip", tmp_path / "clip")
     said = prints(capsys, "export", "--model", clip, "--output", tmp_path / "graphs")
@@ -92,6 +95,7 @@ def photo_in(folder):
     return folder / "photo.png"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["text.onnx", "dual_encoder.json"])
 def test_a_damaged_export_is_refused(exported, tmp_path, name):
     folder = tmp_path / "damaged"

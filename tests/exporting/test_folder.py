@@ -18,6 +18,7 @@ from hf_ngsan.exporting.folder import (
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 IDS = np.array([[1, 4, 5, 6, 2, 0], [1, 5, 3, 7, 4, 2]])
 
@@ -55,9 +56,7 @@ def test_settings_of_generate():
         decoding_settings(model)
 
 
-@pytest.mark.parametrize(
-    ("change", "named"), [({"do_center_crop": True}, "do_center_crop"), ({"size": {"shortest_edge": 9}}, "size")]
-)
+@each_row(("change", "named"), [({"do_center_crop": True}, "do_center_crop"), ({"size": {"shortest_edge": 9}}, "size")])
 def test_images_that_exported_files_cannot_prepare(change, named):
     processor = pixel_processor()
     for name, value in change.items():

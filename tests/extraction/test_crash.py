@@ -8,6 +8,7 @@ import time
 import pytest
 from datasets import load_from_disk
 
+from tests.tables import each_row
 from tests.training.test_crash import KilledError, Reaper
 
 from .tiny import extract as extract_tiny
@@ -30,8 +31,7 @@ def straight(photos, tmp_path_factory):
     return files_of(output), reaper.count
 
 
-@pytest.mark.parametrize("after", [False, True])
-@pytest.mark.parametrize("moment", [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
+@each_row(("moment", "after"), [(0.0, False), (0.4, True), (0.7, False), (0.9, True), (1.0, False)])
 def test_dying_at_a_file_operation(photos, straight, tmp_path, moment, after):
     files, num_operations = straight
     output = tmp_path / "features"
@@ -65,6 +65,7 @@ def test_dying_while_images_are_added_leaves_the_old_data_set(photos, tmp_path):
     assert rows[: len(before)] == before and [row["image_id"] for row in rows[len(before) :]] == list(range(50, 59))
 
 
+@pytest.mark.slow
 def test_kill_9(tmp_path):
     photos = write_photos(tmp_path / "photos", 40)
     tiny_vision().save_pretrained(tmp_path / "vision")

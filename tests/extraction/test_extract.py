@@ -18,6 +18,7 @@ from hf_ngsan.ground import files
 from hf_ngsan.ground.files import sha256
 from hf_ngsan.models.images import load_image
 from tests.models.test_images import damaged_exif
+from tests.tables import each_row
 
 from .tiny import SIDE, extract, files_of, rows_of, tiny_processor, tiny_vision, write_coco_file, write_photos
 
@@ -65,7 +66,7 @@ def test_the_folder_says_what_the_features_are_of(finished):
     assert json.loads(load_from_disk(str(finished)).info.description)["checksums"] == metadata["checksums"]
 
 
-@pytest.mark.parametrize("options", [{"images_per_shard": 2}, {"num_workers": 2}, {"images_per_shard": 100}])
+@each_row("options", [{"images_per_shard": 2}, {"num_workers": 2}, {"images_per_shard": 100}])
 def test_shards_and_workers_change_no_row(photos, finished, tmp_path, options):
     extract(photos, tmp_path / "out", split="test", **options)
     assert rows_of(tmp_path / "out") == rows_of(finished)
@@ -162,9 +163,7 @@ def raising_for(name, error):
     return load
 
 
-@pytest.mark.parametrize(
-    "error", [SyntaxError("not a TIFF file"), RecursionError("too deep"), KeyError(), ValueError("x")]
-)
+@each_row("error", [SyntaxError("not a TIFF file"), RecursionError("too deep"), KeyError(), ValueError("x")])
 def test_one_bad_image_never_costs_the_others_whatever_a_library_raises(tmp_path, monkeypatch, error):
     photos = write_photos(tmp_path / "photos", 5)
     monkeypatch.setattr(image_list, "load_image", raising_for("000004.png", error))
@@ -313,7 +312,7 @@ def test_no_readable_image_at_all_leaves_nothing(tmp_path):
     assert not (tmp_path / "out").exists() or not os.listdir(tmp_path / "out")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "message"),
     [
         ({"model": lambda: tiny_vision(seed=1)}, "weights"),
@@ -401,7 +400,7 @@ def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path, monkeyp
         extract(photos, tmp_path / "out")
 
 
-@pytest.mark.parametrize("split", ["", "  ", "\ud800"])
+@each_row("split", ["", "  ", "\ud800"])
 def test_a_split_without_a_name_is_refused(tmp_path, photos, split):
     for take in (lambda: list_images(photos, split=split), lambda: extract(list_images(photos), tmp_path, split=split)):
         with pytest.raises(ExtractionError, match="split") as caught:
@@ -410,7 +409,7 @@ def test_a_split_without_a_name_is_refused(tmp_path, photos, split):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "value"),
     [("images_per_shard", 2.5), ("images_per_shard", 0), ("feature_size", "6"), ("columns", None), ("backbone", 3)],
 )
@@ -430,7 +429,7 @@ def test_a_description_without_a_value_is_damaged(finished, tmp_path):
             read_extraction(tmp_path)
 
 
-@pytest.mark.parametrize("text", ["[" * 99_999, "{", "[]", '{"num_bytes": []}'])
+@each_row("text", ["[" * 99_999, "{", "[]", '{"num_bytes": []}'])
 def test_a_record_that_is_damaged_says_nothing_of_its_shard(finished, tmp_path, text):
     shutil.copytree(finished, tmp_path / "features")
     record = next((tmp_path / "features" / "records").glob("shard-*.json"))

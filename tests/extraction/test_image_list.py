@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from hf_ngsan.extraction import ExtractionError, list_images
+from tests.tables import each_row
 
 from .tiny import write_coco_file
 
@@ -32,7 +33,7 @@ def test_a_folder_is_searched_with_the_folders_within(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("names", [("a.png", "7.png"), ("x/1.png", "y/1.png"), ("1.png", "9" * 30 + ".png")])
+@each_row("names", [("a.png", "7.png"), ("x/1.png", "y/1.png"), ("1.png", "9" * 30 + ".png")])
 def test_images_without_a_number_of_their_own_are_numbered(tmp_path, names):
     images = list_images(touch(tmp_path, *names))
     assert [(image.image_id, image.file_name) for image in images.images] == list(enumerate(sorted(names)))
@@ -63,7 +64,7 @@ def test_the_names_of_linked_images_do_not_depend_on_the_order_of_a_folder(tmp_p
     assert listed(tmp_path / "photos") == [(1, "a/1.png")]
 
 
-@pytest.mark.parametrize("place", ["", "images"])
+@each_row("place", ["", "images"])
 def test_a_coco_file_finds_its_images_beside_itself(tmp_path, place):
     touch(tmp_path / place, "a.png", "b.png")
     file = write_coco_file(tmp_path / "instances_val.json", {9: "b.png", 4: "a.png"})
@@ -102,7 +103,7 @@ def annotated(**annotation):
     return json.dumps({"images": IMAGES, "annotations": [{"id": 1, "image_id": 1, **annotation}]})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "fact"),
     [
         ("{", "JSON"),
@@ -131,7 +132,7 @@ def test_broken_files_are_refused_in_one_sentence(tmp_path, content, fact):
     str(caught.value).encode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("source", "arguments", "fact"),
     [
         ("empty", (), "empty"),

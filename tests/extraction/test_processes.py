@@ -39,6 +39,7 @@ def test_what_one_process_finds_wrong_is_one_sentence(vision, tmp_path):
     assert not (tmp_path / "out" / "state.json").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_write_what_one_writes_also_after_a_kill(vision, tmp_path):
     photos = write_photos(tmp_path / "photos", 13)
     (photos / "000007.png").write_bytes(b"")

@@ -23,6 +23,7 @@ from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.tasks.captioning.build import new_captioner
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
+from tests.tables import each_row
 from tests.tasks.tiny import tiny_recipe
 
 from .tiny import BACKBONE, tiny_processor, tiny_vision
@@ -166,7 +167,7 @@ def test_a_recipe_that_names_a_detection_model_has_the_same_regions(models, tmp_
     assert provenance_difference(identity, vision_provenance(*extracting)) is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "fields", "message"),
     [
         ("absent", {}, "absent"),
@@ -188,7 +189,7 @@ def test_what_cannot_be_loaded_is_refused_in_one_sentence(models, name, fields, 
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "damage", "message"),
     [
         ("config.json", lambda content: "{", "config"),

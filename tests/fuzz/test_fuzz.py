@@ -1,6 +1,6 @@
 """2,000 seeded cases, or `HF_NGSAN_FUZZ_CASES`, end well.
 
-`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz` tries others.
+`HF_NGSAN_FUZZ_SEED=7 pytest -m nightly tests/fuzz/test_fuzz.py` tries others.
 """
 
 import json
@@ -13,7 +13,7 @@ import pytest
 CASES = int(os.environ.get("HF_NGSAN_FUZZ_CASES", 2_000))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(1_800)
 def test_every_command_ends_with_0_or_one_sentence(tmp_path):
     seed = os.environ.get("HF_NGSAN_FUZZ_SEED", "1")

@@ -1,6 +1,6 @@
 """Events of the page with one thing wrong, or several: each ends, and is refused in one sentence or answered.
 
-`HF_NGSAN_FUZZ_SEED=7 pytest tests/fuzz/test_page.py` tries others, `-m slow` more of them.
+`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_page.py` tries others, `-m nightly` more of them.
 """
 
 import json
@@ -99,13 +99,14 @@ def no_traceback(capfd):
     assert "Traceback" not in out + err
 
 
+@pytest.mark.slow
 def test_odd_events_are_refused_in_one_sentence(pages):
     check(pages, range(FEW))
     upload = {"path": uploaded(pages[0], picture(random.Random(3))), "meta": META}
     assert outcome(pages[0], [upload, 1], fn_index=0)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_more_odd_events_are_refused_in_one_sentence(pages):
     check(pages, range(FEW, FEW + MANY))

@@ -1,6 +1,6 @@
 """Folders with one thing wrong and much that is not the model's: the model would be uploaded, whole, or nothing.
 
-`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_push.py` tries others.
+`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_push.py` tries others, `-m nightly` more of them.
 """
 
 import os
@@ -100,11 +100,12 @@ def check(sources: list[Path], place: Path, numbers: range, capsys: pytest.Captu
     assert codes == {0, 2}
 
 
+@pytest.mark.slow
 def test_strange_folders_give_away_nothing(sources, tmp_path, capsys):
     check(sources, tmp_path, range(FEW), capsys)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_more_strange_folders_give_away_nothing(sources, tmp_path, capsys):
     check(sources, tmp_path, range(FEW, FEW + MANY), capsys)

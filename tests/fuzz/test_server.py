@@ -1,6 +1,6 @@
 """Requests with one thing wrong, or several: each gets an answer of one sentence, and the server goes on.
 
-`HF_NGSAN_FUZZ_SEED=7 pytest tests/fuzz/test_server.py` tries others, `-m slow` more of them.
+`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_server.py` tries others, `-m nightly` more of them.
 """
 
 import base64
@@ -122,11 +122,12 @@ def check(client: TestClient, numbers: range) -> None:
     assert client.get("/health").status_code == 200
 
 
+@pytest.mark.slow
 def test_odd_requests_are_answered_in_one_sentence(client):
     check(client, range(FEW))
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.timeout(900)
 def test_more_odd_requests_are_answered_in_one_sentence(client):
     check(client, range(FEW, FEW + MANY))

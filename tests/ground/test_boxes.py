@@ -7,6 +7,7 @@ from hypothesis.extra.numpy import arrays
 from hf_ngsan.ground.boxes import BOX_TOLERANCE, check_boxes
 from hf_ngsan.models.visual_inputs import BOX_TOLERANCE as BOX_TOLERANCE_OF_MODELS
 from hf_ngsan.models.visual_inputs import pad_visual_inputs
+from tests.tables import each_row
 
 EDGES = [
     edge + step
@@ -65,7 +66,7 @@ def test_good_boxes_are_returned_as_float32():
     assert boxes.tolist() == [[0, 0, 1, 1]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("boxes", "facts"),
     [
         ([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, np.nan, 1.0]], ["[1]", "nan"]),

@@ -18,6 +18,7 @@ from hf_ngsan.ground.coco_files import (
     read_results,
     write_caption_file,
 )
+from tests.tables import each_row
 
 
 def write(path, content, encoding="utf-8"):
@@ -44,7 +45,7 @@ def test_numbers_come_before_other_ids_and_by_value():
     assert sorted(ids, key=id_order) == [-1, "007", 9, "10", 10**30, "9a", "a", "b"]
 
 
-@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32"])
+@each_row("encoding", ["utf-8-sig", "utf-16", "utf-32"])
 def test_any_encoding_of_json_is_read(tmp_path, encoding):
     rows = [{"image_id": 1, "caption": "Ein Mädchen läuft"}]
     assert read_results(write(tmp_path / "r.json", json.dumps(rows, ensure_ascii=False), encoding)) == {
@@ -52,7 +53,7 @@ def test_any_encoding_of_json_is_read(tmp_path, encoding):
     }
 
 
-@pytest.mark.parametrize("content", ['{"a": 1}\n{"a": 2}', "[1] 2", "[1", "", " ", "[" * 100_000, b'{"a": "\xff"}'])
+@each_row("content", ['{"a": 1}\n{"a": 2}', "[1] 2", "[1", "", " ", "[" * 100_000, b'{"a": "\xff"}'])
 def test_a_document_is_one_json_value(tmp_path, content):
     path = tmp_path / "d.json"
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -63,7 +64,7 @@ def test_a_document_is_one_json_value(tmp_path, content):
         read_json(path.parent)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("kind", "value", "fact"),
     [
         ("integer", "3", "'3'"),
@@ -100,7 +101,7 @@ def test_fields_are_read():
     assert record.records("r")[0] == Record("here, r[0]", {"x": 1})
 
 
-@pytest.mark.parametrize("size", [(0, 100), (100, 2**31)])
+@each_row("size", [(0, 100), (100, 2**31)])
 def test_a_size_is_a_number_of_pixels(size):
     with pytest.raises(CocoFileError) as error:
         Record("here", dict(zip(("width", "height"), size, strict=True))).size()
@@ -137,7 +138,7 @@ def test_pycocotools_loads_written_references(tmp_path):
     assert [row["caption"] for row in references.loadAnns(references.getAnnIds([7]))] == ROWS[7]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("image_ids", "captions", "facts"),
     [
         ([], [], ["no images"]),
@@ -161,8 +162,8 @@ def test_references_that_cannot_be_written_are_explained(tmp_path, image_ids, ca
 LONG = "7" * 5000
 
 
-@pytest.mark.parametrize("read", [read_results, read_references])
-@pytest.mark.parametrize(
+@each_row("read", [read_results, read_references])
+@each_row(
     ("image_id", "fact"),
     [(LONG, "777777"), (f"-{LONG}", "-777777"), ('"\\ud800"', r"\\ud800")],
 )

@@ -7,6 +7,7 @@ import pytest
 from hf_ngsan.ground.configs import copy_config, describe_config, find_config, packaged_configs
 from hf_ngsan.tasks import load_recipe
 from tests.guests.tiny import save, tiny
+from tests.tables import each_row
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "configs"
 NAMES = sorted(f"{file.parent.name}/{file.stem}" for file in EXAMPLES.glob("*/*.yaml"))
@@ -34,7 +35,7 @@ def test_a_name_means_the_packaged_config_unless_there_is_such_a_file(tmp_path):
     assert load_recipe("ngsan/scenes").training.epochs == 8
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "closest"),
     [("ngsan/scens", "ngsan/scenes"), ("scenes", "scenes"), ("examples/configs/ngsan/g_san.yaml", "ngsan/g_san")],
 )
@@ -49,7 +50,7 @@ def test_a_name_like_no_other_points_to_the_list():
         load_recipe("/xyzzy/q.yaml")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_a_copy_is_the_same_config(name, tmp_path):
     copy_config(name, "new/copy.yaml")
     changes = ["output_dir=x"]
@@ -60,7 +61,7 @@ def test_a_copy_is_the_same_config(name, tmp_path):
     assert describe_config(Path("new/copy.yaml")) == describe_config(packaged_configs()[name])
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_the_first_line_is_a_whole_sentence(name):
     description = describe_config(packaged_configs()[name])
     assert description[0].isupper() and description.endswith(".")

@@ -36,12 +36,14 @@ def median_of_new_pages(**environment: str) -> int:
     return int(run.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries decide this themselves")
 def test_tensors_reuse_freed_memory_unless_the_user_has_decided_otherwise() -> None:
     assert median_of_new_pages() < PAGES_OF_TENSOR / 100
     assert median_of_new_pages(MALLOC_MMAP_THRESHOLD_="131072") > PAGES_OF_TENSOR
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries decide this themselves")
 def test_kept_memory_is_given_back() -> None:
     program = """

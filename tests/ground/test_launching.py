@@ -11,6 +11,7 @@ import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 from hf_ngsan.ground.launching import launch_processes, run_processes
+from tests.tables import each_row
 
 WORKER = """
 import os, signal, sys, time
@@ -56,7 +57,7 @@ def test_what_processes_say_is_all_that_is_said(start, how, code, message):
     assert (process.returncode, error) == (code, message)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("ends", "code"),
     [({0: -15, 1: 2}, 2), ({0: 2, 1: -15}, 2), ({0: 1, 1: -9}, 137), ({0: -15, 1: -9}, 137), ({0: -15}, 143)],
 )
@@ -109,7 +110,7 @@ def test_accelerate_without_cpu_is_told_that_it_has_started_one_process(accelera
     assert "--cpu" in record.getMessage() and "3" in record.getMessage()
 
 
-@pytest.mark.parametrize("options", [[], ["--num_processes", "1"], ["--num_processes=1"]])
+@each_row("options", [[], ["--num_processes", "1"], ["--num_processes=1"]])
 def test_one_process_is_no_matter(accelerate, caplog, options):
     for uses_cpu in (False, True):
         assert not accelerate(*options, uses_cpu=uses_cpu)

@@ -7,11 +7,12 @@ import pytest
 
 from hf_ngsan.ground.listening import OwnHosts, check_host, listen, url_of
 from tests.commands.running import fails
+from tests.tables import each_row
 
 NO_HOSTS = ["", " ", "0", "00", "0x0", "127.1", "1.2.3", "256.1.1.1", "0.0.0.0 ", "[::]", "*", "a b", "http://x", "é"]
 
 
-@pytest.mark.parametrize("host", [*NO_HOSTS, "\0", "\n", "a" * 300, "127.0.0.1\n", "0x7f.1", "\ud800"])
+@each_row("host", [*NO_HOSTS, "\0", "\n", "a" * 300, "127.0.0.1\n", "0x7f.1", "\ud800"])
 def test_what_is_no_host(host):
     with pytest.raises(ValueError, match="host"):
         check_host(host)
@@ -19,7 +20,7 @@ def test_what_is_no_host(host):
         listen(host, 0)
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1%eth0", "localhost", "my-host.example"])
+@each_row("host", ["127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1%eth0", "localhost", "my-host.example"])
 def test_hosts(host):
     check_host(host)
 
@@ -44,7 +45,7 @@ def test_urls():
     assert url_of("127.0.0.1", 80) == "http://127.0.0.1:80" and url_of("::1", 80) == "http://[::1]:80"
 
 
-@pytest.mark.parametrize("host", ["", "0", "127.1"])
+@each_row("host", ["", "0", "127.1"])
 def test_the_server_tells_it_before_it_loads_a_model(capsys, host):
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     pytest.importorskip("python_multipart", reason="the extra serve is not installed")

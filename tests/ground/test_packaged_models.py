@@ -23,6 +23,7 @@ from hf_ngsan.models.configuration_parts import PARTS
 from hf_ngsan.tasks.captioning.generate import is_model
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.tables import each_row
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "checkpoints" / CAPTIONER
@@ -76,6 +77,7 @@ def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, 
     assert find_model_folder(CAPTIONER) == CAPTIONER
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", ["hf_ngsan", "transformers.pipelines"])
 def test_all_that_transformers_loads_takes_its_name_and_asks_nobody(caption, first, tmp_path):
     captions, kinds, asked = result_of(f"import {first}\n{BY_NAME}", tmp_path, HF_HUB_OFFLINE="0")
@@ -111,7 +113,7 @@ def test_it_may_be_one_of_several_models(tmp_path):
     assert [place for place in places if is_model(place)] == [CAPTIONER, str(FOLDER)]
 
 
-@pytest.mark.parametrize("folder", [FOLDER, SEARCH], ids=[CAPTIONER, DUAL_ENCODER])
+@each_row("folder", [FOLDER, SEARCH])
 def test_its_weights_are_few_halved_and_without_those_of_packages(folder):
     file, is_own = folder / "model.safetensors", folder == FOLDER
     assert file.stat().st_size < (16 if is_own else 12) * MEGABYTE
@@ -122,7 +124,7 @@ def test_its_weights_are_few_halved_and_without_those_of_packages(folder):
     assert any(".backbone." in name for name in names) == is_own  # trained further, so no package has it
 
 
-@pytest.mark.parametrize("folder", [FOLDER, SEARCH], ids=[CAPTIONER, DUAL_ENCODER])
+@each_row("folder", [FOLDER, SEARCH])
 def test_its_folder_has_no_code_but_what_names_that_of_its_parts(folder, tmp_path):
     """The wheel adds the code, which the repository has once and without links."""
     save_for_hub(*load_model(folder), tmp_path)
@@ -151,7 +153,7 @@ def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
     assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
 
 
-@pytest.mark.parametrize("options", [[], ["--diversity-penalty", "0"]], ids=["default", "no penalty"])
+@each_row("options", [[], ["--diversity-penalty", "0"]])
 def test_its_captions_of_one_photograph_differ(options, capsys):
     assert main(["caption", PHOTOGRAPH, "--groups", "3", *options]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -203,7 +205,7 @@ def test_photographs_are_found_without_training_and_the_index_may_be_moved(tmp_p
     assert capsys.readouterr().out.splitlines()[0].split("\t")[1] == "officer.jpg"
 
 
-@pytest.mark.parametrize("command", [["index", "--images", "."], ["caption", PHOTOGRAPH, "--scores"]])
+@each_row("command", [["index", "--images", "."], ["caption", PHOTOGRAPH, "--scores"]])
 def test_without_its_text_encoder_the_command_that_installs_it_is_named(command, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copy(PHOTOGRAPH, "photo.jpg")

@@ -26,6 +26,7 @@ from tests.extraction.tiny import extract, files_of, tiny_processor, tiny_vision
 from tests.models.mhsan.tiny import VISION, tiny_model
 from tests.models.mhsan.tiny import tiny_processor as dual_encoder_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 from tests.test_documents import blocks
 from tests.test_journeys import start, succeed
 
@@ -277,6 +278,7 @@ def test_the_same_command_on_a_new_cluster_resumes_after_the_head_is_lost(tmp_pa
     assert files_of(tmp_path / "ray") == files_of(tmp_path / "one")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "ray://no.such.host.invalid", "127.0.0.1:x"])
 def test_a_cluster_that_is_not_there_is_one_sentence(address, photos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(ray, "is_initialized", lambda: False)
@@ -286,7 +288,7 @@ def test_a_cluster_that_is_not_there_is_one_sentence(address, photos, tmp_path, 
     assert not (tmp_path / "captions").exists()
 
 
-@pytest.mark.parametrize("command", ["caption", "extract", "index"])
+@each_row("command", ["caption", "extract", "index"])
 def test_options_of_the_cluster_reach_it(command, photos, tmp_path, capsys, monkeypatch):
     used = []
 

@@ -5,6 +5,7 @@ import sys
 import pytest
 
 from hf_ngsan.ground.user_modules import UserModuleError, import_user_module
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def test_the_current_folder_comes_last(project):
     assert sys.path.count(str(project)) == 1 and sys.path[-1] == str(project)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "fact"),
     [
         ("no_such_module", "no_such_module"),

@@ -19,6 +19,7 @@ from hf_ngsan.metrics.retrieval import retrieval_metrics
 from hf_ngsan.visualization.heads import explain_match_of_guest
 from tests.commands.running import fails, prints
 from tests.guests.tiny import DUAL_ENCODERS, blip_retrieval, photos, save, tiny
+from tests.tables import each_row
 
 TEXTS = ["a red ball", "two dogs left of the cat in a photo of it on the image right left of the blue ball in it"]
 
@@ -36,7 +37,7 @@ def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", sorted(DUAL_ENCODERS))
+@each_row("name", sorted(DUAL_ENCODERS))
 def test_embeddings_are_those_of_the_model(name, tmp_path):
     model, processor = load_model(save(tiny(name), tmp_path / name), "retrieval")
     encoder = dual_encoder_of(model, processor)
@@ -76,6 +77,7 @@ def test_another_model_has_another_index(clip, pictures, tmp_path, capsys):
     assert str(clip) in fails(capsys, "search", index, "a red ball", "--model", other)
 
 
+@pytest.mark.slow
 def test_retrieval_is_evaluated(clip, capsys):
     options = ["--data", "scenes:images=true", "--split", "test", "--limit", "4", "--folds", "2"]
     report = json.loads(prints(capsys, "evaluate", "--model", clip, *options))
@@ -89,7 +91,7 @@ def test_captions_are_reranked(clip, pictures, tmp_path, capsys):
     assert len(prints(capsys, "caption", "--model", blip, pictures / "0.png", *options).splitlines()) == 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "named"),
     [
         (["evaluate", "--data", "scenes:images=true", "--limit", "2", "--head-diversity"], "--head-diversity"),
@@ -121,7 +123,7 @@ def test_retrieval_by_blip_is_that_of_its_class(pictures, tmp_path, capsys):
     assert "captioning" in fails(capsys, "caption", "--model", folder, pictures / "0.png")
 
 
-@pytest.mark.parametrize("name", sorted(set(DUAL_ENCODERS) - {"align"}))
+@each_row("name", sorted(set(DUAL_ENCODERS) - {"align"}))
 def test_the_share_of_a_head_is_what_the_similarity_loses_without_it(name, tmp_path, capsys):
     model, processor = tiny(name)
     encoder = dual_encoder_of(model, processor)
@@ -218,6 +220,7 @@ def test_a_model_without_a_common_space_is_refused():
         encoder.embedded(lambda **inputs: BaseModelOutputWithPooling(pooler_output=None), {})
 
 
+@pytest.mark.slow
 def test_what_is_pushed_has_outputs_to_compare_with(clip, tmp_path):
     assert main(["push", str(clip), "user/clip", "--dry-run", str(tmp_path / "pushed")]) == 0
     model, processor = load_model(tmp_path / "pushed", "retrieval")

@@ -2,6 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 
 import pytest
 import torch
@@ -13,15 +16,27 @@ from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
 from hf_ngsan.models.images import ImageError
 from tests.guests.tiny import CAPTIONERS, DUAL_ENCODERS, photos, save, tiny
+from tests.tables import each_row
 
 
-@pytest.fixture(scope="module", params=sorted(CAPTIONERS))
-def folder(request, tmp_path_factory):
-    return save(tiny(request.param), tmp_path_factory.mktemp("guests") / request.param)
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> Callable[[str], Path]:
+    """Returns the folder of a guest, saved when it is asked for first."""
+    place = tmp_path_factory.mktemp("guests")
+    return cache(lambda name: save(tiny(name), place / name))
 
 
-@pytest.mark.parametrize("arguments", [{}, {"num_beams": 3, "num_return_sequences": 2}])
-def test_captions_are_those_of_generate(folder, arguments):
+OFTEN = ("blip", "git", "llava", "vit_gpt2")
+"""One of each kind: words beside the image, behind it, with it in their midst, and of a decoder of its own."""
+every_guest = pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in sorted(CAPTIONERS)]
+)
+
+
+@every_guest
+@each_row("arguments", [{}, {"num_beams": 3, "num_return_sequences": 2}])
+def test_captions_are_those_of_generate(folders, name, arguments):
+    folder = folders(name)
     model, processor = load_model(folder, "captioning")
     guest, expected = guest_of(model, processor), []
     for image in photos(3):
@@ -32,15 +47,18 @@ def test_captions_are_those_of_generate(folder, arguments):
     assert [answer["generated_text"] for answers in found for answer in answers] == expected
 
 
-def test_a_batch_is_captioned_as_one_by_one(folder):
-    captioner = pipeline("image-to-text", model=str(folder))
+@every_guest
+def test_a_batch_is_captioned_as_one_by_one(folders, name):
+    captioner = pipeline("image-to-text", model=str(folders(name)))
     images = photos(3)
     alone = [captioner(image, max_new_tokens=6)[0]["generated_text"] for image in images]
     together = captioner(images, max_new_tokens=6, batch_size=3)
     assert [answers[0]["generated_text"] for answers in together] == alone
 
 
-def test_scores_are_those_of_beam_search(folder):
+@every_guest
+def test_scores_are_those_of_beam_search(folders, name):
+    folder = folders(name)
     model, processor = load_model(folder, "captioning")
     guest = guest_of(model, processor)
     inputs = guest.inputs(photos(1)[0])

@@ -28,6 +28,7 @@ from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 SIZE = {"height": 32, "width": 32}
 BACKBONE = {
@@ -73,7 +74,7 @@ def runs(monkeypatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+@each_row("engine", ["onnx", "openvino"])
 @torch.no_grad()
 def test_features_are_those_of_pytorch(engine):
     try:
@@ -127,6 +128,7 @@ def tiny_vision_like(vision: VisionModel) -> VisionModel:
     return other
 
 
+@pytest.mark.slow
 def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(cache, monkeypatch):
     written = []
     original = engines.write_graph
@@ -151,6 +153,7 @@ def test_a_damaged_graph_is_exported_again(cache):
     torch.testing.assert_close(vision(pixels).visual_features, expected, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_damaged_graph_that_cannot_be_replaced_leaves_the_model_to_pytorch(cache, monkeypatch):
     use_engine(tiny_vision(), processor(), "onnx")
@@ -174,6 +177,7 @@ def test_one_output_of_nan_is_another_output():
         assert math.isnan(largest(*found)), found
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_an_engine_can_be_chosen_again(runs):
     vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)
@@ -198,7 +202,7 @@ CANNOT = {
 }
 
 
-@pytest.mark.parametrize("case", CANNOT)
+@each_row("case", CANNOT)
 def test_auto_leaves_to_pytorch_what_onnx_refuses(case):
     model, its_processor = CANNOT[case]()
     with pytest.raises(EngineError):
@@ -276,6 +280,7 @@ def test_captions_of_an_engine_are_those_of_pytorch(name, monkeypatch):
         model.generate(visual_features=torch.rand(1, 6, model.config.visual_feature_size + 1))
 
 
+@pytest.mark.slow
 def test_a_captioner_that_cannot_be_exported_keeps_its_encoder_and_decoder(monkeypatch):
     original = engines.write_graph
 
@@ -305,6 +310,7 @@ def captioner(tmp_path, cache_of_captioner, monkeypatch) -> Path:
     return tmp_path / "captioner"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])
 def test_a_pipeline_takes_an_engine(captioner, task):
     plain = pipeline(task, model=str(captioner))
@@ -322,6 +328,7 @@ def folder_of_photos(tmp_path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_captions_of_the_command_are_those_of_pytorch(captioner, folder_of_photos, capsys, runs):
     command = ["caption", "--model", str(captioner), str(folder_of_photos), "--json"]
     printed = []
@@ -334,6 +341,7 @@ def test_captions_of_the_command_are_those_of_pytorch(captioner, folder_of_photo
         assert fast["score"] == pytest.approx(plain["score"], abs=1e-4)
 
 
+@pytest.mark.slow
 def test_extracted_features_are_those_of_pytorch(captioner, folder_of_photos, tmp_path, runs):
     command = ["extract", "--images", str(folder_of_photos), "--backbone", str(captioner), "--num-workers", "0"]
     features = []
@@ -345,6 +353,7 @@ def test_extracted_features_are_those_of_pytorch(captioner, folder_of_photos, tm
     np.testing.assert_allclose(*features, atol=2e-3)  # stored in float16
 
 
+@pytest.mark.slow
 def test_an_index_can_be_continued_by_another_engine(folder_of_photos, tmp_path, runs):
     save_model(tiny_model(vision_config=VISION), tiny_mhsan_processor(pixels=True), tmp_path / "model")
     command = ["index", "--model", str(tmp_path / "model"), "--images", str(folder_of_photos), "--num-workers", "0"]

@@ -24,6 +24,7 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 REPOSITORY = Path(__file__).parents[2]
 CODE = {
@@ -244,6 +245,7 @@ print(json.dumps({{
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_vision, tmp_path):
     pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=24, longest_edge=40))
     captions = pipe(PHOTOS)
@@ -290,7 +292,7 @@ def test_after_saving_with_code_a_processor_is_saved_without(tmp_path):
         assert again["auto_map"] == code["auto_map"]
 
 
-@pytest.mark.parametrize("with_code", [True, False])
+@each_row("with_code", [True, False])
 def test_a_pipeline_is_saved_whole(with_code, checkpoint_with_vision, tmp_path):
     source = checkpoint_with_vision
     if not with_code:
@@ -304,6 +306,7 @@ def test_a_pipeline_is_saved_whole(with_code, checkpoint_with_vision, tmp_path):
     assert again(PHOTOS, batch_size=5) == made(PHOTOS, batch_size=5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", [None, "configuration"])
 def test_with_the_package_a_checkpoint_keeps_its_code(checkpoint, captions, change, tmp_path):
     """Whoever changes the configuration, as a training config can, keeps it too."""
@@ -327,6 +330,7 @@ def test_with_the_package_a_checkpoint_keeps_its_code(checkpoint, captions, chan
     assert result_of(code, tmp_path)["generated"] == captions
 
 
+@pytest.mark.slow
 def test_a_vision_encoder_is_saved_with_code_with_or_without_an_image_processor(tmp_path):
     vision, image_processor = pixel_captioner().model.vision, CaptioningImageProcessor(size={"height": 16, "width": 24})
     for name, processor in (("with", image_processor), ("without", None)):

@@ -17,6 +17,7 @@ from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.models.text_scores import text_scores
 from hf_ngsan.tasks import train
 from hf_ngsan.training import RecipeError
+from tests.tables import each_row
 
 from ..models.tiny import tiny_captioner, tiny_config, tiny_processor
 from ..tasks.tiny import tiny_recipe
@@ -46,7 +47,7 @@ def changed(folder, tmp_path, **fields):
     return copy
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"num_hidden_layers": 10**6},
@@ -69,7 +70,7 @@ def test_a_configuration_within_bounds_of_more_parameters_than_there_are_weights
         load_captioner(changed(captioner, tmp_path, vocab_size=MAX_NUMBER))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields", [{"num_labels": 10**9}, {"depths": [10**6, 1]}, {"hidden_sizes": [2**19, 2**20]}, {"depths": [1] * 10**6}]
 )
 def test_a_backbone_of_transformers_with_absurd_numbers(backbone, tmp_path, fields):
@@ -78,7 +79,7 @@ def test_a_backbone_of_transformers_with_absurd_numbers(backbone, tmp_path, fiel
         load_vision(changed(backbone, tmp_path, **fields))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"num_hidden_layers": 10**6},

@@ -21,6 +21,7 @@ from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning.build import build_config
 from hf_ngsan.training import RecipeError
+from tests.tables import each_row
 
 from ..models.tiny_photos import pixel_captioner, pixel_processor
 from ..tasks.tiny import DATA, MODEL, tiny_recipe
@@ -118,8 +119,8 @@ def test_what_is_no_captioner(saved, tmp_path, monkeypatch):
     assert "Hub" in refusal("runs/scense")
 
 
-@pytest.mark.parametrize("content", ["{}", "[]", "3", "{"])
-@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+@each_row("content", ["{}", "[]", "3", "{"])
+@each_row("name", ["config.json", "tokenizer.json"])
 def test_a_file_that_holds_something_else(broken, name, content):
     (broken / name).write_text(content)
     refusal(broken)
@@ -144,7 +145,7 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("file", "key", "value"), REFUSED)
+@each_row(("file", "key", "value"), REFUSED)
 def test_a_wrong_value_is_told_with_its_file_and_key(broken, file, key, value):
     change(broken / file, **{key: value})
     message = refusal(broken)
@@ -164,8 +165,8 @@ IMAGES = [
 ]
 
 
-@pytest.mark.parametrize("file", ["processor_config.json", "preprocessor_config.json"])
-@pytest.mark.parametrize(("key", "value"), IMAGES)
+@each_row("file", ["processor_config.json", "preprocessor_config.json"])
+@each_row(("key", "value"), IMAGES)
 def test_settings_of_an_image_processor_that_cannot_be_used(broken, key, value, file):
     settings = json.loads((broken / "processor_config.json").read_text())
     settings["image_processor"][key] = value
@@ -177,7 +178,7 @@ def test_settings_of_an_image_processor_that_cannot_be_used(broken, key, value, 
         assert key in message and file in message
 
 
-@pytest.mark.parametrize(("key", "value"), IMAGES)
+@each_row(("key", "value"), IMAGES)
 def test_settings_of_a_backbones_image_processor_that_cannot_be_used(tmp_path, key, value):
     pixel_captioner().base_model.vision.backbone.save_pretrained(tmp_path / "backbone")
     pixel_processor().image_processor.save_pretrained(tmp_path / "backbone")
@@ -186,7 +187,7 @@ def test_settings_of_a_backbones_image_processor_that_cannot_be_used(tmp_path, k
         load_vision(tmp_path / "backbone")
 
 
-@pytest.mark.parametrize("content", [None, "", '{"num_be', "[]"])
+@each_row("content", [None, "", '{"num_be', "[]"])
 def test_generation_settings_that_are_damaged_or_missing_are_no_defaults(broken, content):
     (broken / "generation_config.json").unlink()
     if content is not None:
@@ -211,14 +212,14 @@ def test_transformers_itself_refuses_damaged_generation_settings_and_warns_of_mi
     assert any(str(broken) in message and "generation_config.json" in message for message in messages)
 
 
-@pytest.mark.parametrize(("field", "value"), [("intermediate_size", 8), ("num_hidden_layers", 3)])
+@each_row(("field", "value"), [("intermediate_size", 8), ("num_hidden_layers", 3)])
 def test_weights_that_do_not_fit_are_counted(broken, field, value):
     assert field in refusal(broken, **{field: value})
     change(broken / "config.json", **{field: value})
     assert "weights" in refusal(broken)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "words"),
     [({"dropout": 2.0}, "dropout is 2.0"), ({"dropout": "x"}, "dropout"), ({"query_norm": "group"}, "'group'")],
 )

@@ -18,6 +18,7 @@ from hf_ngsan.tasks.captioning.build import new_captioner
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.checkpoints import CheckpointError
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos
+from tests.tables import each_row
 
 from ..tasks.tiny import tiny_recipe
 
@@ -83,7 +84,7 @@ def caption(model, spec) -> int:
     return main(["caption", "--model", str(model), "--data", spec, "--limit", "1"])
 
 
-@pytest.mark.parametrize("command", [evaluate, caption])
+@each_row("command", [evaluate, caption])
 def test_features_of_another_backbone_are_refused_in_one_sentence(command, trained, features, capsys):
     assert command(trained, features["ours"]) == 0
     assert command(trained, features["unknown"]) == 0
@@ -101,7 +102,7 @@ def test_a_configuration_of_an_earlier_version_takes_any(trained, features, tmp_
     assert len(rows_for(model, processor, load_data(features["others"], "test"), "others")) == 6
 
 
-@pytest.mark.parametrize("damaged", [{}, {"checksums": 3}, {"kind": "grid", "backbone_type": "x", "checksums": {}}])
+@each_row("damaged", [{}, {"checksums": 3}, {"kind": "grid", "backbone_type": "x", "checksums": {}}])
 def test_a_damaged_memory_is_none(damaged, trained, features):
     model, processor = load_captioner(trained, features_provenance=damaged)
     rows_for(model, processor, load_data(features["others"], "test"), "others")
@@ -143,9 +144,7 @@ def test_a_recipe_cannot_claim_an_identity(features, tmp_path):
         train(recipe_on(features["ours"], tmp_path, model={"features_provenance": identity("B")}))
 
 
-@pytest.mark.parametrize(
-    "description", ["", "words", "3", "[]", "{}", '{"checksums": {"weights": "A"}}', "[" * 9_999, None, 3, ["x"]]
-)
+@each_row("description", ["", "words", "3", "[]", "{}", '{"checksums": {"weights": "A"}}', "[" * 9_999, None, 3, ["x"]])
 def test_other_descriptions_say_nothing(description):
     rows = load_data("scenes:size=30,seed=3", "test")
     rows.info.description = description

@@ -11,6 +11,7 @@ from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.self_test import SELF_TEST, SETTINGS, SelfTestError, run_self_test, write_self_test
 from tests.drift.checkpoints import CHECKPOINTS
+from tests.tables import each_row
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def record(folder, **changes) -> dict:
     return found
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
+@each_row("name", CHECKPOINTS)
 def test_every_model_type_is_recorded(name, tmp_path):
     model, processor, _ = CHECKPOINTS[name]()
     write_self_test(model, processor, tmp_path)
@@ -65,7 +66,7 @@ def test_a_model_whose_cache_is_not_read_does_not_pass(saved, monkeypatch):
     assert not run_self_test(model, processor, saved).passed
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["", "[]", "{}", "[" * 100_000, '{"seed": "x"}', '{"seed": 0, "versions": {}, "token_ids": [1e9]}', "\x00"]
 )
 def test_a_damaged_record(saved, text, capsys):

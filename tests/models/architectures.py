@@ -3,7 +3,6 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import pytest
 import torch
 from transformers import AutoModelForImageTextToText, AutoModelForSeq2SeqLM, PreTrainedModel
 
@@ -16,6 +15,7 @@ from tests.models.ngsan.variants import REPRESENTATIVES
 from tests.models.nsa_transformer import tiny as nsa_transformer
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
+from tests.tables import each_row
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 LABELS = torch.tensor([[5, 6, 7, 2], [8, 9, 2, -100], [10, 2, -100, -100], [11, 12, 13, 2]])
@@ -73,10 +73,11 @@ ARCHITECTURES = {
     ),
 }
 FIRST = {name: next(iter(one.variants)) for name, one in ARCHITECTURES.items()} | {"ngsan": "NG-SAN"}
+CAPTIONERS = [name for name in ARCHITECTURES if name != "nsa_transformer"]
 VARIANTS = [(name, variant) for name, one in ARCHITECTURES.items() for variant in one.variants]
-every_variant = pytest.mark.parametrize(("name", "variant"), VARIANTS)
-every_architecture = pytest.mark.parametrize(("name", "variant"), FIRST.items())
-every_captioner = pytest.mark.parametrize("name", [name for name in ARCHITECTURES if name != "nsa_transformer"])
+every_variant = each_row(("name", "variant"), VARIANTS)
+every_architecture = each_row(("name", "variant"), FIRST.items())
+every_captioner = each_row("name", CAPTIONERS)
 
 
 def make(name: str, variant: str | None = None, **changes) -> PreTrainedModel:

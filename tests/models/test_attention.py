@@ -3,7 +3,6 @@
 import itertools
 import math
 
-import pytest
 import torch
 from torch import nn
 
@@ -20,6 +19,7 @@ from hf_ngsan.models.geometry import absolute_geometry
 from hf_ngsan.models.modeling_ngsan import NGSANEncoder, NGSANEncoderLayer
 from tests.models.test_geometry import bias_by_loops
 from tests.models.tiny import random_boxes, random_images, tiny_config
+from tests.tables import each_row
 
 EPS = 1e-5
 
@@ -139,7 +139,7 @@ def test_batch_norm_takes_the_running_statistics_in_evaluation():
     torch.testing.assert_close(norm(states, mask_of([5, 2, 3], 5)), expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("kind", ["instance", "layer", "batch"])
+@each_row("kind", ["instance", "layer", "batch"])
 def test_affine_scales_and_shifts_each_channel(kind):
     plain, affine = make_norm(kind, 4, affine=False), make_norm(kind, 4, affine=True)
     assert not list(plain.parameters())
@@ -186,8 +186,8 @@ def additive(mask: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
-@pytest.mark.parametrize(
+@each_row("implementation", ["eager", "sdpa"])
+@each_row(
     "norms", [(None, None), ("instance", None), ("layer", None), ("batch", None), (None, "instance"), ("instance",) * 2]
 )
 def test_self_attention_is_equation_7_with_the_bias_of_equation_10(norms, implementation):
@@ -241,7 +241,7 @@ def encoder_layer_by_loops(layer: NGSANEncoderLayer, states, geometry, mask) -> 
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@each_row("implementation", ["eager", "sdpa"])
 def test_encoder_is_its_equations_layer_by_layer(implementation):
     config = tiny_config(
         hidden_size=8, num_attention_heads=2, geometry_hidden_size=3, geometric_bias=["content", "query", "key"]
@@ -278,8 +278,8 @@ def test_absolute_geometry_is_added_to_the_input():
     torch.testing.assert_close(first, expected)
 
 
-@pytest.mark.parametrize("mixed", [False, True], ids=["model in half precision", "mixed precision"])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@each_row("mixed", [False, True])
+@each_row("dtype", [torch.bfloat16, torch.float16])
 def test_on_a_cpu_attention_in_half_precision_is_computed_in_single(dtype, mixed):
     torch.manual_seed(0)
     query, key, value = torch.randn(3, 2, 4, 7, 6).to(dtype)

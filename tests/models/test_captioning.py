@@ -11,6 +11,7 @@ from hf_ngsan.models.transformer import WordDecoder
 from tests.models.loops import decode
 from tests.models.test_attention import randomize
 from tests.models.tiny import FEATURE_SIZE, one_image, random_images, tiny_captioner, tiny_config
+from tests.tables import each_row
 
 LENGTHS = [5, 3, 4]
 NUM_WORDS = tiny_config().vocab_size
@@ -24,7 +25,7 @@ def random_words(rows: int, length: int, seed: int = 0) -> torch.Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@each_row("implementation", ["eager", "sdpa"])
 def test_decoder_is_a_vanilla_transformer(implementation):
     config = tiny_config(hidden_size=8, num_attention_heads=2)
     config._attn_implementation = implementation
@@ -38,7 +39,7 @@ def test_decoder_is_a_vanilla_transformer(implementation):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("side", ["left", "right"])
+@each_row("side", ["left", "right"])
 def test_padding_of_words_changes_nothing_on_either_side(side):
     model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 4)
     expected = model(**images, decoder_input_ids=words).logits
@@ -164,7 +165,7 @@ def test_unusable_decoder_inputs_are_named():
         model(decoder_input_ids=words)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "error", "message"),
     [
         ({"guidance_scale": 1.5}, ValueError, "guidance_scale"),
@@ -174,7 +175,6 @@ def test_unusable_decoder_inputs_are_named():
         ({"visual_features": torch.zeros(3, 0, FEATURE_SIZE)}, ValueError, r"\(3, 0, 12\)"),
         ({"visual_features": torch.zeros(0, 4, FEATURE_SIZE)}, ValueError, r"\(0, 4, 12\)"),
     ],
-    ids=lambda value: ", ".join(value) if isinstance(value, dict) else "",
 )
 def test_what_captioners_cannot_generate_with_is_named_in_one_sentence(arguments, error, message):
     images = random_images(LENGTHS) | {"attention_mask": None, "visual_boxes": None}

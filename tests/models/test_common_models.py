@@ -1,4 +1,4 @@
-"""transformers' common tests of models on every architecture."""
+"""transformers' common tests of models: on every architecture's smallest configuration, and slowly on the others."""
 
 import unittest
 import unittest.mock
@@ -146,6 +146,7 @@ class NGSANModelTest(CaptionerModelTest, unittest.TestCase):
     tester_options = {"with_mask": True, "with_boxes": True, **sizes}
 
 
+@pytest.mark.slow
 class NGSANEveryOptionModelTest(NGSANModelTest):
     """All kinds of bias, norms with parameters and with running statistics, absolute geometry, one word matrix."""
 
@@ -163,6 +164,7 @@ class NGSANEveryOptionModelTest(NGSANModelTest):
     }
 
 
+@pytest.mark.slow
 class NGSANPixelModelTest(NGSANModelTest):
     """The model with a frozen vision encoder."""
 
@@ -177,6 +179,7 @@ class SpatialCaptionerModelTest(CaptionerModelTest, unittest.TestCase):
     tester_options = {"with_mask": True, "with_boxes": False, **sizes}
 
 
+@pytest.mark.slow
 class SpatialEveryOptionModelTest(SpatialCaptionerModelTest):
     """The other choices: plain temperature, biases, no projection of features, dropout everywhere, tied words."""
 
@@ -200,6 +203,7 @@ class SpatialEveryOptionModelTest(SpatialCaptionerModelTest):
             super().test_retain_grad_hidden_states_attentions()
 
 
+@pytest.mark.slow
 class SpatialPixelModelTest(SpatialCaptionerModelTest):
     """The model with a vision encoder that is trained with it, and places from boxes."""
 
@@ -220,7 +224,6 @@ class BaseRSTNetModelTest(CaptionerModelTest):
     with_language_model = {**sizes, "language_model_config": language_model}
 
 
-@pytest.mark.slow
 class RSTNetBaseModelTest(BaseRSTNetModelTest, unittest.TestCase):
     """Without language model and geometry (table 1, first row)."""
 
@@ -278,7 +281,6 @@ class LanguageModelTester(ModelTester):
         return self.get_config(), self.words(3, 30)
 
 
-@pytest.mark.slow
 class RSTNetLanguageModelTest(CommonModelTest, unittest.TestCase):
     all_model_classes = (RSTNetLanguageModel,)
     make_tester = LanguageModelTester
@@ -305,7 +307,6 @@ class TranslatorTester(ModelTester):
         return self.get_config(), {**source, **{f"decoder_{name}": value for name, value in target.items()}}
 
 
-@pytest.mark.slow
 class NSATransformerModelTest(CommonModelTest, generation.GenerationTesterMixin, unittest.TestCase):
     all_model_classes = (NSATransformerModel, NSATransformerForConditionalGeneration)
     is_encoder_decoder = True
@@ -320,6 +321,7 @@ class NSATransformerModelTest(CommonModelTest, generation.GenerationTesterMixin,
     test_load_save_without_tied_weights = test_resize_embeddings_untied
 
 
+@pytest.mark.slow
 class NSATransformerEveryNormModelTest(NSATransformerModelTest):
     """Norms with parameters and with running statistics."""
 
@@ -337,7 +339,6 @@ class MCANTester(ModelTester):
         return self.get_config(), mcan.random_inputs([5, 3, 4], [6, 6, 2])
 
 
-@pytest.mark.slow
 class MCANModelTest(CommonModelTest, unittest.TestCase):
     all_model_classes = (MCANModel, MCANForVisualQuestionAnswering)
     additional_model_inputs = ["visual_features", "visual_boxes", "visual_attention_mask"]
@@ -351,6 +352,7 @@ class MCANModelTest(CommonModelTest, unittest.TestCase):
         return inputs
 
 
+@pytest.mark.slow
 class MCANGeometryAwareModelTest(MCANModelTest):
     tester_options = {"geometric_bias": ["content", "query", "key"], "geometry_features": "signed"}
 

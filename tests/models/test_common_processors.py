@@ -54,10 +54,12 @@ class NGSANProcessorTest(processing.ProcessorTesterMixin, unittest.TestCase):
         self.skipTest("the original takes attention_mask for the words' mask; here it is the visual tokens' mask")
 
 
+@pytest.mark.slow
 class RSTNetProcessorTest(NGSANProcessorTest):
     processor_class, model_class = RSTNetProcessor, RSTNetForConditionalGeneration
 
 
+@pytest.mark.slow
 class SpatialCaptionerProcessorTest(NGSANProcessorTest):
     processor_class, model_class = SpatialCaptionerProcessor, SpatialCaptionerForConditionalGeneration
 

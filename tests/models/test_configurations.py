@@ -20,6 +20,7 @@ from tests.models.nsa_transformer.tiny import SIZES
 from tests.models.rstnet import tiny as rstnet
 from tests.models.rstnet.tiny import TEXT_ENCODER
 from tests.models.spatial_captioner import tiny as spatial_captioner
+from tests.tables import each_row
 from tests.transformers_suite import MISSING, import_suite, is_available
 
 VISION = mhsan.VISION
@@ -64,7 +65,7 @@ COMMON = [
 
 
 @pytest.mark.skipif(not is_available(), reason=MISSING)
-@pytest.mark.parametrize(("config_class", "fields"), COMMON)
+@each_row(("config_class", "fields"), COMMON)
 def test_the_common_tests(config_class, fields):
     case = unittest.TestCase()
     case.model_tester = SimpleNamespace(get_config=MAKE.get(config_class.model_type))
@@ -77,7 +78,7 @@ def value_of(config, path: str):
     return config
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "values"),
     [
         (
@@ -170,7 +171,7 @@ def test_defaults_are_those_of_the_papers_and_releases(config, values):
     assert {path: value_of(made, path) for path in values} == values
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "fields"),
     [
         ("ngsan", {"query_norm": None, "key_norm": "layer", "geometric_bias": ["content", "key"], "dropout": 0}),
@@ -315,10 +316,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "fields", "named"),
-    [pytest.param(name, *case, id=f"{name} {case[0]}") for name, cases in WRONG.items() for case in cases],
-)
+@each_row(("name", "fields", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases])
 def test_wrong_values_are_refused_with_the_name_of_the_field(name, fields, named):
     with pytest.raises(ValueError, match=named) as caught:
         MAKE[name](**fields)

@@ -19,8 +19,9 @@ from tests.models.architectures import (
     make,
 )
 from tests.models.tiny import one_image
+from tests.tables import each_row
 
-every_implementation = pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+every_implementation = each_row("implementation", ["eager", "sdpa"])
 needs_compiler = pytest.mark.skipif(shutil.which("c++") is None, reason="torch.compile on a CPU needs a C++ compiler")
 IN_PADDING = {"visual_features": 1000.0, "visual_boxes": torch.tensor([0.9, 0.1, 0.2, 5.0]), "input_ids": 11}
 
@@ -102,23 +103,22 @@ def test_flex_attention_equals_eager(name, variant):
 
 
 @every_variant
-@every_implementation
-def test_half_precision_is_close_and_mixed_precision_trains(name, variant, implementation):
-    model, inputs = make(name, variant, attn_implementation=implementation), ARCHITECTURES[name].inputs()
+def test_half_precision_is_close_and_mixed_precision_trains(name, variant):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
     expected = logits_of(model, inputs)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         loss = model.train()(**inputs, labels=LABELS).loss
     loss.backward()
     assert loss.isfinite()
     assert all(parameter.grad.isfinite().all() for parameter in model.parameters() if parameter.requires_grad)
-    model = make(name, variant, attn_implementation=implementation).to(torch.bfloat16)
+    model = make(name, variant).to(torch.bfloat16)
     half = logits_of(model, inputs)
     assert half.dtype == torch.bfloat16
     torch.testing.assert_close(half.float(), expected, rtol=0.15, atol=0.3 if name == "nsa_transformer" else 0.15)
 
 
-@every_variant
-@pytest.mark.parametrize("reentrant", [True, False])
+@every_architecture
+@each_row("reentrant", [True, False])
 def test_gradient_checkpointing_changes_no_gradient(name, variant, reentrant):
     inputs, gradients = ARCHITECTURES[name].inputs(), []
     for checkpointing in (False, True):
@@ -159,27 +159,26 @@ def test_loading_in_half_precision_changes_the_weights_only(name, variant, tmp_p
     assert torch.equal(logits_of(loaded, inputs), logits_of(model.to(torch.bfloat16), inputs))
 
 
-def compiled(name: str, variant: str, backend: str, *marks):
-    return pytest.param(name, variant, backend, marks=marks)
-
-
-@pytest.mark.parametrize(
-    ("name", "variant", "backend"),
-    [
-        *(
-            compiled("ngsan", one, "inductor", pytest.mark.slow, needs_compiler)
-            for one in ("SAN", "NG-SAN", "everything")
-        ),
-        compiled("rstnet", "paper", "eager", pytest.mark.slow),
-        compiled("spatial_captioner", "paper", "eager"),
-    ],
-)
-def test_forward_is_one_graph(name, variant, backend):
+def check_that_forward_is_one_graph(name: str, variant: str, backend: str) -> None:
     model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
     given = {**inputs, "decoder_input_ids": WORDS, "use_cache": False}
     graph = torch.compile(model, fullgraph=True, backend=backend)
     with torch.no_grad():
         torch.testing.assert_close(graph(**given).logits, model(**given).logits, **CLOSE)
+
+
+def test_forward_is_one_graph():
+    check_that_forward_is_one_graph("spatial_captioner", "paper", "eager")
+
+
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "variant", "backend"),
+    [("rstnet", "paper", "eager"), *(("ngsan", one, "inductor") for one in ("SAN", "NG-SAN", "everything"))],
+)
+def test_forward_of_every_kind_of_layer_is_one_graph(name, variant, backend):
+    check_that_forward_is_one_graph(name, variant, backend)
 
 
 WRONG = {
@@ -210,9 +209,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "changes", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases]
-)
+@each_row(("name", "changes", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases])
 def test_wrong_inputs_are_named(name, changes, named):
     with pytest.raises(ValueError, match=named):
         make(name)(**{**ARCHITECTURES[name].inputs(), "labels": LABELS, **changes})

@@ -6,9 +6,10 @@ from safetensors.torch import load_file
 
 from hf_ngsan.models.contrastive import diversity_penalty, pair_losses
 from tests.golden import golden_folder
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 9])
+@each_row("number", [1, 2, 3, 9])
 def test_hardest_negatives_are_the_first_of_a_sorted_list(number):
     generator = torch.Generator().manual_seed(number)
     similarities = torch.randn(4, 8, generator=generator).double()
@@ -33,7 +34,7 @@ def test_a_negated_positive_is_a_negative_of_its_own_pair_only():
     torch.testing.assert_close(losses, torch.tensor([4.0, 0.0, 0.0]))
 
 
-@pytest.mark.parametrize("squared", [True, False])
+@each_row("squared", [True, False])
 def test_diversity_is_the_distance_of_heads_from_orthogonal_ones(squared):
     attention = torch.rand(2, 3, 5, generator=torch.Generator().manual_seed(0)).softmax(-1)
     penalties = diversity_penalty(attention, squared)
@@ -48,14 +49,14 @@ def test_diversity_is_the_distance_of_heads_from_orthogonal_ones(squared):
     assert diversity_penalty(sharp, squared).item() == pytest.approx(0 if squared else 1e-5)
 
 
-@pytest.mark.parametrize("squared", [True, False])
+@each_row("squared", [True, False])
 def test_gradient_of_the_diversity_of_perfect_heads_is_finite(squared):
     sharp = torch.eye(3)[None].requires_grad_()
     diversity_penalty(sharp, squared).sum().backward()
     assert torch.isfinite(sharp.grad).all()
 
 
-@pytest.mark.parametrize("release", ["2.1.4", "2.6.0"])
+@each_row("release", ["2.1.4", "2.6.0"])
 def test_losses_of_the_released_code(release):
     recorded = load_file(golden_folder("mhsan") / f"io_sru-{release}.safetensors")
     similarities = recorded["main.image_embedding"] @ recorded["main.text_embedding"].T

@@ -13,6 +13,7 @@ from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
+from tests.tables import each_row
 
 VOCAB_SIZE, LONGEST = 7, 4
 PAD, START, END = 0, 1, 2
@@ -75,7 +76,7 @@ def generate(asked, search, **options) -> list[list[int]]:
     return [without_padding(row) for row in model.generate(**inputs, custom_generate=search, **options)]
 
 
-@pytest.mark.parametrize("words", [[], [[5], [5]], [[6], [4]], [[3, 5], [6]]])
+@each_row("words", [[], [[5], [5]], [[6], [4]], [[3, 5], [6]]])
 def test_constrained_search_finds_the_best_caption_that_has_the_words(asked, words):
     options = {"num_beams": EVERY_BEAM, "num_return_sequences": 3, "early_stopping": "never"}
     found = generate(asked, constrained_beam_search, **options, required_words=words)
@@ -85,7 +86,7 @@ def test_constrained_search_finds_the_best_caption_that_has_the_words(asked, wor
         assert found[3 * image : 3 * image + 3] == wanted[:3]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [
         {},
@@ -94,7 +95,6 @@ def test_constrained_search_finds_the_best_caption_that_has_the_words(asked, wor
         {"use_cache": False, "length_penalty": -1.0},
         {"eos_token_id": [2, 5], "num_return_sequences": 4},
     ],
-    ids=str,
 )
 def test_without_groups_and_words_it_is_beam_search(asked, options):
     model, inputs = asked
@@ -186,7 +186,7 @@ def sequence_score(model, one, ids: list[int]) -> float:
     return float(log_probs.gather(-1, torch.tensor(ids[1:])[:, None]).sum())
 
 
-@pytest.mark.parametrize("penalty", [0.0, 1.0, 20.0])
+@each_row("penalty", [0.0, 1.0, 20.0])
 def test_groups_avoid_each_others_words(asked, penalty):
     groups = 3
     options = {"num_beams": groups, "num_beam_groups": groups, "num_return_sequences": groups}
@@ -219,7 +219,7 @@ def contrastive_by_loops(model, inputs, image: int, alpha: float, candidates: in
     return ids
 
 
-@pytest.mark.parametrize(("alpha", "candidates"), [(0.6, 3), (0.3, VOCAB_SIZE), (1.0, 2)])
+@each_row(("alpha", "candidates"), [(0.6, 3), (0.3, VOCAB_SIZE), (1.0, 2)])
 def test_contrastive_search_weighs_probability_against_likeness(asked, alpha, candidates):
     found = generate(asked, contrastive_search, penalty_alpha=alpha, candidates=candidates)
     assert found == [contrastive_by_loops(*asked, image, alpha, candidates) for image in range(NUMBER)]
@@ -234,7 +234,7 @@ def test_contrastive_search_without_penalty_is_greedy(asked):
     assert torch.equal(model.generate(**inputs, **options).sequences, expected)
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
     """Nor on padding: of visual tokens, and of beginnings of unequal length, which processors pad on the left."""
     model, inputs = asked
@@ -271,7 +271,7 @@ def test_users_may_stop_searches_and_change_probabilities(asked):
     assert found == expected and any(5 in row for row in found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("search", "options", "fact"),
     [
         (diverse_beam_search, {"num_beams": 3, "num_beam_groups": 2}, r"num_beams is 3.*\(2\)"),

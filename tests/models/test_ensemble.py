@@ -9,6 +9,7 @@ from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import one_image, random_images
 from tests.models.tiny_photos import pixel_captioner
+from tests.tables import each_row
 
 LENGTHS = [6, 3, 4]
 
@@ -53,7 +54,7 @@ def test_greedy_captions_are_those_of_the_mean(members, images):
     assert len(found) > 1, "otherwise the test would see little"
 
 
-@pytest.mark.parametrize("options", [{}, {"use_cache": False}], ids=str)
+@each_row("options", [{}, {"use_cache": False}])
 def test_beams_have_the_sum_of_the_means(options, members, images):
     output = EnsembleForConditionalGeneration(members).generate(
         **images,
@@ -74,7 +75,7 @@ def test_beams_have_the_sum_of_the_means(options, members, images):
         assert output.sequences_scores[row].item() == pytest.approx(expected, abs=1e-4)
 
 
-@pytest.mark.parametrize("num_beams", [1, 3])
+@each_row("num_beams", [1, 3])
 def test_an_ensemble_of_one_is_that_one(num_beams, members, images):
     for member in members:
         alone = member.generate(**images, num_beams=num_beams)

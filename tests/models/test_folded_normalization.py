@@ -2,7 +2,6 @@
 
 import copy
 
-import pytest
 import torch
 from torch import nn
 
@@ -12,6 +11,7 @@ from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
 from hf_ngsan.models.convolutional_backbone import ConvolutionalBackbone, Normalized
 from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+from tests.tables import each_row
 
 SMALL = {"embedding_size": 8, "depths": [1, 2, 2], "hidden_sizes": [8, 12, 16]}
 RESNEXT = {"embedding_size": 8, "hidden_sizes": [16, 32, 32, 64], "depths": [1, 1, 1, 1]}
@@ -55,7 +55,7 @@ def test_frozen_normalization_is_that_of_pytorch_in_inference():
         torch.testing.assert_close(maps(frozen, images(), folded), maps(batch_norm, images(), folded))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
     model = backbone(name)
     folded = maps(model, images(), folded=True)
@@ -64,9 +64,9 @@ def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
     assert layers and all("known_folded" in vars(layer) for layer in layers)
 
 
-@pytest.mark.parametrize("size", [(64, 64), (33, 47), (40, 35), (35, 40), (66, 66)], ids=str)
-@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=str)
-@pytest.mark.parametrize("with_onednn", [True, False])
+@each_row("size", [(64, 64), (33, 47), (40, 35), (35, 40), (66, 66)])
+@each_row("layout", [torch.contiguous_format, torch.channels_last])
+@each_row("with_onednn", [True, False])
 def test_padding_differs_with_sizes_and_maps_do_not_with_libraries(size, layout, with_onednn):
     model = backbone("efficientnet")
     pixels = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(2)).to(memory_format=layout)
@@ -75,7 +75,7 @@ def test_padding_differs_with_sizes_and_maps_do_not_with_libraries(size, layout,
     torch.testing.assert_close(folded, maps(model, pixels, folded=False), rtol=1e-4, atol=2e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_folded_weights_follow_every_change(name):
     model = backbone(name)
     first = maps(model, images(), folded=True)
@@ -106,7 +106,7 @@ def test_folded_weights_follow_changes_that_leave_no_trace():
         torch.testing.assert_close(found, maps(model, images(), folded=False), rtol=1e-3, atol=1e-2, msg=str(trial))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_row("name", NAMES)
 def test_parts_of_a_batch_have_the_maps_of_each_image(name, monkeypatch):
     model = backbone(name)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)

@@ -16,6 +16,7 @@ from hf_ngsan.models.word_generation import WordGenerationMixin
 from tests.models import architectures
 from tests.models.architectures import (
     ARCHITECTURES,
+    CAPTIONERS,
     CLOSE,
     VARIANTS,
     WORDS,
@@ -24,13 +25,14 @@ from tests.models.architectures import (
     spoken,
 )
 from tests.models.tiny import one_image
+from tests.tables import each_row
 
 METHODS = {"greedy": {}, "beams": {"num_beams": 3}, "all beams": {"num_beams": 3, "num_return_sequences": 3}}
 CACHES = [{"use_cache": False}, {"cache_implementation": "static"}]
 LONGEST = {"ngsan": 20, "rstnet": 20, "spatial_captioner": 15, "nsa_transformer": 128}
 STEPS = 6
 EXACTLY = {"min_new_tokens": STEPS, "max_new_tokens": STEPS}
-every_method = pytest.mark.parametrize("method", METHODS)
+every_method = each_row("method", METHODS)
 
 
 def make(name: str, variant: str | None = None, **changes):
@@ -48,7 +50,7 @@ def test_texts_differ_and_end_at_different_lengths(name, variant):
     assert all(text[0] == 1 for text in texts)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "variant", "method"),
     [*((name, variant, "beams") for name, variant in VARIANTS), *((name, None, "all beams") for name in ARCHITECTURES)],
 )
@@ -61,7 +63,7 @@ def test_a_batch_is_its_rows_alone(name, variant, method):
 
 @every_method
 @every_architecture
-@pytest.mark.parametrize("cache", CACHES, ids=str)
+@each_row("cache", CACHES)
 def test_a_cache_changes_no_word(name, variant, cache, method):
     model, inputs = make(name), ARCHITECTURES[name].inputs()
     options = {**METHODS[method], "output_logits": True, "return_dict_in_generate": True}
@@ -78,7 +80,7 @@ SEVERAL = {
 
 
 @every_architecture
-@pytest.mark.parametrize("search", SEVERAL)
+@each_row("search", SEVERAL)
 def test_texts_of_an_input_share_its_states(name, variant, search, monkeypatch):
     """Transformers' own repeats encoder states for every text, computes keys of all and reorders them."""
     model, inputs = make(name), ARCHITECTURES[name].inputs()
@@ -118,7 +120,7 @@ def test_a_cache_of_the_caller_may_hold_states_of_every_beam_or_of_every_image()
 
 @torch.no_grad()
 @every_architecture
-@pytest.mark.parametrize("steps", [[5], [1] * 5, [2, 3], [3, 1, 1]], ids=str)
+@each_row("steps", [[5], [1] * 5, [2, 3], [3, 1, 1]])
 def test_words_with_a_cache_are_those_without(name, variant, steps):
     model, inputs = make(name), ARCHITECTURES[name].inputs()
     cache, logits = None, []
@@ -152,9 +154,7 @@ def test_greedy_words_are_the_most_likely_of_the_forward_pass(name, variant):
 
 
 @every_architecture
-@pytest.mark.parametrize(
-    ("method", "cache"), [*((method, {}) for method in METHODS), *(("greedy", cache) for cache in CACHES)]
-)
+@each_row(("method", "cache"), [*((method, {}) for method in METHODS), *(("greedy", cache) for cache in CACHES)])
 def test_prefixes_of_any_length_share_a_batch(name, variant, method, cache):
     model, inputs = make(name), ARCHITECTURES[name].inputs()
     prefixes = torch.tensor([[1, 5, 6, 7], [0, 0, 0, 1], [0, 0, 1, 8], [0, 1, 9, 10]])
@@ -217,10 +217,9 @@ def test_attention_of_each_generated_word_is_that_of_the_forward_pass(name):
 
 
 @every_captioner
-@pytest.mark.parametrize(
+@each_row(
     ("settings", "each"),
     [({}, 1), ({"num_beams": 3}, 3), ({"num_beams": 3, "do_sample": True}, 3)],
-    ids=["greedy", "beams", "sampled beams"],
 )
 def test_each_step_has_its_scores_states_and_attention(name, settings, each):
     model, inputs = make(name, attn_implementation="eager"), ARCHITECTURES[name].inputs()
@@ -280,7 +279,7 @@ def no_graphs():
 
 
 @pytest.mark.slow
-@every_captioner
+@pytest.mark.parametrize("name", CAPTIONERS)
 def test_a_static_cache_with_the_decoder_compiled_changes_no_word(name, no_graphs):
     """As `generate()` does by itself on a GPU."""
     model, images = make(name), ARCHITECTURES[name].inputs()
@@ -293,7 +292,7 @@ def test_a_static_cache_with_the_decoder_compiled_changes_no_word(name, no_graph
 
 
 @pytest.mark.slow
-@every_captioner
+@pytest.mark.parametrize("name", CAPTIONERS)
 def test_a_static_cache_with_beams_and_a_compiled_model_changes_no_word(name, no_graphs):
     model, images = make(name), ARCHITECTURES[name].inputs()
     expected = model.generate(**images, num_beams=3)

@@ -16,6 +16,7 @@ from hf_ngsan.models.geometry import (
     sinusoids,
 )
 from tests.models.tiny import random_boxes
+from tests.tables import each_row
 
 BIAS_SUBSETS = [list(kinds) for n in (1, 2, 3) for kinds in itertools.combinations(("content", "query", "key"), n)]
 GRID = 64
@@ -45,7 +46,7 @@ def relative_geometry_by_loops(boxes: list[list[float]], features: str) -> torch
     return result
 
 
-@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@each_row("features", ["unsigned", "signed"])
 def test_relative_geometry_is_equation_8(features):
     boxes = random_boxes(3, 6)
     computed = relative_geometry(boxes, features)
@@ -64,7 +65,7 @@ def test_clamp_of_equation_8_starts_at_a_thousandth_of_the_side():
     assert diagonal == pytest.approx([math.log(1e-3), math.log(1e-3), 0, 0])
 
 
-@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@each_row("features", ["unsigned", "signed"])
 @settings(deadline=None, max_examples=50)
 @given(
     boxes=dyadic_boxes(),
@@ -76,7 +77,7 @@ def test_scaling_and_translating_all_boxes_changes_no_bit(features, boxes, expon
     assert torch.equal(relative_geometry(moved, features), relative_geometry(boxes, features))
 
 
-@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@each_row("features", ["unsigned", "signed"])
 @settings(deadline=None, max_examples=50)
 @given(scale=st.floats(0.01, 1000), shift=st.floats(-1, 1), seed=st.integers(0, 1000))
 def test_any_scale_and_translation_changes_nothing_but_rounding(features, scale, shift, seed):
@@ -127,8 +128,8 @@ def test_signed_feature_is_a_smooth_odd_function_of_the_ratio():
     torch.testing.assert_close(feature[large], expected[large], rtol=0, atol=3e-3)
 
 
-@pytest.mark.parametrize("features", ["unsigned", "signed"])
-@pytest.mark.parametrize(
+@each_row("features", ["unsigned", "signed"])
+@each_row(
     "case",
     [
         [[0.1, 0.1, 0.4, 0.4], [0.1, 0.1, 0.4, 0.4]],
@@ -137,7 +138,6 @@ def test_signed_feature_is_a_smooth_odd_function_of_the_ratio():
         [[0.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0]],
         [[0.5, 0.5, 0.2, 0.2], [0.0, 0.0, 1.0, 1.0]],
     ],
-    ids=["identical", "without area", "padding", "only padding", "turned around"],
 )
 def test_degenerate_boxes_keep_values_and_gradients_finite(features, case):
     boxes = torch.tensor([case], requires_grad=True)
@@ -147,7 +147,7 @@ def test_degenerate_boxes_keep_values_and_gradients_finite(features, case):
     assert boxes.grad.isfinite().all()
 
 
-@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@each_row("features", ["unsigned", "signed"])
 def test_gradients_are_those_of_finite_differences(features):
     boxes = random_boxes(1, 3, generator=torch.Generator().manual_seed(1)).requires_grad_()
     weights = torch.randn(1, 3, 3, 4, generator=torch.Generator().manual_seed(2))
@@ -224,7 +224,7 @@ def bias_by_loops(module: GeometricBias, states: torch.Tensor, geometry: torch.T
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("kinds", BIAS_SUBSETS, ids="+".join)
+@each_row("kinds", BIAS_SUBSETS)
 def test_bias_is_the_sum_of_equations_11_to_13(kinds):
     torch.manual_seed(0)
     module = GeometricBias(hidden_size=6, num_heads=3, geometry_hidden_size=4, kinds=kinds)

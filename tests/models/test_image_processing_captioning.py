@@ -14,6 +14,7 @@ from PIL import Image
 
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.images import ImageError
+from tests.tables import each_row
 from tests.transformers_suite import import_suite, is_available
 
 MEAN, STD = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
@@ -54,7 +55,7 @@ def test_blue_green_red_with_means_in_that_order():
     np.testing.assert_allclose(flipped, image[..., ::-1].transpose(2, 0, 1) / 255, atol=1e-6)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("height", "width", "expected"),
     [(425, 640, (600, 904)), (640, 425, (904, 600)), (480, 640, (600, 800)), (300, 640, (469, 1000))],
 )
@@ -96,8 +97,8 @@ def test_edges_keep_the_aspect_ratio_and_padding_is_right_and_below(sizes, short
             assert batch.pixel_mask[index].sum() == batch.pixel_mask[index, :height, :width].sum() == height * width
 
 
-@pytest.mark.parametrize("round_edges", [False, True])
-@pytest.mark.parametrize("edges", [{"shortest_edge": 24, "longest_edge": 40}, {"max_height": 40, "max_width": 40}])
+@each_row("round_edges", [False, True])
+@each_row("edges", [{"shortest_edge": 24, "longest_edge": 40}, {"max_height": 40, "max_width": 40}])
 def test_the_thinnest_image_keeps_a_pixel(edges, round_edges):
     processor = CaptioningImageProcessor(size=edges, round_edges=round_edges)
     pixels = processor(Image.new("RGB", (800, 8)), return_tensors="pt")["pixel_values"]
@@ -167,11 +168,12 @@ if is_available():
         def __init__(self, parent, **kwargs):
             super().__init__(parent, size={"shortest_edge": 18, "longest_edge": 40}, **kwargs)
 
+    @pytest.mark.slow
     class CaptioningImageProcessorEdgesTest(CaptioningImageProcessorTest):
         image_processor_tester_class = ImagesByEdges
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("key", "value"),
     [
         ("image_std", [0.2, 0.0, 0.2]),

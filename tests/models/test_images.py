@@ -32,6 +32,7 @@ from hf_ngsan.models.images import (
     load_images,
     open_image,
 )
+from tests.tables import each_row
 
 HEIGHT, WIDTH = 12, 20
 
@@ -201,7 +202,7 @@ def deep_png(array: np.ndarray, color_type: int, more: bytes = b"") -> bytes:
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + transparency + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
 
 
-@pytest.mark.parametrize(("color_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
+@each_row(("color_type", "channels"), [(0, 1), (2, 3), (4, 2), (6, 4)])
 def test_16_bits_in_png_files_of_all_colour_types(color_type, channels):
     array = np.random.default_rng(5).integers(0, 65536, (HEIGHT, WIDTH, channels), dtype=np.uint16)
     alpha = array[..., -1:] / 65535 if channels % 2 == 0 else 1
@@ -217,7 +218,7 @@ def test_a_transparent_grey_of_16_bits_is_white():
     assert pixels[4, 4, 0] == round(array[4, 4] / 257)
 
 
-@pytest.mark.parametrize("orientation", range(1, 9))
+@each_row("orientation", range(1, 9))
 def test_exif_rotation_is_applied(orientation):
     undo = [
         None,
@@ -237,8 +238,8 @@ def test_exif_rotation_is_applied(orientation):
     np.testing.assert_array_equal(pixels_of(Image.open(io.BytesIO(data))), PIXELS)
 
 
-@pytest.mark.parametrize("orientation", [1, 6])
-@pytest.mark.parametrize(("scale", "decoded"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 2), (8, 4), (40, 8)])
+@each_row("orientation", [1, 6])
+@each_row(("scale", "decoded"), [(1, 1), (2, 1), (3, 1), (4, 2), (7, 2), (8, 4), (40, 8)])
 def test_a_large_jpeg_file_is_decoded_at_a_smaller_scale(scale, decoded, orientation):
     least = 24  # twice as many pixels stay on the shorter side
     smooth = photo().resize((3 * least * scale, least * scale), Image.Resampling.BICUBIC)
@@ -438,7 +439,7 @@ def damaged_exif(kind: str, seed: int) -> bytes:
     return bytes(data)
 
 
-@pytest.mark.parametrize("kind", ["JPEG", "WEBP"])
+@each_row("kind", ["JPEG", "WEBP"])
 def test_damaged_exif_data_do_not_hide_the_photo(kind):
     num_turned, lying = 0, photo().transpose(Image.Transpose.ROTATE_90)
     for seed in range(150):

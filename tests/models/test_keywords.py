@@ -8,6 +8,7 @@ from hf_ngsan import EnsembleForConditionalGeneration
 from hf_ngsan.models.keywords import KNOWN_KEYWORDS
 from tests.drift.checkpoints import CHECKPOINTS, WORDS
 from tests.models import tiny
+from tests.tables import each_row
 
 WRITERS = ("ngsan", "spatial_captioner", "rstnet", "nsa_transformer", "ensemble")
 
@@ -20,15 +21,15 @@ def model_and_inputs(name: str):
     return model, inputs
 
 
-@pytest.mark.parametrize("name", [*CHECKPOINTS, "ensemble"])
-@pytest.mark.parametrize("argument", ["attention_masks", "kv_cache", "kwargs"])
+@each_row("name", [*CHECKPOINTS, "ensemble"])
+@each_row("argument", ["attention_masks", "kv_cache", "kwargs"])
 def test_forward_refuses_an_unknown_argument(name, argument):
     model, inputs = model_and_inputs(name)
     with pytest.raises(TypeError, match=argument):
         model(**inputs, **{argument: torch.ones(2, 3)})
 
 
-@pytest.mark.parametrize("name", ["ngsan", "spatial_captioner", "rstnet", "nsa_transformer"])
+@each_row("name", ["ngsan", "spatial_captioner", "rstnet", "nsa_transformer"])
 def test_an_encoder_alone_refuses_an_unknown_argument(name):
     model, inputs = model_and_inputs(name)
     del inputs["decoder_input_ids"]
@@ -38,8 +39,8 @@ def test_an_encoder_alone_refuses_an_unknown_argument(name):
         encoder(**inputs, attention_masks=torch.ones(2, 3))
 
 
-@pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("argument", ["attention_masks", "kv_cache", "num_beamz", "kwargs"])
+@each_row("name", WRITERS)
+@each_row("argument", ["attention_masks", "kv_cache", "num_beamz", "kwargs"])
 def test_generate_refuses_an_unknown_argument(name, argument):
     model, inputs = model_and_inputs(name)
     del inputs["decoder_input_ids"]
@@ -47,7 +48,7 @@ def test_generate_refuses_an_unknown_argument(name, argument):
         model.generate(**inputs, max_new_tokens=3, **{argument: 2})
 
 
-@pytest.mark.parametrize("name", CHECKPOINTS)
+@each_row("name", CHECKPOINTS)
 def test_arguments_without_a_value_go_through(name):
     model, inputs = model_and_inputs(name)
     model(**inputs, somebody_s_argument=None, return_dict=True)
@@ -57,7 +58,7 @@ def test_all_that_transformers_passes_to_any_model_is_known():
     assert TransformersKwargs.__optional_keys__ <= KNOWN_KEYWORDS
 
 
-@pytest.mark.parametrize("name", [*WRITERS, "rstnet_language_model"])
+@each_row("name", [*WRITERS, "rstnet_language_model"])
 def test_the_cache_is_still_taken_under_its_old_name(name):
     """Until transformers 5.40, with a warning, as transformers' own models do."""
     model, inputs = model_and_inputs(name)

@@ -10,6 +10,7 @@ from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search
 from hf_ngsan.models.stepwise_decoding import StepwiseDecoder
 from tests.drift.checkpoints import CHECKPOINTS, WORDS
 from tests.models.test_keywords import WRITERS, model_and_inputs
+from tests.tables import each_row
 
 SEARCHES = {
     "greedy": {},
@@ -33,8 +34,8 @@ def hide_cache(module, monkeypatch) -> None:
     monkeypatch.setattr(module, "forward", without)
 
 
-@pytest.mark.parametrize("name", WRITERS)
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("name", WRITERS)
+@each_row("search", SEARCHES)
 def test_generate_without_the_cache(name, search, monkeypatch):
     """Already the second word is refused."""
     if name == "ensemble" and search in ("static", "contrastive"):
@@ -46,7 +47,7 @@ def test_generate_without_the_cache(name, search, monkeypatch):
         model.generate(**inputs, min_new_tokens=2, max_new_tokens=2, **SEARCHES[search])
 
 
-@pytest.mark.parametrize("name", ["ngsan", "rstnet", "nsa_transformer"])
+@each_row("name", ["ngsan", "rstnet", "nsa_transformer"])
 def test_a_decoder_without_the_cache(name, monkeypatch):
     model, inputs = model_and_inputs(name)
     del inputs["decoder_input_ids"]
@@ -73,8 +74,8 @@ def test_the_steps_of_our_searches(monkeypatch):
         decoder.step()
 
 
-@pytest.mark.parametrize("name", [*WRITERS, "rstnet_language_model"])
-@pytest.mark.parametrize("told_by", ["mask", "positions"])
+@each_row("name", [*WRITERS, "rstnet_language_model"])
+@each_row("told_by", ["mask", "positions"])
 def test_a_later_word_alone(name, told_by):
     model, inputs = model_and_inputs(name)
     prefix = "" if name == "rstnet_language_model" else "decoder_"
@@ -87,7 +88,7 @@ def test_a_later_word_alone(name, told_by):
         model(**inputs)
 
 
-@pytest.mark.parametrize("name", ["ngsan", "nsa_transformer"])
+@each_row("name", ["ngsan", "nsa_transformer"])
 def test_a_later_word_alone_in_an_export(name):
     model, inputs = model_and_inputs(name)
     inputs |= {"decoder_input_ids": WORDS[:, 3:4], "decoder_attention_mask": torch.ones(2, 4, dtype=torch.long)}
@@ -95,7 +96,7 @@ def test_a_later_word_alone_in_an_export(name):
         torch.export.export(model, (), {**inputs, "use_cache": False})
 
 
-@pytest.mark.parametrize("name", ["ngsan", "spatial_captioner"])
+@each_row("name", ["ngsan", "spatial_captioner"])
 def test_a_graph_of_a_step_without_the_cache(name, monkeypatch):
     model, _, _ = CHECKPOINTS[name]()
     inputs = decoder_inputs(model, encoder_inputs(model, None))

@@ -10,6 +10,7 @@ from transformers import AutoModel, DFineConfig, ResNetConfig, RTDetrConfig, RTD
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.models.modeling_vision import class_scores, corner_boxes, not_suppressed, region_features
 from tests.models.tiny import random_boxes
+from tests.tables import each_row
 
 VGG = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
 SMALL_RESNET = {"embedding_size": 8, "hidden_sizes": [8, 16, 24, 32], "depths": [1, 1, 1, 1], "layer_type": "basic"}
@@ -78,7 +79,7 @@ def test_a_map_is_pooled_to_the_grid(pixels):
     assert vision(pixels).visual_boxes[0, 1].tolist() == [0.5, 0, 1, 0.25]
 
 
-@pytest.mark.parametrize("grid_size", [None, [3, 5]])
+@each_row("grid_size", [None, [3, 5]])
 def test_maps_of_several_stages_are_side_by_side_in_the_cells_of_the_last(pixels, grid_size):
     """Against cells of the finer map averaged one by one."""
     stages = ["stage1", "stage2", "stage4"]
@@ -215,7 +216,7 @@ def test_a_threshold_leaves_regions_out_and_keeps_one(detector, pixels, monkeypa
     assert detector(pixels).attention_mask.tolist() == [[1], [1], [1]]
 
 
-@pytest.mark.parametrize("threshold", [0.0, 0.3, 0.6])
+@each_row("threshold", [0.0, 0.3, 0.6])
 def test_suppression_within_a_class(threshold):
     generator = torch.Generator().manual_seed(4)
     boxes = random_boxes(4, 30, generator=generator)
@@ -260,7 +261,7 @@ def test_scores_with_and_without_a_class_for_no_object():
     torch.testing.assert_close(class_scores(logits, 3), logits.softmax(-1)[..., :3])
 
 
-@pytest.mark.parametrize(
+@each_row(
     "config",
     [
         lambda: detector_config(DFineConfig),
@@ -274,7 +275,6 @@ def test_scores_with_and_without_a_class_for_no_object():
             use_mid_position_embeddings=False,
         ),
     ],
-    ids=["D-FINE", "YOLOS"],
 )
 def test_other_detection_models(config, pixels):
     config = config()
@@ -286,7 +286,7 @@ def test_other_detection_models(config, pixels):
 # --- both ---
 
 
-@pytest.mark.parametrize("kind", ["grid", "regions"])
+@each_row("kind", ["grid", "regions"])
 def test_an_image_gives_the_same_tokens_in_any_batch(kind, pixels, detector):
     vision = make_vision() if kind == "grid" else detector
     sizes = [(64, 64), (64, 32), (32, 64)]
@@ -356,7 +356,7 @@ def test_a_backbone_with_other_weights_is_refused(tmp_path):
         make_vision(backbone_config={**VGG, "depths": [1, 2]}, pretrained=str(tmp_path))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"kind": "patches"}, "kind is 'patches'; it must be one of 'grid', 'regions'"),
@@ -431,7 +431,7 @@ def sharpen(module: torch.nn.Module):
             module.bias.normal_()
 
 
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}])
+@each_row("options", [{}, {"num_beams": 3}, {"num_beams": 2, "num_return_sequences": 2}])
 def test_pixels_give_what_their_visual_tokens_give(captioner, pixels, options):
     tokens = dict(captioner.model.vision(pixels))
     expected = captioner.generate(**tokens, max_new_tokens=6, **options)

@@ -14,6 +14,7 @@ from hf_ngsan.models import packaged_backbones
 from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from hf_ngsan.models.modeling_vision import MissingBackboneError
 from hf_ngsan.models.packaged_backbones import find_packaged_weights, load_packaged_weights
+from tests.tables import each_row
 
 NAME = "efficientnet-lite0"
 PHOTO = Path(matplotlib.get_data_path(), "sample_data", "grace_hopper.jpg")
@@ -86,7 +87,7 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch):
     assert VisionConfig(pretrained=NAME).feature_size == 320
 
 
-@pytest.mark.parametrize("fault", ["truncated", "empty", "no weights", "no file"])
+@each_row("fault", ["truncated", "empty", "no weights", "no file"])
 def test_damaged_weights_are_refused_and_nothing_is_run(fault, tmp_path, monkeypatch):
     whole = find_packaged_weights(NAME).read_bytes()
     torch.save([1, 2], tmp_path / "list.pth")

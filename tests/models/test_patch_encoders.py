@@ -29,6 +29,7 @@ from hf_ngsan.loading.provenance import vision_provenance
 from hf_ngsan.models.configuration_vision import PATCH_ENCODERS
 from hf_ngsan.models.modeling_vision import cell_boxes, region_features
 from tests.models.tiny import random_boxes
+from tests.tables import each_row
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
 PATCHES = {**LAYERS, "image_size": 32, "patch_size": 8}
@@ -80,17 +81,23 @@ def pixels() -> torch.Tensor:
     return torch.randn(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.fixture(scope="module", params=sorted(BEFORE))
-def family(request, tmp_path_factory):
-    """A family, its encoder in transformers, and the encoder's folder."""
-    folder = tmp_path_factory.mktemp("encoder")
-    encoder = tiny_encoder(request.param)
-    encoder.save_pretrained(folder)
-    return request.param, encoder, folder
+@pytest.fixture(scope="module")
+def families(tmp_path_factory) -> dict:
+    """Of every family its name, its encoder in transformers, and the encoder's folder."""
+    found = {}
+    for name in BEFORE:
+        folder, encoder = tmp_path_factory.mktemp("encoder"), tiny_encoder(name)
+        encoder.save_pretrained(folder)
+        found[name] = name, encoder, folder
+    return found
 
 
-def test_a_cell_is_its_patch(family, pixels):
-    name, encoder, folder = family
+every_family = each_row("name", sorted(BEFORE))
+
+
+@every_family
+def test_a_cell_is_its_patch(families, name, pixels):
+    name, encoder, folder = families[name]
     vision = VisionModel.from_backbone(folder)
     output = vision(pixels)
     states = encoder(pixels).last_hidden_state
@@ -102,9 +109,10 @@ def test_a_cell_is_its_patch(family, pixels):
     assert vision.config.kind == "grid" and vision.config.feature_size == 16
 
 
-def test_the_patch_of_a_place_depends_most_on_its_pixels(family):
+@every_family
+def test_the_patch_of_a_place_depends_most_on_its_pixels(families, name):
     """So that rows and columns are not exchanged."""
-    _, _, folder = family
+    _, _, folder = families[name]
     vision = VisionModel.from_backbone(folder, out_features=["stem"])
     before, after = torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32)
     after[:, :, 8:16, 24:32] = 1  # row 1, column 3
@@ -112,8 +120,9 @@ def test_the_patch_of_a_place_depends_most_on_its_pixels(family):
     assert changed[0].nonzero().flatten().tolist() == [1 * 4 + 3]
 
 
-def test_layers_are_chosen_by_position_or_name(family, pixels):
-    name, encoder, folder = family
+@every_family
+def test_layers_are_chosen_by_position_or_name(families, name, pixels):
+    name, encoder, folder = families[name]
     output = encoder(pixels, output_hidden_states=True)
     expected = output.hidden_states[-2][:, BEFORE[name] :]
     if name in INTERPOLATED:  # as DINOv2's maps are in transformers
@@ -128,8 +137,9 @@ def test_layers_are_chosen_by_position_or_name(family, pixels):
     assert all(map(torch.equal, states, output.hidden_states))
 
 
-def test_saved_encoders_are_loaded_as_they_were(family, pixels, tmp_path):
-    _, _, folder = family
+@every_family
+def test_saved_encoders_are_loaded_as_they_were(families, name, pixels, tmp_path):
+    _, _, folder = families[name]
     vision = VisionModel.from_backbone(folder, out_features=[-2, -1])
     vision.save_pretrained(tmp_path)
     loaded = AutoModel.from_pretrained(tmp_path)
@@ -138,9 +148,10 @@ def test_saved_encoders_are_loaded_as_they_were(family, pixels, tmp_path):
     assert loaded.state_dict().keys() == vision.state_dict().keys()
 
 
-def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(family):
+@every_family
+def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(families, name):
     """37 x 45 pixels have 4 x 5 whole patches of 8."""
-    name, encoder, folder = family
+    name, encoder, folder = families[name]
     pixels = torch.randn(1, 3, 37, 45, generator=torch.Generator().manual_seed(2))
     output = VisionModel.from_backbone(folder)(pixels)
     asked_for = {} if name in INTERPOLATED else {"interpolate_pos_encoding": True}
@@ -180,7 +191,7 @@ def test_an_image_gives_the_same_tokens_in_any_batch(pixels):
 # --- folders ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("write", "part"),
     [(write_clip, CLIPVisionModel), (write_clip, CLIPVisionModelWithProjection), (write_siglip, SiglipVisionModel)],
 )
@@ -224,7 +235,7 @@ def test_a_backbone_that_is_left_out_comes_from_the_whole_model(pixels, tmp_path
     assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
 
 
-@pytest.mark.parametrize("frozen", [True, False])
+@each_row("frozen", [True, False])
 def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
     whole = write_clip(tmp_path / "clip")
     sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
@@ -246,7 +257,7 @@ def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
 # --- bad input ---
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"out_features": [-4]}, r"-4.*3 stages.*'stage2'"),
@@ -263,7 +274,7 @@ def test_layers_that_there_are_not(fields, message):
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("config", "model_type"),
     [
         (BertConfig(), "bert"),

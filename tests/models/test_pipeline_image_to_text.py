@@ -11,6 +11,7 @@ from transformers import pipeline
 import hf_ngsan
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
+from tests.tables import each_row
 
 LENGTHS = [6, 1, 2, 4, 5]
 
@@ -45,7 +46,7 @@ def test_one_image(pipe, rows, captions):
     assert captions[0] != captions[4]
 
 
-@pytest.mark.parametrize("batch_size", [None, 1, 2, 5, 7])
+@each_row("batch_size", [None, 1, 2, 5, 7])
 def test_a_list_of_images_in_any_batch_size(pipe, rows, captions, batch_size):
     options = {} if batch_size is None else {"batch_size": batch_size}
     assert pipe(rows, **options) == captions
@@ -123,7 +124,7 @@ def test_wrong_inputs_are_named(pipe, rows):
             list(pipe(wrong, batch_size=2))
 
 
-@pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])
+@each_row("task", ["image-to-text", "image-text-to-text"])
 def test_pipeline_by_task_is_ours_for_our_models(task, rows, captions, tmp_path):
     tiny_captioner().save_pretrained(tmp_path)
     tiny_processor().save_pretrained(tmp_path)

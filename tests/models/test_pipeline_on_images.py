@@ -25,6 +25,7 @@ from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.test_modeling_vision import detector_config
 from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, photo, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +78,7 @@ def test_arrays_of_several_images_are_a_list(pipe):
     assert pipe(torch.from_numpy(arrays).permute(0, 3, 1, 2)) == [pipe(array) for array in arrays]
 
 
-@pytest.mark.parametrize("options", [{}, {"batch_size": 2}, {"batch_size": 8}, {"batch_size": 2, "num_workers": 2}])
+@each_row("options", [{}, {"batch_size": 2}, {"batch_size": 8}, {"batch_size": 2, "num_workers": 2}])
 def test_many_images(pipe, paths, captions, options):
     assert pipe(paths, **options) == captions
     assert list(pipe((path for path in paths), **options)) == captions
@@ -232,7 +233,7 @@ def test_words_of_attention_are_those_of_the_text(monkeypatch):
         assert len(answer["attention"]) == len(answer["words"])
 
 
-@pytest.mark.parametrize("setting", ["do_center_crop", "crop_pct"])
+@each_row("setting", ["do_center_crop", "crop_pct"])
 def test_maps_and_boxes_of_cut_images_are_refused(setting):
     if setting == "crop_pct":
         image_processor = ConvNextImageProcessorPil(size={"shortest_edge": 24}, crop_pct=0.5)
@@ -309,7 +310,7 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
     }
 
 
-@pytest.mark.parametrize("batch_size", [1, 4, 20])
+@each_row("batch_size", [1, 4, 20])
 def test_bad_inputs_are_skipped_if_wished_and_named_by_index(pipe, captions, tmp_path, batch_size):
     bad = bad_inputs(tmp_path)
     inputs = [bad[index][0] if index in bad else PHOTOS[index % 5] for index in range(18)]
@@ -394,7 +395,7 @@ VGG = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 6, 6, 6, 12], "depths": [1
 CONVNEXT = {"model_type": "convnext", "hidden_sizes": [8, 8, 8, 12], "depths": [1, 1, 1, 1]}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("backbone", "shortest", "longest", "message"),
     [
         (VGG, 24, 40, r"with 40 x 1 pixels: The images are 1 x 40 pixels; both sides must have at least 16\."),
@@ -403,7 +404,7 @@ CONVNEXT = {"model_type": "convnext", "hidden_sizes": [8, 8, 8, 12], "depths": [
         (CONVNEXT, 48, 100, r"with 100 x 1 pixels: .*"),
     ],
 )
-@pytest.mark.parametrize("options", [{}, {"return_attention": True}])
+@each_row("options", [{}, {"return_attention": True}])
 def test_images_too_thin_for_the_vision_encoder_are_named(backbone, shortest, longest, message, options):
     model = tiny_captioner(vision_config={"backbone_config": backbone, "grid_size": [3, 4]})
     size = {"shortest_edge": shortest, "longest_edge": longest}
@@ -421,7 +422,7 @@ def test_images_too_thin_for_the_vision_encoder_are_named(backbone, shortest, lo
 MESSAGES = [{"role": "user", "content": [{"type": "image", "image": PHOTOS[0]}, {"type": "text", "text": "a red"}]}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "arguments",
     [
         {"inputs": MESSAGES},
@@ -429,7 +430,6 @@ MESSAGES = [{"role": "user", "content": [{"type": "image", "image": PHOTOS[0]}, 
         {"text": MESSAGES},
         {"images": PHOTOS[0], "text": MESSAGES},
     ],
-    ids=["a chat", "chats", "as text", "beside an image"],
 )
 def test_chat_messages_are_refused(pipe, arguments):
     with pytest.raises(ValueError, match="chat messages"):
@@ -519,7 +519,7 @@ def test_settings_that_are_wrong_are_named(pipe):
         blind({"image": PHOTOS[0]})
 
 
-@pytest.mark.parametrize("task", ["image-to-text", "image-text-to-text"])
+@each_row("task", ["image-to-text", "image-text-to-text"])
 def test_pipeline_by_task(task, captions, paths, tmp_path):
     pixel_captioner().save_pretrained(tmp_path)
     pixel_processor().save_pretrained(tmp_path)

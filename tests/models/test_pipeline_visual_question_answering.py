@@ -8,6 +8,7 @@ from datasets import Dataset
 from hf_ngsan import VisualQuestionAnsweringPipeline
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
 
 QUESTIONS = ["Is there a ball?", "What color is the box?", "How many rings are there?"]
 
@@ -83,7 +84,7 @@ def test_one_image_may_have_several_questions(of_images):
     assert [one[0]["answer"] for one in several] == [of_images(PHOTOS[0], question=q)[0]["answer"] for q in QUESTIONS]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         ({"question": None}, "no question about the image"),

@@ -18,6 +18,7 @@ from hf_ngsan.models.images import ImageError
 from hf_ngsan.models.processing_captioning import CaptioningProcessor
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 
 def noise(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -84,7 +85,7 @@ def test_regions_return_to_pixels(width, height, data):
     assert found.min() >= 0 and found.max() <= 1
 
 
-@pytest.mark.parametrize("convert", [list, np.array, torch.tensor])
+@each_row("convert", [list, np.array, torch.tensor])
 def test_a_matrix_of_boxes_is_for_one_image(convert):
     for boxes in (convert([[0, 0, 1, 0.5]]), [convert([[0, 0, 1, 0.5]])]):
         assert processor()(images=IMAGES[0], visual_boxes=boxes)["visual_boxes"].tolist() == [[[0, 0, 1, 0.5]]]
@@ -141,7 +142,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each_row("case", WRONG)
 def test_what_does_not_fit_is_named(case):
     changes, message = WRONG[case]
     with pytest.raises(ValueError, match=message) as caught:

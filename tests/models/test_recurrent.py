@@ -10,6 +10,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from hf_ngsan.models.recurrent import SRU
 from hf_ngsan.training.objectives.row_dropout import RowDropout
 from tests.golden import golden_folder
+from tests.tables import each_row
 
 IN_BOTH = ["bi_4layer_tanh", "uni_1layer_proj_tanh", "uni_4layer_tanh"]
 RELEASES = {
@@ -45,7 +46,7 @@ def load_released(sru: SRU, weights: dict[str, torch.Tensor]) -> None:
         )
 
 
-@pytest.mark.parametrize("release, case", [(release, case) for release in RELEASES for case in RELEASES[release]])
+@each_row("release, case", [(release, case) for release in RELEASES for case in RELEASES[release]])
 def test_agrees_with_the_released_package(release, case):
     folder = golden_folder("sru")
     tensors = load_file(folder / f"sru-{release}.safetensors")
@@ -135,7 +136,7 @@ def test_gradients_of_the_initial_memory():
     assert torch.autograd.gradcheck(lambda initial: sru(inputs, initial_memory=initial), initial)
 
 
-@pytest.mark.parametrize("bidirectional", [False, True])
+@each_row("bidirectional", [False, True])
 def test_padding_before_and_behind_changes_nothing(bidirectional):
     sru = randomized(SRU(4, 3, 3, bidirectional=bidirectional, activation="tanh"))
     words = torch.randn(1, 5, 4, generator=torch.Generator().manual_seed(1))
@@ -149,7 +150,7 @@ def test_padding_before_and_behind_changes_nothing(bidirectional):
     assert padded_outputs[mask == 0].abs().max() == 0
 
 
-@pytest.mark.parametrize("enforce_sorted", [False, True])
+@each_row("enforce_sorted", [False, True])
 def test_packed_input_is_padded_input(enforce_sorted):
     sru = randomized(SRU(4, 3, 2, bidirectional=True))
     lengths = torch.tensor([6, 4, 1] if enforce_sorted else [4, 6, 1])
@@ -163,7 +164,7 @@ def test_packed_input_is_padded_input(enforce_sorted):
     assert torch.equal(memory, expected_memory)
 
 
-@pytest.mark.parametrize("rates", [{"dropout": 0.5}, {"input_dropout": 0.5}])
+@each_row("rates", [{"dropout": 0.5}, {"input_dropout": 0.5}])
 def test_dropout_has_one_mask_for_all_steps(rates):
     sru = randomized(SRU(64, 64, 2, highway=False, **rates)).train()
     row = torch.randn(1, 1, 64, generator=torch.Generator().manual_seed(5))

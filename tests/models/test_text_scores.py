@@ -8,6 +8,7 @@ from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.models.text_scores import text_scores, token_log_probabilities, words_of_tokens
 from tests.models.tiny import tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 SEARCHES = [{"num_beams": 1}, {"num_beams": 3, "num_return_sequences": 2}, {"do_sample": True, "num_beams": 1}]
 
@@ -37,7 +38,7 @@ def slow_log_probabilities(model, inputs, sequences) -> list[list[float]]:
     return found
 
 
-@pytest.mark.parametrize("search", SEARCHES)
+@each_row("search", SEARCHES)
 def test_scores_are_those_of_a_slow_loop(model, inputs, search):
     torch.manual_seed(0)
     with torch.no_grad():

@@ -65,7 +65,7 @@ def test_pipeline_answers_threads_as_it_answers_one(frequent_switches):
     assert pipe.model.config._attn_implementation == "sdpa"
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "flex_attention"])
+@pytest.mark.parametrize("implementation", ["sdpa", pytest.param("flex_attention", marks=pytest.mark.slow)])
 def test_word_attention_is_eager_without_a_change_of_the_model(implementation):
     images = random_images([3, 5])
     model, eager = (tiny_captioner(attn_implementation=name) for name in (implementation, "eager"))
@@ -99,6 +99,7 @@ def test_processor_pads_the_text_of_threads(frequent_switches):
             assert torch.equal(found, of_one) if isinstance(found, torch.Tensor) else found == of_one
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system starts processes anew")
 def test_a_process_that_is_forked_while_a_thread_tokenizes_can_tokenize():
     processor, held = tiny_processor(), threading.Event()

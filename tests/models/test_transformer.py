@@ -10,13 +10,14 @@ from torch import nn
 from tests.models import tiny
 from tests.models.spatial_captioner import tiny as spatial
 from tests.models.tiny import FEATURE_SIZE, random_boxes
+from tests.tables import each_row
 
 CAPTIONERS = {
     "ngsan": lambda: tiny.tiny_captioner(geometric_bias=["content", "query", "key"], absolute_geometry=True),
     "spatial": spatial.tiny_captioner,
     "spatial with a projection": lambda: spatial.tiny_captioner(hidden_size=16, position_embedding="boxes"),
 }
-every_captioner = pytest.mark.parametrize("make", CAPTIONERS.values(), ids=CAPTIONERS)
+every_captioner = each_row("make", CAPTIONERS.values())
 LABELS = torch.tensor([[4, 7, 5, 2], [9, 6, 2, -100]])
 
 
@@ -33,8 +34,8 @@ def images() -> dict[str, torch.Tensor]:
 
 
 @every_captioner
-@pytest.mark.parametrize("part", ["encoder", "decoder"])
-@pytest.mark.parametrize("reentrant", [True, False])
+@each_row("part", ["encoder", "decoder"])
+@each_row("reentrant", [True, False])
 def test_adapters_in_a_frozen_model_get_their_gradients_through_checkpoints(make, part, reentrant, images):
     """As LoRA does it: everything is frozen but some weights within the layers of one part."""
     gradients = []
@@ -81,7 +82,7 @@ def dynamically_quantized(model: nn.Module) -> nn.Module:
 
 @torch.no_grad()
 @every_captioner
-@pytest.mark.parametrize(("quantize", "tolerance"), [(packed, 0.0), (dynamically_quantized, 0.1)])
+@each_row(("quantize", "tolerance"), [(packed, 0.0), (dynamically_quantized, 0.1)])
 def test_quantized_linear_layers_compute_in_the_dtype_of_the_model(
     make: Callable[[], nn.Module], quantize: Callable[[nn.Module], nn.Module], tolerance, images
 ):

@@ -32,6 +32,7 @@ from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.configuration_vision import kind_of_source
 from hf_ngsan.models.modeling_vision import MissingBackboneError
 from tests.models.test_modeling_vision import VGG, detector_config, make_vision
+from tests.tables import each_row
 
 ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}
@@ -45,7 +46,7 @@ def pixels() -> torch.Tensor:
     return torch.randn(2, 3, 56, 56, generator=torch.Generator().manual_seed(1))
 
 
-@pytest.mark.parametrize("model_type", sorted(MODEL_FOR_BACKBONE_MAPPING_NAMES))
+@each_row("model_type", sorted(MODEL_FOR_BACKBONE_MAPPING_NAMES))
 def test_every_backbone_of_transformers_tells_its_width(model_type):
     try:
         config = VisionConfig(backbone_config={"model_type": model_type})
@@ -56,7 +57,7 @@ def test_every_backbone_of_transformers_tells_its_width(model_type):
         assert VisionModel(config).backbone.channels == [config.feature_size]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model_class", "config", "width"),
     [
         (Dinov2Model, Dinov2Config(**ONE_LAYER, image_size=56), 16),
@@ -64,7 +65,6 @@ def test_every_backbone_of_transformers_tells_its_width(model_type):
         (ConvNextForImageClassification, ConvNextConfig(**STAGES), 16),
         (ResNetForImageClassification, ResNetConfig(**STAGES, layer_type="basic"), 16),
     ],
-    ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_checkpoints_of_other_heads_become_backbones(model_class, config, width, tmp_path, pixels):
     torch.manual_seed(0)
@@ -108,14 +108,13 @@ def test_regions_of_yolos_are_its_detection_tokens(pixels):
     torch.testing.assert_close(vision(pixels).visual_features, expected)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "kind"),
     [
         (lambda: make_vision().backbone, "grid"),
         (lambda: YolosForObjectDetection(YolosConfig(**ONE_LAYER, **YOLOS)), "regions"),
         (lambda: RTDetrForObjectDetection(detector_config()), "regions"),
     ],
-    ids=["VGG", "YOLOS", "RT-DETR"],
 )
 def test_the_kind_follows_from_the_model_whatever_head_its_file_names(model, kind, tmp_path):
     model().save_pretrained(tmp_path)
@@ -133,24 +132,23 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
 
 
-@pytest.mark.parametrize("config", [{"model_type": ["x"]}, {"model_type": {}}, {"model_type": 3}, {}])
+@each_row("config", [{"model_type": ["x"]}, {"model_type": {}}, {"model_type": 3}, {}])
 def test_a_source_that_names_no_type_is_refused(config):
     with pytest.raises(ValueError, match="model_type"):
         kind_of_source("backbone", config)
 
 
-@pytest.mark.parametrize("architectures", [None, 3, "x", [3], [None]])
+@each_row("architectures", [None, 3, "x", [3], [None]])
 def test_a_source_of_any_architectures_is_known_by_its_type(architectures):
     assert kind_of_source("backbone", {"model_type": "ngsan_vgg", "architectures": architectures}) == "grid"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("model", "kind"),
     [
         (ConvNextForImageClassification(ConvNextConfig(**STAGES)), "grid"),
         (RTDetrForObjectDetection(detector_config()), "regions"),
     ],
-    ids=["ConvNeXt", "RT-DETR"],
 )
 def test_a_backbone_that_is_only_named_is_described_and_loaded(model, kind, tmp_path):
     """It draws no random numbers, so that the weights around it are those around a described backbone."""
@@ -211,7 +209,7 @@ def test_a_backbone_that_a_user_registered_is_one(tmp_path, pixels):
     torch.testing.assert_close(VisionModel.from_pretrained(tmp_path / "vision")(pixels), vision(pixels))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("size", "message"),
     [((64, 50), "height 64 and width 50: both must be multiples of 32"), ((32, 32), "21 cells for its 25 queries")],
 )
@@ -235,7 +233,7 @@ def named(tmp_path):
     return VisionModel.from_backbone(tmp_path / "backbone", save_frozen_weights=False)
 
 
-@pytest.mark.parametrize("auto_class", [VisionModel, AutoModel])
+@each_row("auto_class", [VisionModel, AutoModel])
 def test_a_vision_part_without_any_weight_of_its_own_is_loaded(named, auto_class, tmp_path, pixels):
     named.save_pretrained(tmp_path / "vision")
     loaded = auto_class.from_pretrained(tmp_path / "vision")
@@ -289,7 +287,7 @@ def test_boxes_of_cells_are_exact_in_half_precision(pixels):
     assert torch.equal(halved(pixels).visual_boxes, vision(pixels).visual_boxes)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("vision", "message"),
     [
         ({"num_regions": 0}, "^num_regions is 0; it must be at least 1.$"),

@@ -6,6 +6,7 @@ import torch
 
 from hf_ngsan.models.visual_inputs import pad_pixels, pad_visual_inputs, real_size
 from tests.models.tiny import random_boxes
+from tests.tables import each_row
 
 FEATURES = [np.ones((3, 5), np.float16), np.full((1, 5), 2.0)]
 BOXES = [random_boxes(3).numpy(), random_boxes(1).numpy()]
@@ -22,7 +23,7 @@ def test_images_of_different_size_are_padded_with_zeros():
             assert row[len(array) :].abs().sum() == 0
 
 
-@pytest.mark.parametrize("convert", [list, torch.from_numpy, lambda array: array.tolist(), lambda array: array])
+@each_row("convert", [list, torch.from_numpy, lambda array: array.tolist(), lambda array: array])
 def test_arrays_tensors_and_lists_are_the_same(convert):
     expected = pad_visual_inputs(FEATURES, BOXES)
     batch = pad_visual_inputs([convert(array) for array in FEATURES], [convert(array) for array in BOXES])
@@ -75,7 +76,7 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("case", WRONG)
+@each_row("case", WRONG)
 def test_wrong_arrays_are_named_by_image(case):
     features, boxes, message = WRONG[case]
     with pytest.raises(ValueError, match=message):

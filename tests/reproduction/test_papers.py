@@ -6,6 +6,7 @@ import yaml
 from hf_ngsan.auto import MODEL_TYPES
 from hf_ngsan.reproduction.papers import PAPERS, UnknownTableError, find_table, select_rows
 from hf_ngsan.tasks import load_recipe
+from tests.tables import each_row
 
 TABLES = [(paper, number) for paper, file in PAPERS.items() for number in yaml.safe_load(file.read_text())["tables"]]
 
@@ -16,7 +17,7 @@ def configuration_of(recipe):
     return kind(**{key: value for key, value in recipe.model.items() if key not in ("model_type", "init_from")})
 
 
-@pytest.mark.parametrize(("paper", "number"), TABLES)
+@each_row(("paper", "number"), TABLES)
 def test_rows_are_training_configs_that_differ(paper, number):
     table = find_table(paper, number)
     assert {*table.baselines.values()} <= {*table.rows} and len(table.rows) >= 2
@@ -39,7 +40,7 @@ def test_rows_are_training_configs_that_differ(paper, number):
         assert all(one not in recipes[:place] for place, one in enumerate(recipes)), reader
 
 
-@pytest.mark.parametrize("number", ["1", "2", "3", "4", "6"])
+@each_row("number", ["1", "2", "3", "4", "6"])
 def test_the_changes_of_other_data_are_those_of_the_papers_configs(number):
     """Each row of NG-SAN has the same fields of the architecture in both."""
     table = find_table("ngsan", number)

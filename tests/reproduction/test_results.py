@@ -3,12 +3,12 @@
 import json
 
 import numpy as np
-import pytest
 from datasets import Dataset
 
 from hf_ngsan.reproduction.papers import find_table
 from hf_ngsan.reproduction.plan import make_plan
 from hf_ngsan.reproduction.results import item_scores
+from tests.tables import each_row
 
 
 def test_recalls_are_those_of_images(tmp_path):
@@ -41,6 +41,6 @@ def test_language_models_come_first_and_their_captioners_name_them(tmp_path):
     assert not any(tmp_path.iterdir()) and not plan.is_papers
 
 
-@pytest.mark.parametrize(("paper", "number", "reader"), [("ngsan", "9", "nlvr"), ("ngsan", "8", "parallel")])
+@each_row(("paper", "number", "reader"), [("ngsan", "9", "nlvr"), ("ngsan", "8", "parallel")])
 def test_other_tasks_have_small_training_configs(paper, number, reader):
     assert reader in find_table(paper, number).small

@@ -21,6 +21,7 @@ from hf_ngsan.retrieval import (
 )
 from hf_ngsan.retrieval.approximate import GRAPH
 from tests.retrieval.test_index_folder import with_new_manifest
+from tests.tables import each_row
 
 DIMENSION, NUM_ITEMS = 8, 50
 GENERATOR = np.random.default_rng(0)
@@ -139,7 +140,7 @@ def test_what_another_index_holds_is_not_searched(spec, tmp_path):
     assert [hits[0].name for hits in search(other, QUERIES, 1, spec)] == ["3.jpg", "7.jpg", "49.jpg"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "gone"])
+@each_row("damage", ["cut", "changed", "gone"])
 def test_a_damaged_graph_is_refused_and_made_anew(tmp_path, damage):
     """A changed number of the graph's copy of the embeddings is found when all of it is read."""
     pytest.importorskip("usearch")
@@ -156,7 +157,7 @@ def test_a_damaged_graph_is_refused_and_made_anew(tmp_path, damage):
     open_backend(index, "usearch").open(verify=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "fact"),
     [("", "usearch"), ("[" * 100_000, "usearch"), ("[]", "usearch"), ('{"checksum": 1}', "usearch")],
 )
@@ -186,31 +187,32 @@ def test_a_forged_graph_is_refused_and_made_anew(tmp_path):
     assert [hits[0].name for hits in search(index, QUERIES, 1, "usearch")] == ["3.jpg", "7.jpg", "49.jpg"]
 
 
-@pytest.mark.parametrize(
-    "spec",
-    [
-        *("", "faiss", "exact:x", "usearch:", "usearch:i4", "milvus", "milvus:"),
-        pytest.param("milvus:x.txt", marks=pytest.mark.slow),
-    ],
-)
-def test_specs_of_no_backend(tmp_path, spec):
-    if spec == "milvus:x.txt":
-        pytest.importorskip("pymilvus")
-    if spec == "usearch:i4":
-        pytest.importorskip("usearch")
+def refusal_of_spec(folder, spec: str) -> str:
     with pytest.raises(IndexFolderError) as error:
-        open_backend(written(tmp_path / "index"), spec)
-    known = (
-        ("f16", "i8")
-        if spec == "usearch:i4"
-        else (".db",)
-        if spec == "milvus:x.txt"
-        else ("exact", "usearch", "milvus")
-    )
-    assert spec.removeprefix("milvus:") in str(error.value) and all(name in str(error.value) for name in known)
+        open_backend(written(folder), spec)
+    return str(error.value)
 
 
-@pytest.mark.parametrize(
+@each_row("spec", ["", "faiss", "exact:x", "usearch:", "milvus", "milvus:"])
+def test_specs_of_no_backend(tmp_path, spec):
+    message = refusal_of_spec(tmp_path / "index", spec)
+    assert spec.removeprefix("milvus:") in message and all(name in message for name in ("exact", "usearch", "milvus"))
+
+
+def test_a_precision_that_usearch_does_not_have(tmp_path):
+    pytest.importorskip("usearch")
+    message = refusal_of_spec(tmp_path / "index", "usearch:i4")
+    assert all(word in message for word in ("usearch:i4", "f16", "i8"))
+
+
+@pytest.mark.slow
+def test_a_file_that_milvus_does_not_take(tmp_path):
+    pytest.importorskip("pymilvus")
+    message = refusal_of_spec(tmp_path / "index", "milvus:x.txt")
+    assert "x.txt" in message and ".db" in message
+
+
+@each_row(
     ("spec", "package", "extra"),
     [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
 )
@@ -288,7 +290,7 @@ STATES = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True], ids=["at once", "after a kill"])
+@pytest.mark.parametrize("killed", [False, True])
 def test_a_collection_grows_with_its_index(tmp_path, monkeypatch, killed):
     """Until the new index takes its place, the old one is searched as before, whatever the collection has."""
     pytest.importorskip("milvus_lite")
@@ -407,7 +409,7 @@ def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
     assert kind_after(after, IndexKind("IVF_FLAT", {"nlist": 4}))[0] == "IVF_FLAT"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "kind", "facts"),
     [
         ("milvus:x.db", IndexKind("HNWS"), ["HNWS", "HNSW, ", "IVF_FLAT"]),
@@ -453,7 +455,7 @@ def shards_of(folder, spec: str) -> list[IndexFolder]:
     return found
 
 
-@pytest.mark.parametrize("spec", ["exact", "usearch"])
+@each_row("spec", ["exact", "usearch"])
 def test_several_indexes_are_searched_as_one(tmp_path, spec):
     pytest.importorskip("usearch")
     whole, parts = written(tmp_path / "whole"), shards_of(tmp_path, spec)

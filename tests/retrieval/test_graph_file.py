@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_ngsan.retrieval.graph_file import GraphFileError, check_graph_file
+from tests.tables import each_row
 
 usearch = pytest.importorskip("usearch.index")
 DIMENSION, NEIGHBOURS = 4, 3
@@ -34,16 +35,14 @@ def check(file, keys=KEYS, dimension=DIMENSION, precision="i8", neighbours=NEIGH
     check_graph_file(file, keys, dimension, precision, neighbours)
 
 
-@pytest.mark.parametrize("number", [0, 1, 2, 40, 500])
-@pytest.mark.parametrize("precision", ["i8", "f16"])
+@each_row("number", [0, 1, 2, 40, 500])
+@each_row("precision", ["i8", "f16"])
 def test_what_usearch_writes_is_right(number, precision, tmp_path):
     keys = np.random.default_rng(1).permutation(3 * number)[:number]
     check(graph_of(tmp_path, keys, precision), keys, precision=precision)
 
 
-@pytest.mark.parametrize(
-    "other", [{"keys": KEYS + 1}, {"keys": KEYS[1:]}, {"dimension": 5}, {"precision": "f16"}, {"neighbours": 4}]
-)
+@each_row("other", [{"keys": KEYS + 1}, {"keys": KEYS[1:]}, {"dimension": 5}, {"precision": "f16"}, {"neighbours": 4}])
 def test_a_graph_of_other_embeddings_is_refused(other, tmp_path):
     with pytest.raises(GraphFileError):
         check(graph_of(tmp_path), **other)

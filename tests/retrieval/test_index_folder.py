@@ -13,6 +13,7 @@ from hf_ngsan.ground.files import FileStamp, sha256
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
 from hf_ngsan.store import folders
 from hf_ngsan.store.folders import MANIFEST
+from tests.tables import each_row
 
 DESCRIPTION = IndexDescription(
     model="some/model",
@@ -65,7 +66,7 @@ def test_items_without_an_embedding_are_remembered(tmp_path):
         index.write_shard(0, ["a.jpg"], VECTORS[:2])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "message"),
     [
         ({"fingerprint": "other"}, "some/model"),
@@ -92,9 +93,7 @@ def test_other_folders_are_left_alone(tmp_path):
         IndexFolder.open(tmp_path / "none")
 
 
-@pytest.mark.parametrize(
-    "content", ["", "[]", "{}", "[" * 100_000, json.dumps({**dataclasses.asdict(DESCRIPTION), "num_items": "5"})]
-)
+@each_row("content", ["", "[]", "{}", "[" * 100_000, json.dumps({**dataclasses.asdict(DESCRIPTION), "num_items": "5"})])
 def test_a_damaged_description(tmp_path, content):
     written(tmp_path / "index")
     (tmp_path / "index" / "index.json").write_text(content)
@@ -102,7 +101,7 @@ def test_a_damaged_description(tmp_path, content):
         IndexFolder.open(tmp_path / "index")
 
 
-@pytest.mark.parametrize(("change", "fact"), [({"version": 99}, "99"), ({"dimension": 0}, "0")])
+@each_row(("change", "fact"), [({"version": 99}, "99"), ({"dimension": 0}, "0")])
 def test_a_description_that_cannot_be_used(tmp_path, change, fact):
     written(tmp_path / "index")
     changed = dataclasses.asdict(dataclasses.replace(DESCRIPTION, **change))
@@ -111,9 +110,7 @@ def test_a_description_that_cannot_be_used(tmp_path, change, fact):
         IndexFolder.open(tmp_path / "index")
 
 
-@pytest.mark.parametrize(
-    "change", [{"dimension": 4}, {"num_items": 4}, {"items_per_shard": 10**25}, {"num_items": 10**25}]
-)
+@each_row("change", [{"dimension": 4}, {"num_items": 4}, {"items_per_shard": 10**25}, {"num_items": 10**25}])
 def test_a_description_of_other_shards(tmp_path, change):
     index = written(tmp_path / "index")
     changed = dataclasses.asdict(dataclasses.replace(DESCRIPTION, **change))
@@ -279,7 +276,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@each_row("damage", DAMAGES)
 def test_a_shard_is_read_as_a_strangers_whatever_its_manifest_says(tmp_path, damage):
     with_everything(tmp_path / "index")
     use(tmp_path / "index")
@@ -331,17 +328,6 @@ def test_a_file_that_the_manifest_does_not_name_is_not_read(tmp_path):
     manifest.write_text(json.dumps(content))
     with pytest.raises(IndexFolderError, match=r"items\.json"):
         use(tmp_path / "index")
-
-
-def test_shards_of_earlier_versions_are_read(tmp_path):
-    """They do not say which shard of which index they are, and have no captions."""
-    with_everything(tmp_path / "index")
-    for shard in (tmp_path / "index").glob("shard-*"):
-        for key in ("shard", "index", "captions"):
-            without(key)(shard)
-        with_new_manifest(shard)
-    use(tmp_path / "index")
-    assert search(IndexFolder.open(tmp_path / "index"), VECTORS[3:4], 1)[0][0].captions == ()
 
 
 def test_hits_have_the_captions_of_the_index(tmp_path):

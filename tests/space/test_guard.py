@@ -19,6 +19,7 @@ from hf_ngsan.space.parts import PhotographSearch, regions_of
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 META = {"_type": "gradio.FileData"}
 PICTURE = "data:image/jpeg"
@@ -122,7 +123,7 @@ FORGED = {
 }
 
 
-@pytest.mark.parametrize("case", FORGED)
+@each_row("case", FORGED)
 def test_a_file_that_was_not_uploaded_is_not_read(photographs, private, case):
     assert is_refused(outcome(photographs, [FORGED[case](str(private)), 1], fn_index=0))
 
@@ -160,7 +161,7 @@ def test_uploads_are_read_in_the_formats_of_the_package_whatever_they_are_called
     assert outcome(photographs, [upload, 1], fn_index=0)["success"]
 
 
-@pytest.mark.parametrize("beams", [1.5, 0, -1, 9, 1e308, float("nan"), "3", None, True, [], {}, 10**30])
+@each_row("beams", [1.5, 0, -1, 9, 1e308, float("nan"), "3", None, True, [], {}, 10**30])
 def test_beams_are_a_whole_number(photographs, beams):
     upload = {"path": uploaded(photographs, saved(PHOTOS[0], "PNG")), "meta": META}
     assert is_refused(outcome(photographs, [upload, beams], fn_index=0))
@@ -239,14 +240,14 @@ def test_uploaded_photographs_are_found_by_words(searching, photograph_search):
     assert shown == pytest.approx(sorted(scores, reverse=True), abs=1e-3)
 
 
-@pytest.mark.parametrize("case", FORGED)
+@each_row("case", FORGED)
 def test_photographs_that_were_not_uploaded_are_not_searched(searching, private, case):
     upload = {"path": uploaded(searching, saved(PHOTOS[0], "PNG")), "meta": META}
     for uploads in ([FORGED[case](str(private))], [upload, FORGED[case](str(private))], FORGED[case](str(private))):
         assert is_refused(outcome(searching, [uploads, "a red ball", None], fn_index=SEARCH))
 
 
-@pytest.mark.parametrize("query", ["", "  ", None, 7, "a" * 1001, ["a"]])
+@each_row("query", ["", "  ", None, 7, "a" * 1001, ["a"]])
 def test_queries_that_are_none(searching, query):
     upload = {"path": uploaded(searching, saved(PHOTOS[0], "PNG")), "meta": META}
     assert is_refused(outcome(searching, [[upload], query, None], fn_index=SEARCH))

@@ -23,6 +23,7 @@ from tests.commands.running import fails, prints
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 SCENES = "scenes:size=10,seed=1"
 FEATURE_SIZE = 10
@@ -74,7 +75,7 @@ def test_a_page_searches_an_index_that_grows(folders, tmp_path):
     assert all(thumbnail is not None for _, thumbnail in found)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "fact"),
     [
         (["--model", "regions"], "--data"),

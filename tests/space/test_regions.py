@@ -10,6 +10,7 @@ from hf_ngsan.data import load_data
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.space import Parts, regions
 from tests.models.tiny import make_lively, tiny_captioner, tiny_processor
+from tests.tables import each_row
 
 BOXES = np.array([[0.1, 0.2, 0.4, 0.6], [0.0, 0.0, 1.0, 1.0], [0.5, 0.5, 0.9, 0.6]], np.float32)
 STEPS = st.floats(-1e6, 1e6)
@@ -35,7 +36,7 @@ def test_a_box_is_moved_by_the_step_and_resized_at_its_corner():
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         {},

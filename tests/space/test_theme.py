@@ -8,6 +8,7 @@ pytest.importorskip("gradio", reason="the extra demo is not installed")
 
 from hf_ngsan.space import captions
 from hf_ngsan.space.page import STYLE, make_theme
+from tests.tables import each_row
 
 LEAST = 4.5
 CSS = make_theme()._get_theme_css()
@@ -57,15 +58,15 @@ PAIRS = {
 }
 
 
-@pytest.mark.parametrize("mode", ["light", "dark"])
-@pytest.mark.parametrize("pair", PAIRS)
+@each_row("mode", ["light", "dark"])
+@each_row("pair", PAIRS)
 def test_text_stands_out(pair, mode):
     text, behind = PAIRS[pair]
     assert contrast(colour(f"var(--{text})", mode), colour(f"var(--{behind})", mode)) >= LEAST
 
 
-@pytest.mark.parametrize("mode", ["light", "dark"])
-@pytest.mark.parametrize("part", ["other", "note"])
+@each_row("mode", ["light", "dark"])
+@each_row("part", ["other", "note"])
 def test_captions_and_notes_that_are_less_opaque_stand_out(part, mode):
     opacity = float(re.search(rf"\.{part} {{[^}}]*opacity: ([\d.]+)", captions.STYLE)[1])
     behind = colour("var(--body-background-fill)", mode)

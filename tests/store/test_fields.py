@@ -4,6 +4,7 @@ from typing import NamedTuple
 import pytest
 
 from hf_ngsan.store.fields import FieldError, read_fields
+from tests.tables import each_row
 
 
 class Pair(NamedTuple):
@@ -45,7 +46,7 @@ def test_fields_with_defaults_may_be_missing_if_that_is_allowed():
         read_fields(Outer, given)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "change"),
     [
         ("inner", {"inner": 2}),

@@ -15,6 +15,7 @@ from hf_ngsan.store.folders import (
     replace_folder_contents,
     write_folder_atomically,
 )
+from tests.tables import each_row
 
 
 def fill(folder):
@@ -98,8 +99,8 @@ def write_text_to(path, text):
     write_file_atomically(path, lambda file: file.write(text.encode()))
 
 
-@pytest.mark.parametrize("write", [write_text_atomically, write_text_to])
-@pytest.mark.parametrize("is_there", [True, False])
+@each_row("write", [write_text_atomically, write_text_to])
+@each_row("is_there", [True, False])
 def test_a_symbolic_link_is_followed_and_stays(tmp_path, write, is_there):
     for name in ("files", "links"):
         (tmp_path / name).mkdir()
@@ -164,7 +165,7 @@ def test_an_interrupted_write_shows_no_folder_and_its_rest_can_be_removed(tmp_pa
     check_folder(tmp_path / "done")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("damage", "words"),
     [
         (lambda folder: (folder / "b.bin").write_bytes(b"short"), ["b.bin", "5 of 2560 bytes"]),

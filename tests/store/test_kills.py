@@ -1,4 +1,4 @@
-"""Whoever replaces a folder or a file is killed at every file operation: a reader finds the old or the new, whole."""
+"""Whoever replaces a folder or a file is killed at a file operation: a reader finds the old or the new, whole."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from hf_ngsan.store.folders import check_folder, find_folder, replace_folder_con
 from hf_ngsan.training.checkpoints import Checkpoints
 from tests.dying import DIED, in_process, workers
 
-pytestmark = pytest.mark.timeout(1800)  # a minute on two idle processors
+pytestmark = pytest.mark.timeout(3600)
 
 PRELOADED = ["tests.store.test_kills", "hf_ngsan.sharing.evaluations", "hf_ngsan.commands.export", "hf_ngsan.cli"]
 PRELOADED += ["hf_ngsan.exporting", "hf_ngsan.tasks.caption_rows", "hf_ngsan.data.conversion", "tests.models.tiny"]
@@ -284,8 +284,6 @@ USERS = {
     "a conversion": User(begin_conversion, convert, read_conversion),
 }
 
-FAST = ("a folder", "weights", "a model")
-
 
 def write_whole(folder: Path, text: str) -> None:
     write_folder_atomically(folder / "target", write("a.txt", "b.txt", text=text))
@@ -302,8 +300,12 @@ def act(work: Callable[[Path], object], folder: Path, exchanges: bool) -> int:
     return 0
 
 
-def kill_at_each(name: str, place: Path, exchanges: bool) -> tuple[int, list[str]]:
-    """Returns the number of operations, and what a reader found wrong after a kill at one of them."""
+def kill_at(name: str, place: Path, exchanges: bool, once: bool) -> tuple[int, list[str]]:
+    """Kills a writer at each of its operations, or once half way.
+
+    Returns:
+        The number of operations, and what a reader found wrong after a kill at one of them.
+    """
     user, problems = USERS[name], []
 
     def begun(folder: Path) -> tuple[Path, Callable[[], int]]:
@@ -318,6 +320,8 @@ def kill_at_each(name: str, place: Path, exchanges: bool) -> tuple[int, list[str
     assert old != new or name == "an index"
     operations = json.loads((place / "operations.json").read_text())
     for number, operation in enumerate(operations, 1):
+        if once and number != len(operations) // 2:
+            continue
         folder, work = begun(place / str(number))
         code = in_process(work, folder, fatal=number)
         try:
@@ -340,12 +344,21 @@ def pool():
         yield pool
 
 
-@pytest.mark.parametrize("exchanges", [True, False], ids=["exchange", "two renames"])
-@pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in USERS]
-)
-def test_a_reader_finds_the_old_or_the_new_whatever_kills_the_writer(pool, tmp_path, name, exchanges):
+def check(pool, tmp_path: Path, name: str, exchanges: bool, once: bool) -> None:
     if name == "a graph":
         pytest.importorskip("usearch")
-    number, problems = pool.submit(kill_at_each, name, tmp_path, exchanges).result()
+    number, problems = pool.submit(kill_at, name, tmp_path, exchanges, once).result()
     assert number >= 5 and not problems, "\n".join(problems)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", USERS)
+def test_a_reader_finds_the_old_or_the_new_when_the_writer_is_killed_half_way(pool, tmp_path, name):
+    check(pool, tmp_path, name, exchanges=True, once=True)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("exchanges", [True, False])
+@pytest.mark.parametrize("name", USERS)
+def test_a_reader_finds_the_old_or_the_new_wherever_the_writer_is_killed(pool, tmp_path, name, exchanges):
+    check(pool, tmp_path, name, exchanges, once=False)

@@ -6,6 +6,7 @@ import torch
 
 from hf_ngsan.visualization import WordAttention, word_attention
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_tokenizer
+from tests.tables import each_row
 
 IMAGES = random_images([5, 3, 4])
 TOKENIZER = tiny_tokenizer()
@@ -21,8 +22,8 @@ def step_by_step(model, inputs, sequence, layer=None):
     return torch.stack(rows)
 
 
-@pytest.mark.parametrize(("num_beams", "returned"), [(1, 1), (3, 1), (3, 2)])
-@pytest.mark.parametrize("layer", [None, 0, -1])
+@each_row(("num_beams", "returned"), [(1, 1), (3, 1), (3, 2)])
+@each_row("layer", [None, 0, -1])
 def test_weights_are_those_of_the_decoding_steps(num_beams, returned, layer):
     model = tiny_captioner()
     sequences = model.generate(**IMAGES, num_beams=num_beams, num_return_sequences=returned, min_new_tokens=2)
@@ -72,7 +73,7 @@ def test_unknown_words_are_left_out_as_in_the_text():
     assert attention.weights.shape == (1, 3)
 
 
-@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@each_row("implementation", ["sdpa", "eager"])
 def test_the_model_is_given_back_as_it_was(implementation):
     model = tiny_captioner(attn_implementation=implementation).train()
     sequences = torch.tensor([[1, 4, 5, 2]])

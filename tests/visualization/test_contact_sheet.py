@@ -4,11 +4,12 @@ import pytest
 from PIL import Image
 
 from hf_ngsan.visualization import plot_contact_sheet, save_figure
+from tests.tables import each_row
 
 SQUARE = Image.new("RGB", (20, 20), "red")
 
 
-@pytest.mark.parametrize(("number", "panels"), [(1, 1), (3, 3), (4, 6)])
+@each_row(("number", "panels"), [(1, 1), (3, 3), (4, 6)])
 def test_every_image_has_a_panel(number, panels):
     labels = [f"{place}.jpg" for place in range(number)]
     figure = plot_contact_sheet([SQUARE] * number, labels, "red squares")
@@ -27,7 +28,7 @@ def test_an_image_without_a_thumbnail_and_names_that_are_no_formulas(tmp_path):
     assert not figure.axes[0].images
 
 
-@pytest.mark.parametrize(("images", "labels"), [([], []), ([SQUARE], [])])
+@each_row(("images", "labels"), [([], []), ([SQUARE], [])])
 def test_images_and_labels_go_together(images, labels):
     with pytest.raises(ValueError, match="labels"):
         plot_contact_sheet(images, labels)

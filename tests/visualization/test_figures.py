@@ -12,6 +12,7 @@ from PIL import Image
 
 from hf_ngsan.visualization import WordAttention, plot_caption, plot_words, save_figure
 from hf_ngsan.visualization.plots import ACCENT
+from tests.tables import each_row
 
 WORDS = ["the", "red", "circle", "lies", "left", "of", "the", "blue", "square"]
 BOXES = numpy.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.0, 0.9, 0.25], [0.4, 0.6, 0.6, 0.9]])
@@ -43,7 +44,7 @@ def test_caption_figure_has_the_boxes_and_the_weights_of_one_word(attention):
     numpy.testing.assert_allclose(numpy.array(opacity) / opacity[-1], [1 / 7, 2 / 7, 1], rtol=1e-5)
 
 
-@pytest.mark.parametrize("word", ["left", 4, -5])
+@each_row("word", ["left", 4, -5])
 def test_the_word_stands_out_in_the_caption(attention, word):
     [block] = [
         artist
@@ -68,7 +69,7 @@ def test_words_figure_has_a_panel_for_each_word(attention):
     assert all(len(rectangles(panel)) == len(BOXES) for panel in shown)
 
 
-@pytest.mark.parametrize("name", ["figure.png", "new/figure.pdf"])
+@each_row("name", ["figure.png", "new/figure.pdf"])
 def test_saved_figures_are_whole(attention, tmp_path, name):
     path = save_figure(plot_caption(IMAGE, BOXES, attention, "left"), tmp_path / name)
     assert path.stat().st_size > 1000
@@ -104,6 +105,7 @@ def test_what_does_not_belong_together_is_named(attention):
         plot_words(IMAGE, BOXES, WordAttention([], numpy.zeros((0, 3), numpy.float32)))
 
 
+@pytest.mark.slow
 def test_importing_is_light_and_a_missing_matplotlib_is_one_sentence():
     code = (
         "import sys\nimport hf_ngsan.visualization as visualization\n"

@@ -7,6 +7,7 @@ import pytest
 
 from hf_ngsan.visualization import geometric_weights, plot_geometric_weights
 from tests.models.tiny import tiny_captioner
+from tests.tables import each_row
 
 GEOMETRY = [(0.5, 1.5, 2.0, 0.5), (3.0, 0.1, 1.0, 1.0), (0.0, 2.0, 0.3, 3.0), (-1.2, 0.7, 0.5, 0.5)]
 
@@ -27,8 +28,8 @@ def slow_weights(model, features, layer):
     return linear(projection, linear(embedding, features))
 
 
-@pytest.mark.parametrize("layer", [0, 1])
-@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@each_row("layer", [0, 1])
+@each_row("features", ["unsigned", "signed"])
 def test_weights_are_those_of_the_equations(features, layer):
     model = tiny_captioner(geometric_bias=["content", "query"], geometry_features=features)
     columns = numpy.array(GEOMETRY).T
@@ -62,8 +63,8 @@ def test_layers_are_counted_from_the_end_too():
             geometric_weights(model, *GEOMETRY[0], layer=layer)
 
 
-@pytest.mark.parametrize("vary", ["position", "size"])
-@pytest.mark.parametrize("features", ["unsigned", "signed"])
+@each_row("vary", ["position", "size"])
+@each_row("features", ["unsigned", "signed"])
 def test_figures_show_the_weights(vary, features):
     model = tiny_captioner(geometric_bias=["content"], geometry_features=features)
     figure = plot_geometric_weights(model, vary, layer=1, head=2)

@@ -7,11 +7,12 @@ import torch
 from hf_ngsan.visualization import explain_match, head_overlap, plot_match, save_figure
 from tests.models.mhsan.tiny import VISION, random_features, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
 
 TEXT = "a red ball left of a ring"
 
 
-@pytest.mark.parametrize(("image_heads", "text_heads"), [(3, 2), (3, 0), (0, 2), (0, 0)])
+@each_row(("image_heads", "text_heads"), [(3, 2), (3, 0), (0, 2), (0, 0)])
 def test_shares_add_up_to_the_similarity(image_heads, text_heads, tmp_path):
     model = tiny_model(num_image_heads=image_heads, num_text_heads=text_heads, vision_config=VISION)
     processor = tiny_processor(pixels=True)

@@ -5,6 +5,7 @@ import pytest
 from PIL import Image
 
 from hf_ngsan.visualization import plot_question, plot_word_maps, save_figure
+from tests.tables import each_row
 
 WORDS = ["the", "red", "circle", "lies", "left"]
 IMAGE = Image.new("RGB", (30, 20), "white")
@@ -37,7 +38,7 @@ def test_an_answer_has_a_map_too():
     check_panels(plot_question(IMAGE, ["what", "color"], maps, "red", of_answer), ["what", "color", "answer: red"])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "shape", "named"),
     [([], (0, 20, 30), "words"), (WORDS, (4, 20, 30), "5, 20, 30"), (WORDS, (5, 30, 20), "5, 20, 30")],
 )
@@ -46,7 +47,7 @@ def test_maps_that_do_not_fit(words, shape, named):
         plot_word_maps(IMAGE, words, numpy.zeros(shape))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "of_answer", "named"),
     [([], (20, 30), "words"), (["a"], (30, 20), "size"), (["a", "b"], (20, 30), "3, 20, 30")],
 )

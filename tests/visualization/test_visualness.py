@@ -5,6 +5,7 @@ from PIL import Image
 
 from hf_ngsan.visualization import plot_visual_words, plot_visualness, save_figure
 from hf_ngsan.visualization.visualness import words_in_lines
+from tests.tables import each_row
 
 WORDS = [("a", 0.1), ("red", 0.9), ("circle", 0.8), ("lies", 0.3), ("left", 0.7)]
 TABLE = [(f"word{place}", 1 - place / 40, 50 - place, 0.05) for place in range(40)]
@@ -32,7 +33,7 @@ def test_long_captions_are_broken_between_words():
     assert words_in_lines([("x" * 50, 0.5), ("y", 0.5)]) == [[("x" * 50, 0.5)], [("y", 0.5)]]
 
 
-@pytest.mark.parametrize(("number", "shown"), [(3, [0, 1, 2, 37, 38, 39]), (20, range(40)), (100, range(40))])
+@each_row(("number", "shown"), [(3, [0, 1, 2, 37, 38, 39]), (20, range(40)), (100, range(40))])
 def test_the_extremes_of_a_table_are_shown(number, shown):
     [axes] = plot_visual_words(TABLE, number).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"word{n} ({50 - n})" for n in shown]

@@ -17,6 +17,7 @@ from hf_ngsan.models.modeling_efficientnet_lite import (
 )
 from hf_ngsan.models.packaged_backbones import source_names
 from tests.models.efficientnet_lite.tiny import FIELDS, classifier_config
+from tests.tables import each_row
 
 PARAMETERS = {
     "efficientnet-lite0": 4_652_008,
@@ -48,7 +49,7 @@ def stages_of_the_port(port: nn.Module, config: NGSANEfficientNetLiteConfig, ima
     return [*stages, port._swish(port._bn1(port._conv_head(hidden_states)))]
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@each_row("name", VARIANTS)
 def test_every_stage_is_that_of_the_authors_code(name):
     port = of_the_port(name)
     config = NGSANEfficientNetLiteConfig.from_variant(name, head_size=1280, num_labels=1000)
@@ -67,7 +68,7 @@ def test_every_stage_is_that_of_the_authors_code(name):
     assert model.num_parameters() == sum(one.numel() for one in port.parameters()) == PARAMETERS[name]
 
 
-@pytest.mark.parametrize(("length", "kernel_size", "before", "behind"), [(8, 3, 0, 1), (7, 3, 1, 1), (8, 5, 1, 2)])
+@each_row(("length", "kernel_size", "before", "behind"), [(8, 3, 0, 1), (7, 3, 1, 1), (8, 5, 1, 2)])
 def test_padding_is_that_of_tensorflow(length, kernel_size, before, behind):
     convolution = SameConvolution(2, 3, kernel_size, stride=2)
     image = np.random.default_rng(0).normal(size=(2, length, length + 1)).astype(np.float32)
@@ -139,7 +140,7 @@ def test_a_classifier_learns_from_labels():
     assert model.efficientnet_lite.stages["stem"].convolution.weight.grad.abs().sum() > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"depths": [1] * 8, "hidden_sizes": [4] * 8}, "depths has 8 stages"),

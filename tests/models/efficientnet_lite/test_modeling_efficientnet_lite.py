@@ -2,6 +2,7 @@
 
 import unittest
 
+import pytest
 import torch
 
 from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
@@ -19,6 +20,7 @@ class EfficientNetLiteBackboneTest(BackboneTests, unittest.TestCase):
     fields = FIELDS
 
 
+@pytest.mark.slow
 class BackboneWithHeadTest(EfficientNetLiteBackboneTest):
     fields = {**FIELDS, "head_size": 12}
 

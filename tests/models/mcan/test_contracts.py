@@ -13,6 +13,7 @@ from tests.loading.test_hub import result_of
 from tests.models.mcan.loops import logits_of
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_config, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
 
 VARIANTS = {
     "MCAN": {},
@@ -22,7 +23,7 @@ VARIANTS = {
 SIGNED = VARIANTS["all, signed"]
 
 
-@pytest.mark.parametrize("variant", ["MCAN", "query"])
+@each_row("variant", ["MCAN", "query"])
 @torch.no_grad()
 def test_logits_are_the_equations(variant):
     model, inputs = tiny_model(**VARIANTS[variant]), random_inputs([4, 2], [3, 5])
@@ -36,8 +37,8 @@ def test_logits_are_the_equations(variant):
     assert (logits[0] - logits[1]).abs().max() > 0.1
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
-@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@each_row("variant", VARIANTS)
+@each_row("attention", ["eager", "sdpa"])
 @torch.no_grad()
 def test_padding_and_other_rows_change_nothing(variant, attention):
     model, inputs = tiny_model(**VARIANTS[variant]), random_inputs([4, 1, 6], [5, 2, 1])
@@ -59,7 +60,7 @@ def test_masks_follow_from_padding_as_in_the_release():
     torch.testing.assert_close(model(**bare).logits, model(**inputs).logits)
 
 
-@pytest.mark.parametrize("variant", VARIANTS)
+@each_row("variant", VARIANTS)
 @torch.no_grad()
 def test_what_is_all_padding_is_attended_equally(variant):
     """The golden outputs have the values, without geometry; nothing is NaN, and both implementations agree."""
@@ -101,7 +102,7 @@ def test_the_loss_is_binary_cross_entropy_of_soft_targets():
         tiny_model()(**inputs, labels=labels[:, 1:])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "message"),
     [
         ({"visual_features": None}, "not both"),

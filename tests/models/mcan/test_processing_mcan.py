@@ -5,6 +5,7 @@ import torch
 
 from tests.models.mcan.tiny import tiny_processor
 from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
 
 
 def test_questions_are_padded_behind_their_words_and_cut():
@@ -19,7 +20,7 @@ def test_questions_are_padded_behind_their_words_and_cut():
     assert batch["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         ({"text": ["a ball", " ?!"]}, "Text 1 "),

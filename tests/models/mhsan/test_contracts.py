@@ -29,6 +29,7 @@ from tests.models.mhsan.tiny import (
     tiny_processor,
 )
 from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
 
 VARIANTS = {
     "both sides": {},
@@ -94,7 +95,7 @@ def test_without_attention_images_are_pooled_selectively_and_texts_end_with_thei
             torch.testing.assert_close(ours.pooler_output[row], expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("changes", VARIANTS.values(), ids=VARIANTS)
+@each_row("changes", VARIANTS.values())
 @torch.no_grad()
 def test_padding_and_other_rows_change_nothing(changes):
     model = tiny_model(**changes)
@@ -144,7 +145,7 @@ def test_logits_and_loss():
         model(**images, **random_words([1, 2, 3, 4]), return_loss=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("inputs", "message"),
     [
         ({"pixel_values": torch.zeros(1, 3, 24, 32)}, "no vision encoder"),
@@ -273,7 +274,7 @@ def test_frozen_weights_that_were_changed_are_saved(tmp_path):
     assert not [name for name in load_file(tmp_path / "half" / "model.safetensors") if ".backbone." in name]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {"frozen_text_layers": 3},

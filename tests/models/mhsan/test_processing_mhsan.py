@@ -5,6 +5,7 @@ import torch
 
 from tests.models.mhsan.tiny import tiny_processor
 from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
 
 
 def test_texts_and_features_are_padded():
@@ -25,7 +26,7 @@ def test_a_long_text_is_cut_only_if_asked_for():
     assert processor.tokenizer.backend_tokenizer.truncation is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "message"),
     [
         ({}, "visual_features"),

@@ -1,16 +1,16 @@
 """What boxes and the order of regions change in the NG-SAN family; see `tests/models/test_contracts.py`."""
 
-import pytest
 import torch
 
 from tests.models.architectures import CLOSE, LABELS, logits_of
 from tests.models.ngsan.variants import REPRESENTATIVES
 from tests.models.tiny import random_images, tiny_captioner
+from tests.tables import each_row
 
 LENGTHS = [6, 1, 2, 4]
 
 
-@pytest.mark.parametrize("name", REPRESENTATIVES)
+@each_row("name", REPRESENTATIVES)
 def test_order_of_regions_changes_nothing(name):
     model, images = tiny_captioner(**REPRESENTATIVES[name]), random_images(LENGTHS)
     order = torch.randperm(max(LENGTHS), generator=torch.Generator().manual_seed(3))
@@ -18,7 +18,7 @@ def test_order_of_regions_changes_nothing(name):
     torch.testing.assert_close(logits_of(model, permuted), logits_of(model, images), **CLOSE)
 
 
-@pytest.mark.parametrize("name", ["NG-SAN", "G-SAN", "signed"])
+@each_row("name", ["NG-SAN", "G-SAN", "signed"])
 def test_scaling_and_translating_all_boxes_changes_no_bit_of_the_logits(name):
     model, images = tiny_captioner(**REPRESENTATIVES[name]), random_images(LENGTHS)
     images["visual_boxes"] = (images["visual_boxes"] * 1024).round() / 1024

@@ -2,11 +2,11 @@
 
 import math
 
-import pytest
 import torch
 
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from tests.models.tiny import FEATURE_SIZE, tiny_captioner
+from tests.tables import each_row
 
 WORDS = torch.tensor([[1, 5, 6], [1, 7, 8]])
 
@@ -36,7 +36,7 @@ def test_the_first_layer_sees_sinusoids_of_places():
         torch.testing.assert_close(seen[0][0, place], projected[0, place] + sinusoids)
 
 
-@pytest.mark.parametrize("temporal", [False, True])
+@each_row("temporal", [False, True])
 def test_the_order_of_frames_counts_only_with_positions(temporal):
     assert not NGSANConfig().temporal_positions
     model, frames = tiny_captioner(geometric_bias=[], temporal_positions=temporal), video((4, 4))

@@ -1,15 +1,15 @@
 """Every row of the paper's tables builds, learns with all of its parameters and has the size the paper gives."""
 
-import pytest
 import torch
 
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from tests.models.ngsan.variants import FAMILY, TABLES
 from tests.models.tiny import random_images, tiny_captioner, tiny_config
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("name", TABLES)
+@each_row("name", TABLES)
 def test_every_parameter_of_every_variant_learns(name):
     model = tiny_captioner(num_hidden_layers=1, **TABLES[name]).train()
     images = random_images([5, 3])
@@ -28,7 +28,7 @@ def count_parameters(**fields) -> int:
         return NGSANForConditionalGeneration(NGSANConfig(**fields)).num_parameters()
 
 
-@pytest.mark.parametrize(("num_hidden_layers", "millions"), [(1, 18.1), (2, 25.5), (4, 40.2), (6, 54.9)])
+@each_row(("num_hidden_layers", "millions"), [(1, 18.1), (2, 25.5), (4, 40.2), (6, 54.9)])
 def test_san_has_the_sizes_of_the_paper(num_hidden_layers, millions):
     count = count_parameters(**FAMILY["SAN"], num_hidden_layers=num_hidden_layers)
     assert round(count / 1e6, 1) == millions
@@ -66,7 +66,7 @@ def test_video_captioner_needs_no_boxes():
     assert captions[1].tolist()[: alone.shape[1]] == alone[0].tolist()
 
 
-@pytest.mark.parametrize("rate", [0, 1, 0.5])
+@each_row("rate", [0, 1, 0.5])
 def test_any_dropout_rate_trains(rate):
     model = NGSANForConditionalGeneration(tiny_config(geometric_bias=[], dropout=rate, attention_dropout=rate)).train()
     assert model(torch.randn(2, 3, 12), labels=torch.tensor([[5, 2], [6, 2]])).loss.isfinite()

@@ -13,6 +13,7 @@ from tests.loading.test_hub import result_of
 from tests.models.loops import attend, decode, embed, feed, linear, normalize
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 
 def instance_normalized(vectors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -44,7 +45,7 @@ def logits_by_loops(model, source: list[int], target: list[int]) -> torch.Tensor
     return torch.stack([model.lm_head.weight @ state for state in decoded])
 
 
-@pytest.mark.parametrize("query_norm", [None, "instance"])
+@each_row("query_norm", [None, "instance"])
 def test_logits_are_those_of_the_equations(query_norm):
     model = tiny_translator(query_norm=query_norm)
     source, target = [5, 9, 4, 17, 2], [1, 7, 23]

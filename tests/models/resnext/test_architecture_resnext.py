@@ -5,17 +5,17 @@ import torch
 
 from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+from tests.tables import each_row
 
 TINY = {"embedding_size": 4, "depths": [1, 2, 1], "hidden_sizes": [8, 16, 24], "groups": 2, "width_per_group": 2}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "parameters"),
     [
         ({}, 88_791_336 - 2048 * 1000 - 1000),
         ({"depths": [3, 8, 36, 3], "groups": 1, "width_per_group": 64}, 60_192_808 - 2048 * 1000 - 1000),
     ],
-    ids=["ResNeXt-101 32x8d", "ResNet-152"],
 )
 def test_the_parameters_are_those_that_torchvision_tells_less_the_classifier(fields, parameters):
     with torch.device("meta"):
@@ -24,7 +24,7 @@ def test_the_parameters_are_those_that_torchvision_tells_less_the_classifier(fie
     assert backbone(torch.empty(1, 3, 224, 224, device="meta")).feature_maps[0].shape == (1, 2048, 7, 7)
 
 
-@pytest.mark.parametrize("stride_in_1x1", [False, True])
+@each_row("stride_in_1x1", [False, True])
 def test_a_dilated_last_stage_leaves_the_size_of_the_map_alone(stride_in_1x1):
     images = torch.rand(1, 3, 64, 96)
     sizes = {}
@@ -62,7 +62,7 @@ def test_undeformed_deformable_convolutions_are_ordinary_ones():
     torch.testing.assert_close(found, expected)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"groups": 0}, "groups is 0"),

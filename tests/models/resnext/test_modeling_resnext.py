@@ -2,6 +2,8 @@
 
 import unittest
 
+import pytest
+
 from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
 from tests.models.backbone_suite import BackboneTests
@@ -14,6 +16,7 @@ class ResNeXtBackboneTest(BackboneTests, unittest.TestCase):
     fields = TINY
 
 
+@pytest.mark.slow
 class DetectorBackboneTest(ResNeXtBackboneTest):
     fields = {
         **TINY,

@@ -5,6 +5,7 @@ import torch
 
 from hf_ngsan.models.finished_beams import CompetingFinishedBeams
 from tests.models.rstnet.tiny import random_grids, tiny_captioner
+from tests.tables import each_row
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 WORDS = torch.tensor([[1, 5, 6, 7, 9], [1, 8, 5, 11, 12], [1, 10, 4, 9, 6]])
@@ -17,7 +18,7 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+@each_row("options", WAYS.values())
 def test_the_language_signal_is_computed_once_a_token(options):
     model, grids = tiny_captioner(), random_grids(2)
     lengths = []
@@ -31,7 +32,7 @@ def test_the_language_signal_is_computed_once_a_token(options):
     assert lengths == [1] * 6
 
 
-@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+@each_row("options", WAYS.values())
 def test_the_released_language_signal_is_computed_once_for_each_distinct_word(options):
     model, grids = tiny_captioner(release=True), random_grids(2)
     given, words = [], []
@@ -69,7 +70,7 @@ def visualness_by_steps(model, features: torch.Tensor, words: list[int]) -> list
 
 
 @pytest.mark.parametrize("release", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["paper", "release"])
-@pytest.mark.parametrize("options", WAYS.values(), ids=WAYS)
+@pytest.mark.parametrize("options", WAYS.values())
 def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     model, grids = tiny_captioner(release=release, attn_implementation="eager"), random_grids(3)
     options = {**options, "suppress_tokens": [0, 1]}  # which the release does not learn to leave out here
@@ -86,7 +87,7 @@ def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     assert output.visualness[:, 1].std() > 1e-3, "otherwise the test would see little"
 
 
-@pytest.mark.parametrize("release", [False, True], ids=["paper", "release"])
+@each_row("release", [False, True])
 def test_visualness_counts_padding_that_was_generated_as_generate_does(release):
     """Only padding before a caption is hidden from the words behind it."""
     model, grids = tiny_captioner(release=release, attn_implementation="eager"), random_grids(2)

@@ -10,6 +10,7 @@ from hf_ngsan.models.geometry import grid_boxes, sinusoidal_geometry
 from hf_ngsan.models.modeling_rstnet import GridGeometry
 from hf_ngsan.models.positions import grid_positions
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config
+from tests.tables import each_row
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
@@ -43,9 +44,9 @@ def cells(rows: int, columns: int) -> list[list[float]]:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("offset", [1, 0])
-@pytest.mark.parametrize("fusion", ["additive", "log"])
-@pytest.mark.parametrize("embedding", ["linear", "sinusoidal"])
+@each_row("offset", [1, 0])
+@each_row("fusion", ["additive", "log"])
+@each_row("embedding", ["linear", "sinusoidal"])
 def test_geometric_weights_are_eq_1_to_6(offset, fusion, embedding):
     config = tiny_config(grid_size_offset=offset, geometry_fusion=fusion, geometry_embedding=embedding)
     geometry, grid = GridGeometry(config), cells(2, 3)
@@ -108,8 +109,8 @@ def adaptive_by_loops(module, query: torch.Tensor, tokens: torch.Tensor, signal:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("projection", ["shared", "separate"])
-@pytest.mark.parametrize("captions", [1, 2])
+@each_row("projection", ["shared", "separate"])
+@each_row("captions", [1, 2])
 def test_adaptive_attention_is_eq_17_to_24(projection, captions):
     config = tiny_config(language_signal_projection=projection)
     config._attn_implementation = "eager"
@@ -191,7 +192,7 @@ def caption_by_loops(model, features: torch.Tensor, words: list[int]) -> torch.T
 
 
 @torch.no_grad()
-@pytest.mark.parametrize(("implementation", "scale"), [("eager", False), ("sdpa", False), ("sdpa", True)])
+@each_row(("implementation", "scale"), [("eager", False), ("sdpa", False), ("sdpa", True)])
 def test_the_captioner_is_its_equations(implementation, scale):
     model, grids = tiny_captioner(attn_implementation=implementation, scale_embeddings=scale), random_grids(2)
     words = torch.tensor([[1, 5, 6, 7], [1, 8, 5, 11]])

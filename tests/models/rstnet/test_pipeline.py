@@ -7,9 +7,10 @@ from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from tests.models.rstnet.tiny import random_grids, tiny_captioner
 from tests.models.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("options", [{}, {"num_beams": 3, "num_return_sequences": 2}], ids=str)
+@each_row("options", [{}, {"num_beams": 3, "num_return_sequences": 2}])
 def test_every_word_comes_with_its_visualness(options):
     model, tokenizer, grids = tiny_captioner(), tiny_tokenizer(), random_grids(3)
     pipe = ImageToTextPipeline(model=model, processor=RSTNetProcessor(tokenizer=tokenizer))

@@ -7,6 +7,7 @@ from transformers import AutoModel, BertConfig, BertModel, RobertaConfig
 from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from tests.models.rstnet.tiny import SIZES, TEXT_ENCODER, VOCAB_SIZE, tiny_language_model
+from tests.tables import each_row
 
 WORDS = torch.tensor([[1, 5, 6, 7, 9, 4], [1, 8, 5, 11, 12, 3]])
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
@@ -24,7 +25,7 @@ def stepwise(model, words: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@each_row("implementation", ["eager", "sdpa"])
 def test_the_signal_is_eq_8_of_a_causal_bert(implementation):
     """Each word's signal is made of the words before it alone: run BERT on every prefix, keep its last state."""
     model = tiny_language_model(attn_implementation=implementation)
@@ -57,14 +58,14 @@ def masked_attention(module, states: torch.Tensor) -> torch.Tensor:
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encoder", [TEXT_ENCODER, ROBERTA, ELECTRA], ids=lambda encoder: encoder["model_type"])
+@each_row("encoder", [TEXT_ENCODER, ROBERTA, ELECTRA])
 def test_word_by_word_with_a_cache_is_at_once(encoder):
     model = tiny_language_model(text_encoder_config=encoder)
     torch.testing.assert_close(stepwise(model, WORDS), model(WORDS).last_hidden_state, **CLOSE)
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("encoder", [TEXT_ENCODER, ROBERTA], ids=lambda encoder: encoder["model_type"])
+@each_row("encoder", [TEXT_ENCODER, ROBERTA])
 def test_no_word_sees_those_after_it_nor_padding(encoder):
     model = tiny_language_model(text_encoder_config=encoder)
     expected = model(WORDS).logits
@@ -149,7 +150,7 @@ def test_a_vocabulary_that_grows_keeps_its_words():
         reads_ids.resize_vocabulary(41)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "pieces", "message"),
     [(["a"], [3], "1 words"), (["a"] * VOCAB_SIZE, [], "'a'"), (["a"] * VOCAB_SIZE, [40], "40")],
 )

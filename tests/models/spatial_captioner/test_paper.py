@@ -1,6 +1,5 @@
 """What Springenberg et al. 2018 say of the captioner: sizes, where dropout is, the map of VGG-11."""
 
-import pytest
 import torch
 from torch import nn
 
@@ -9,6 +8,7 @@ from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerForCondit
 from tests.models.architectures import LABELS, spoken
 from tests.models.loops import sinusoid
 from tests.models.spatial_captioner.tiny import random_cells, tiny_captioner, tiny_config
+from tests.tables import each_row
 
 RATE = 0.25
 CELLS = [6, 3]
@@ -19,7 +19,7 @@ def count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
-@pytest.mark.parametrize("bias", [False, True])
+@each_row("bias", [False, True])
 def test_number_of_parameters(bias):
     width, inner, words = 512, 1024, 9491
     with torch.device("meta"):

@@ -1,7 +1,6 @@
 """The spatial captioner on pixels: its grid, its captions, images of two sizes, photos to text."""
 
 import numpy as np
-import pytest
 import torch
 from PIL import Image
 from transformers import AutoModelForImageTextToText, AutoProcessor
@@ -12,6 +11,7 @@ from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerForCondit
 from hf_ngsan.models.processing_spatial_captioner import SpatialCaptionerProcessor
 from tests.models.spatial_captioner.tiny import VISION, tiny_captioner
 from tests.models.tiny import WORDS, tiny_tokenizer
+from tests.tables import each_row
 
 TOKENS = torch.tensor([[1, 5, 6, 7], [1, 8, 9, 10]])
 
@@ -35,7 +35,7 @@ def test_vgg_11_gives_14_times_14_cells_row_by_row():
     torch.testing.assert_close(of_pixels.logits, of_cells.logits, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("num_beams", [1, 3])
+@each_row("num_beams", [1, 3])
 def test_captions_of_pixels_are_those_of_their_cells(num_beams):
     model = tiny_captioner(vision_config=VISION, visual_feature_size=None)
     pixels = torch.randn(3, 3, 8, 12, generator=torch.Generator().manual_seed(1))

@@ -9,6 +9,7 @@ from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerEncoder
 from tests.models.architectures import LABELS, logits_of
 from tests.models.spatial_captioner.tiny import random_cells, tiny_captioner, tiny_config
 from tests.models.tiny import random_boxes
+from tests.tables import each_row
 
 
 def encoder(position_embedding: str, hidden_size: int = 16) -> SpatialCaptionerEncoder:
@@ -43,7 +44,7 @@ def test_sinusoids_of_the_order_count_the_cells():
         torch.testing.assert_close(found[0, index], torch.tensor(sines_and_cosines(index, 16)))
 
 
-@pytest.mark.parametrize("position_embedding", ["sequence", "boxes"])
+@each_row("position_embedding", ["sequence", "boxes"])
 def test_boxes_make_the_order_meaningless(position_embedding):
     model = encoder(position_embedding)
     generator = torch.Generator().manual_seed(2)

@@ -6,12 +6,13 @@ import torch
 from tests.models import loops
 from tests.models.spatial_captioner.tiny import random_cells, tiny_captioner
 from tests.models.tiny import one_image
+from tests.tables import each_row
 
 CELLS = [6, 3, 4]
 CLOSE = {"rtol": 1e-4, "atol": 1e-4}
 SMALL = {"hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 10, "decoder_layers": 2}
 WORDS = torch.tensor([[1, 5, 6, 7, 9], [1, 8, 5, 11, 12], [1, 10, 4, 9, 6]])
-every_implementation = pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+every_implementation = each_row("implementation", ["eager", "sdpa"])
 
 
 @pytest.fixture(params=["eager", "sdpa"])
@@ -31,7 +32,7 @@ def by_loops(model, cells, words=WORDS) -> torch.Tensor:
 
 
 @every_implementation
-@pytest.mark.parametrize(
+@each_row(
     "fields",
     [
         {},
@@ -39,7 +40,6 @@ def by_loops(model, cells, words=WORDS) -> torch.Tensor:
         {"attention_bias": True, "hidden_size": 12, "num_attention_heads": 3},
         {"encoder_layers": 1, "decoder_layers": 1, "num_attention_heads": 1},
     ],
-    ids=str,
 )
 @torch.no_grad()
 def test_the_captioner_is_its_equations(fields, implementation, cells):
@@ -58,7 +58,7 @@ def test_the_temperature_matters(cells):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("steps", [[1] * 5, [2, 3], [3, 1, 1]], ids=str)
+@each_row("steps", [[1] * 5, [2, 3], [3, 1, 1]])
 def test_a_cache_changes_no_temperature(steps, model, cells):
     cache, logits, start = None, [], 0
     for step in steps:
@@ -69,8 +69,8 @@ def test_a_cache_changes_no_temperature(steps, model, cells):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("cached", [False, True])
-@pytest.mark.parametrize("padding", [[2, 0, 1], [1, 1, 1]], ids=str)
+@each_row("cached", [False, True])
+@each_row("padding", [[2, 0, 1], [1, 1, 1]])
 def test_padding_of_words_on_the_left_changes_no_temperature(padding, cached, model, cells):
     width = WORDS.shape[1] + max(padding)
     words = torch.zeros(3, width, dtype=torch.long)
@@ -101,7 +101,7 @@ def test_padding_of_words_on_the_right_changes_no_temperature(model, cells):
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("order", [slice(None), slice(None, None, -1)], ids=["right", "left"])
+@each_row("order", [slice(None), slice(None, None, -1)])
 def test_padding_of_cells_changes_neither_temperature_nor_position(order, model, cells):
     wider = {name: torch.cat([tensor, torch.zeros_like(tensor)][order], dim=1) for name, tensor in cells.items()}
     wider["visual_features"][wider["attention_mask"] == 0] = 1000.0
@@ -131,8 +131,8 @@ def log_probability(model, caption: list[int], image: dict[str, torch.Tensor]) -
     return sum(log_probs[position, word].item() for position, word in enumerate(caption[1:]))
 
 
-@pytest.mark.parametrize("cache", [{}, {"use_cache": False}, {"cache_implementation": "static"}], ids=str)
-@pytest.mark.parametrize("num_beams", [1, 3])
+@each_row("cache", [{}, {"use_cache": False}, {"cache_implementation": "static"}])
+@each_row("num_beams", [1, 3])
 def test_beams_have_the_probabilities_of_the_loops(num_beams, cache, model, cells):
     options = {"max_new_tokens": 5, "return_dict_in_generate": True, **cache}
     if num_beams > 1:
@@ -153,7 +153,7 @@ def test_beams_have_the_probabilities_of_the_loops(num_beams, cache, model, cell
             torch.testing.assert_close(generated, logits, **CLOSE)
 
 
-@pytest.mark.parametrize("cache", [{}, {"cache_implementation": "static"}], ids=str)
+@each_row("cache", [{}, {"cache_implementation": "static"}])
 def test_prefixes_of_any_length_keep_their_temperature(cache, model, cells):
     prefixes = torch.tensor([[1, 5, 6], [0, 1, 8], [0, 0, 1]])
     output = model.generate(

@@ -5,6 +5,7 @@ import torch
 
 from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
+from tests.tables import each_row
 
 
 def test_vgg_11_is_that_of_the_paper():
@@ -21,7 +22,7 @@ def test_a_tiny_net_reads_small_scenes():
     assert NGSANVGGBackbone(config)(torch.rand(2, 3, 64, 64)).feature_maps[0].shape == (2, 128, 8, 8)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("shape", "message"),
     [
         ((1, 1, 32, 32), r"\(1, 1, 32, 32\); it must be \(batch_size, 3, height, width\)"),
@@ -40,7 +41,7 @@ def test_the_smallest_image_gives_one_cell():
     assert backbone(torch.zeros(1, 3, 16, 16)).feature_maps[0].shape == (1, 4, 1, 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"depths": []}, "depths is empty"),

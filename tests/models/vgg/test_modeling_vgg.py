@@ -25,5 +25,6 @@ class VGGBackboneTest(BackboneTests, unittest.TestCase):
             NGSANVGGConfig(out_features=["stage1", "stage2"], out_indices=[0, 2])
 
 
+@pytest.mark.slow
 class NormalizedVGGBackboneTest(VGGBackboneTest):
     fields = {"depths": [1, 2, 1], "hidden_sizes": [4, 6, 8], "use_batch_norm": True}

@@ -1,0 +1,66 @@
+"""`hf-ngsan inspect --verify` compares every file of features, an index and a training run with its checksum."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hf_ngsan.retrieval import IndexFolder, open_backend
+from tests.commands.running import fails, prints
+from tests.extraction.tiny import extract, write_photos
+from tests.retrieval.test_index_folder import with_everything
+from tests.training.test_checkpoints import trained, write
+
+COMPARED = {
+    "features": "2 shards of features",
+    "index": "3 shards and the graph",
+    "run": "2 folders of",
+    "run/checkpoints/step-000000001": "1 folder of",
+}
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("written")
+    extract(write_photos(folder / "photos", 5), folder / "features", split="test")
+    with_everything(folder / "index")
+    open_backend(IndexFolder.open(folder / "index"), "usearch").add()
+    for step in (1, 2):
+        write(folder / "run" / "checkpoints", step, trained(seed=step))
+    return folder
+
+
+def test_what_is_whole_is_verified(written, capsys):
+    for name, compared in COMPARED.items():
+        assert compared in prints(capsys, "inspect", written / name, "--verify"), name
+
+
+def test_a_damaged_file_is_named_and_ends_with_2(written, tmp_path, capsys):
+    """One byte differs, so the size does not tell."""
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    patterns = ("features/*.arrow", "index/shard-*/*", "index/usearch/*", "run/checkpoints/*/*")
+    files = [file for pattern in patterns for file in sorted(tmp_path.glob(pattern))]
+    assert len(files) > 12
+    for file in files:
+        whole = file.read_bytes()
+        content = bytearray(whole)
+        content[len(content) // 2] ^= 1
+        file.write_bytes(content)
+        message = fails(capsys, "inspect", tmp_path / file.relative_to(tmp_path).parts[0], "--verify")
+        assert file.parent.name in message and (file.name in message or file.name == "manifest.json"), file
+        file.write_bytes(whole)
+
+
+def test_a_missing_file_is_named(written, tmp_path, capsys):
+    shutil.copytree(written, tmp_path, dirs_exist_ok=True)
+    for name, file in (("features", "shard-000-000001.arrow"), ("run", "checkpoints/step-000000002/manifest.json")):
+        (tmp_path / name / file).unlink()
+        message = fails(capsys, "inspect", tmp_path / name, "--verify")
+        assert Path(file).name in message or "step-000000002" in message
+
+
+def test_what_has_no_checksums_cannot_be_verified(tmp_path, capsys):
+    (tmp_path / "photos").mkdir()
+    (tmp_path / "file.json").write_text("{}")
+    for name in ("photos", "file.json", "nothing"):
+        assert name in fails(capsys, "inspect", tmp_path / name, "--verify")
