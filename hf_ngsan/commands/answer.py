@@ -83,7 +83,7 @@ def run(options: argparse.Namespace) -> int:
     from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.captioning.images import skipped_error
+    from ..tasks.captioning.captioned_image import skipped_error
     from ..tasks.question_answering.answers import answer_questions
 
     model, processor = load_model(options.model, "visual_question_answering")

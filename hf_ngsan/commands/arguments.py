@@ -117,7 +117,7 @@ def add_engine_argument(parser: argparse.ArgumentParser, with_ray: bool = False)
         "--engine",
         choices=(*ENGINES, RAY) if with_ray else ENGINES,
         default="torch",
-        help="runtime of the vision encoder's convolutional backbone on a CPU (%(default)s): onnx and openvino "
+        help="runtime of the vision encoder's convolutional backbone on a CPU (torch): onnx and openvino "
         "export it on first use; auto is onnx where it is installed and can run the model"
         + ("; ray shares the work among the workers of a Ray cluster, which run torch" if with_ray else ""),
     )
@@ -141,8 +141,6 @@ def ray_workers(options: argparse.Namespace) -> "RayWorkers | None":
         ValueError: an option of Ray with another engine, or one that Ray makes superfluous.
         MissingRayError: Ray is not installed.
     """
-    from ..ground.ray_workers import RayWorkers, import_ray
-
     given = {"address": options.address, "number": options.workers, "gpus_per_worker": options.gpus_per_worker}
     given = {name: value for name, value in given.items() if value is not None}
     if options.engine != RAY:
@@ -151,6 +149,8 @@ def ray_workers(options: argparse.Namespace) -> "RayWorkers | None":
         return None
     if getattr(options, "num_processes", None):
         raise ValueError("--engine ray has --workers; leave --num-processes out.")
+    from ..ground.ray_workers import RayWorkers, import_ray
+
     import_ray()
     return RayWorkers(**given)
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..ground.argument_types import at_most, between, fraction, user_path
 from ..ground.bounds import MAX_CAPTIONS
 from ..ground.messages import printable
+from ..ground.model_folders import find_model_folder, is_model
 from ..ground.packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
@@ -37,10 +38,27 @@ if TYPE_CHECKING:
     from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
 
     from ..ground.ray_workers import RayWorkers
-    from ..tasks.captioning.images import CaptionedImage
+    from ..tasks.captioning.captioned_image import CaptionedImage
     from ..tasks.retrieval.encoders import PassingImages
 
 
+OPTIONS_OF_GRAPHS = {
+    "batch_size",
+    "command",
+    "debug",
+    "images",
+    "json",
+    "limit",
+    "max_new_tokens",
+    "model",
+    "num_beams",
+    "output",
+    "skip_errors",
+    "split",
+}
+"""Options with which the graphs beside a captioner caption images."""
+MAX_IMAGES_OF_GRAPHS = 1000
+"""For more than so many, importing torch, which may have a GPU, does not count."""
 MAX_DIVERSITY_PENALTY = 100
 MAX_SIMILARITY_WEIGHT = 1e6
 SUMMARY = """Print a caption for each image.
@@ -74,6 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
     add_engine_argument(parser, with_ray=True)
+    parser.set_defaults(engine=None)  # which lets graphs beside the captioner caption
     texts = parser.add_mutually_exclusive_group()
     texts.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
     texts.add_argument(
@@ -170,9 +189,6 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 def run(options: argparse.Namespace) -> int:
     check(options)
-    from ..loading.models import find_model_folder, is_guest, reads_images
-    from ..tasks.captioning.generate import is_model, load_captioners
-
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
@@ -188,6 +204,12 @@ def run(options: argparse.Namespace) -> int:
     for name in (*models, options.rerank_with, *(options.with_embeddings or ())[:1]):
         if name is not None:
             find_model_folder(name)
+    captioned = captioned_by_graphs(options, models, paths)
+    if captioned is not None:
+        return report(*written(options, captioned))
+    from ..loading.models import is_guest, reads_images
+    from ..tasks.captioning.generate import load_captioners
+
     model, processor = load_captioners(models)
     text = text_of(options, model, processor)
     generation = search_options(options, model.generation_config)
@@ -214,6 +236,11 @@ def run(options: argparse.Namespace) -> int:
         errors, number = caption_with_ray(ray, options, model, processor, images, list(names), arguments)
     if embedded is not None:
         embedded.save(options.with_embeddings[1])
+    return report(errors, number)
+
+
+def report(errors: list[str], number: int) -> int:
+    """Prints why some of a number of images were skipped; returns the exit code."""
     for error in errors:
         print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
     if errors:
@@ -254,9 +281,9 @@ def caption_here(
     """Captions images in this process; returns the reasons of skipped images, and the number of images."""
     from ..ground.launching import make_accelerator
     from ..loading.engines import use_engine
-    from ..tasks.captioning.images import caption_images, skipped_error
+    from ..tasks.captioning.images import caption_images
 
-    use_engine(model.to(make_accelerator().device), processor, options.engine)
+    use_engine(model.to(make_accelerator().device), processor, options.engine or "torch")
     results = caption_images(
         model,
         processor,
@@ -267,6 +294,36 @@ def caption_here(
         batch_size=options.batch_size,
         **arguments,
     )
+    return written(options, results)
+
+
+def captioned_by_graphs(
+    options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]
+) -> "Iterator[CaptionedImage] | None":
+    """Returns captions by the graphs beside a captioner, which need no torch; None if they cannot do what is asked."""
+    given = {name for name, value in vars(options).items() if not (value is None or value is False or value == [])}
+    if given - OPTIONS_OF_GRAPHS or len(models) > 1 or not 0 < len(paths) <= MAX_IMAGES_OF_GRAPHS:
+        return None
+    from ..exporting.onnx_folder import open_captioner
+    from ..tasks.captioning.graphs import caption_files
+
+    captioner = open_captioner(find_model_folder(models[0]))
+    if captioner is None:
+        return None
+    return caption_files(
+        captioner,
+        paths,
+        batch_size=options.batch_size,
+        with_scores=options.json,
+        num_beams=options.num_beams,
+        max_new_tokens=options.max_new_tokens,
+    )
+
+
+def written(options: argparse.Namespace, results: "Iterable[CaptionedImage]") -> tuple[list[str], int]:
+    """Writes captions; returns the reasons of skipped images, and the number of images."""
+    from ..tasks.captioning.captioned_image import skipped_error
+
     errors, number, as_line = [], 0, line_format(options)
     with written_lines(options.output) as write:
         for found in results:
@@ -415,12 +472,11 @@ def reranked(options: argparse.Namespace, beams: int) -> dict:
 
 def paths_of_images(places: Iterable[str]) -> Iterator[str]:
     """Yields paths and URLs, with each folder replaced by its images in the order of `hf-ngsan extract`."""
-    from ..extraction import list_images
+    from ..extraction.image_files import sorted_image_files
 
     for place in places:
         if os.path.isdir(place):
-            listed = list_images(place)
-            yield from (str(listed.folder / image.file_name) for image in listed.images)
+            yield from (str(Path(place, name)) for name in sorted_image_files(Path(place)))
         else:
             yield place
 

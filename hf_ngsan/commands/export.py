@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..ground.argument_types import user_path
+from ..ground.model_folders import find_model_folder
 from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder
 
 if TYPE_CHECKING:
@@ -34,7 +35,13 @@ TO_SAVE_MEMORY = "check fewer images with --limit, or "
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     parser.add_argument("--format", choices=FORMATS, default="onnx", help="format of the exported files (%(default)s)")
-    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder of the export")
+    parser.add_argument(
+        "--output",
+        type=user_path,
+        metavar="DIR",
+        help="new folder of the export (onnx/ in the folder of the model: hf-ngsan caption and search answer by its "
+        "graphs)",
+    )
     parser.add_argument(
         "--int8",
         action="store_true",
@@ -52,6 +59,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_data(options.data)
+    if options.output is None:
+        return export_beside(options)
     check_new_folder(options.output)
     from ..exporting import Captioner, check_format, compare, write_exported_captioner
     from ..loading.models import load_captioner, load_config, task_of
@@ -85,10 +94,37 @@ def run(options: argparse.Namespace) -> int:
     return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
 
 
+def export_beside(options: argparse.Namespace) -> int:
+    """Writes graphs into the folder of the model itself."""
+    if options.format != "onnx" or options.int8 or options.check or options.data is not None:
+        raise ValueError(
+            "Graphs in the folder of the model are of ONNX and compute what the model computes; for other options "
+            "name a new folder with --output."
+        )
+    from ..exporting.beside import write_graphs_beside
+    from ..exporting.formats import check_format
+    from ..loading.models import load_model, task_of
+    from ..loading.provenance import model_fingerprint
+
+    check_format(options.format)
+    folder = Path(find_model_folder(options.model))
+    if not folder.is_dir():
+        raise ValueError(f"{options.model} is not a folder on this machine; name a new folder with --output.")
+    model, processor = load_model(folder)
+    task = task_of(model.config)
+    if task not in ("captioning", "retrieval"):
+        raise ValueError(f"{options.model} is neither a captioner nor a dual encoder, which are exported.")
+    fingerprint = model_fingerprint(model, processor) if task == "retrieval" else None
+    write_graphs_beside(model.float(), processor, folder, fingerprint)
+    command = "hf-ngsan search INDEX TEXT" if task == "retrieval" else f"hf-ngsan caption --model {options.model} IMAGE"
+    print(f"{folder / 'onnx'} answers without PyTorch: {command}")
+    return 0
+
+
 def export_dual_encoder(options: argparse.Namespace) -> int:
     from ..exporting.dual_encoder import write_exported_dual_encoder
     from ..guests.exported import is_exported
-    from ..loading.models import find_model_folder, load_model
+    from ..loading.models import load_model
     from ..store.folders import write_folder_atomically
 
     if options.format != "onnx" or options.int8 or options.data is not None or options.limit is not None:
@@ -118,7 +154,6 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
     """
 
     from ..data.scenes import FEATURE_SIZE
-    from ..loading.models import find_model_folder
     from ..sharing.known_facts import recorded_config, run_of
     from ..tasks.registry import load_recipe
     from ..training.output_folder import training_config_of

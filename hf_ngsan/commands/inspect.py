@@ -292,9 +292,9 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
-    from ..data.images.folder import image_files
     from ..data.inspection import sample_image
     from ..extraction.image_list import number_at_the_end
+    from ..ground.image_files import image_files
     from ..models.images import load_image
 
     if folder is None:

@@ -3,10 +3,15 @@
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ..ground.argument_types import positive_int, user_path
 from ..ground.messages import printable
+from ..ground.model_folders import find_model_folder
 from .arguments import check_figure_file, check_images
+
+if TYPE_CHECKING:
+    from ..retrieval import Hit, IndexFolder
 
 SUMMARY = """Find images of an index by words or by another image.
 
@@ -77,6 +82,32 @@ def run(options: argparse.Namespace) -> None:
     if options.figure:
         check_figure_file(options.figure, [options.image, *folders])
     indexes = [IndexFolder.open(Path(folder)) for folder in folders]
+    hits = hits_by_graph(options, indexes)
+    for hit in hits_by_model(options, indexes) if hits is None else hits:
+        captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
+        folder = [folders[hit.index_number]] if len(indexes) > 1 else []
+        print("\t".join([f"{hit.score:.4f}", *map(printable, [*folder, hit.name]), *filter(None, [captions])]))
+
+
+def hits_by_graph(options: argparse.Namespace, indexes: "list[IndexFolder]") -> "list[Hit] | None":
+    """Returns what the graph of texts beside the model finds, without torch; None if it cannot do what is asked."""
+    if options.text is None or options.figure is not None or options.modules:
+        return None
+    from ..exporting.onnx_folder import open_text_graph
+    from ..retrieval import search_current
+
+    described = indexes[0].description
+    graph = open_text_graph(find_model_folder(options.model or described.model))
+    if graph is None or any(one.description.fingerprint != graph.fingerprint for one in indexes):
+        return None
+    query = graph.embed(options.text)
+    if query is None:
+        return None
+    return search_current(indexes, graph.fingerprint, query, options.top_k, backend_of(options), options.filter)
+
+
+def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> "list[Hit]":
+    """Returns what the model finds, and draws it if a figure is wanted."""
     from ..ground.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval.search import draw_hits, search_images
@@ -86,15 +117,16 @@ def run(options: argparse.Namespace) -> None:
         model.to(make_accelerator().device),
         processor,
         indexes,
-        text=text,
+        text=options.text,
         image=options.image,
         top_k=options.top_k,
-        backend="exact" if options.exact else None,
+        backend=backend_of(options),
         filter=options.filter,
     )
-    for hit in hits:
-        captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
-        folder = [folders[hit.index_number]] if len(indexes) > 1 else []
-        print("\t".join([f"{hit.score:.4f}", *map(printable, [*folder, hit.name]), *filter(None, [captions])]))
     if options.figure:
-        draw_hits(indexes, hits, text or f"images like {options.image}", options.figure)
+        draw_hits(indexes, hits, options.text or f"images like {options.image}", options.figure)
+    return hits
+
+
+def backend_of(options: argparse.Namespace) -> str | None:
+    return "exact" if options.exact else None

@@ -37,17 +37,24 @@ class Captioner:
     Args:
         folder: the exported files, with `captioner.json`; this file's own by default.
         num_threads: processor threads of the runtime; its own choice if `None`.
+        opens: opens a file of `captioner.json` as a graph; [`load_graph`] by default.
     """
 
-    def __init__(self, folder: str | Path | None = None, num_threads: int | None = None):
+    def __init__(
+        self,
+        folder: str | Path | None = None,
+        num_threads: int | None = None,
+        opens: Callable[[Path, int | None], Graph] | None = None,
+    ):
         folder = Path(__file__).parent if folder is None else Path(folder)
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         self.settings: dict[str, Any] = settings
         self.inputs: list[str] = settings["inputs"]
         self.decoding: dict[str, Any] = settings["decoding"]
         self.words = Words(folder, settings["words"])
-        self.encoder: Graph = load_graph(folder / settings["encoder"], num_threads)
-        self.decoder: Graph = load_graph(folder / settings["decoder"], num_threads)
+        opens = load_graph if opens is None else opens
+        self.encoder: Graph = opens(folder / settings["encoder"], num_threads)
+        self.decoder: Graph = opens(folder / settings["decoder"], num_threads)
 
     def caption(
         self, images: Any = None, *, num_beams: int | None = None, max_new_tokens: int | None = None, **arrays: Any
@@ -259,7 +266,7 @@ def load_graph(path: Path, num_threads: int | None = None) -> Graph:
     return {".onnx": onnx_graph, ".xml": openvino_graph, ".pt2": torch_graph}[path.suffix](path, num_threads)
 
 
-def onnx_graph(path: Path, num_threads: int | None) -> Graph:
+def onnx_graph(path: Path, num_threads: int | None, providers: Sequence[str] | None = None) -> Graph:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -268,9 +275,9 @@ def onnx_graph(path: Path, num_threads: int | None) -> Graph:
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
-    known = ("CUDAExecutionProvider", "CPUExecutionProvider")
-    providers = [name for name in known if name in onnxruntime.get_available_providers()]
-    session = onnxruntime.InferenceSession(str(path), options, providers=providers)
+    wanted = providers or ("CUDAExecutionProvider", "CPUExecutionProvider")
+    available = [name for name in wanted if name in onnxruntime.get_available_providers()]
+    session = onnxruntime.InferenceSession(str(path), options, providers=available)
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
 

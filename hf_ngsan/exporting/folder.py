@@ -55,7 +55,16 @@ NEEDED = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_conve
 def write_exported_captioner(
     model: PreTrainedModel, processor: Any, folder: Path, format_name: str = "onnx", int8: bool = False
 ) -> None:
-    """Exports a captioner.
+    """Exports a captioner, with the program captioner.py; see [`write_captioner_graphs`]."""
+    write_captioner_graphs(model, processor, folder, format_name, int8)
+    shutil.copyfile(reader.__file__, folder / Path(reader.__file__).name)
+    processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
+
+
+def write_captioner_graphs(
+    model: PreTrainedModel, processor: Any, folder: Path, format_name: str = "onnx", int8: bool = False
+) -> None:
+    """Writes the graphs of a captioner and their settings.
 
     Args:
         model: a captioner on the CPU, in evaluation mode.
@@ -106,8 +115,6 @@ def write_exported_captioner(
     }
     write_text_atomically(folder / reader.SETTINGS, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
     write_licence(model, folder)
-    shutil.copyfile(reader.__file__, folder / Path(reader.__file__).name)
-    tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
 
 
 @contextmanager

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from ..data import load_data
 from ..data.formats.annotation_files import has_any
 from ..data.images.decoding import decode_image
-from ..data.images.folder import SUFFIXES, image_files
 from ..data.readers import READERS
 from ..ground.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
 from ..ground.files import FileStamp, is_unchanged, stamp_of_content
 from ..models.images import content_of_file, load_image, with_place
 from .errors import ExtractionError
+from .image_files import check_text, sorted_image_files
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -227,11 +227,7 @@ def images_of_dataset(spec: str, split: str | None) -> DatasetImages:
 
 
 def images_of_folder(folder: Path) -> ImageList:
-    names = sorted(image_files(folder))
-    if not names:
-        raise ExtractionError(f"{folder} holds no images (files that end in {', '.join(SUFFIXES)}).")
-    for name in names:
-        check_text(name, f"{folder}: the file name {name!r}")
+    names = sorted_image_files(folder)
     numbers = [number for name in names if (number := number_at_the_end(name)) is not None]
     notes: tuple[str, ...] = ()
     if len(set(numbers)) < len(names):
@@ -260,14 +256,6 @@ def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
     left_out = len(images) - len(listed)
     notes = (f"{file}: {left_out} of {len(images)} images have no caption and were left out.",) if left_out else ()
     return ImageList(str(file), folder, listed, has_captions=True, notes=notes)
-
-
-def check_text(text: str, what: str) -> None:
-    """Raises an ExtractionError for text that cannot be stored: a file name may be any bytes."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ExtractionError(f"{what} is not UTF-8 text; rename or correct it.") from None
 
 
 def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:

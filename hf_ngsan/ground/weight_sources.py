@@ -9,7 +9,6 @@ They travel with every model that is derived from others, in its configuration a
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -20,6 +19,7 @@ from typing import Any
 from huggingface_hub import constants, hf_hub_download, metadata_load, try_to_load_from_cache
 
 from .files import write_text_atomically
+from .model_folders import HUB_NAME
 from .packaged_models import folder_of_packaged, packaged_models
 
 FIELD = "weights_from"
@@ -27,7 +27,6 @@ FIELD = "weights_from"
 LICENSE = "LICENSE"
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md")
 CARD = "README.md"
-HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 MAX_TEXT = 1_000_000
 """Bytes of a text of a licence."""
 INITIALIZED_FROM = {

@@ -33,8 +33,8 @@ from transformers.utils import logging as transformers_logging
 from ..auto import MODEL_TYPES, model_types_of, own_model_types, processor_class
 from ..ground.files import give_usual_modes
 from ..ground.messages import one_sentence
-from ..ground.packaged_models import folder_of_packaged
-from ..ground.weight_sources import HUB_NAME, complete_sources, remember_source, write_licence
+from ..ground.model_folders import ModelFolderError, find_model_folder
+from ..ground.weight_sources import complete_sources, remember_source, write_licence
 from ..guests.checkpoints import task_of_guest, whole_processor
 from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
@@ -57,10 +57,6 @@ OF_TRANSFORMERS: dict[str | None, str] = {
 LOADING = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release)
-
-
-class ModelFolderError(ValueError):
-    """A folder without a complete model; the message names it and what is missing."""
 
 
 def incomplete(folder: str, fault: str) -> ModelFolderError:
@@ -92,30 +88,6 @@ def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:
         with suppress(FileNotFoundError, ModelFolderError):
             name = find_model_folder(name)
         remember_source(model, name, fetch=True)
-
-
-def find_model_folder(name: str | os.PathLike) -> str:
-    """Returns the folder of a model: `name` itself, or `best`, else `last`, in the folder of a training run.
-
-    The name of a packaged model becomes its folder; a name that may be one on the Hub is returned unchanged.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ModelFolderError: a folder without a model.
-    """
-    folder = Path(os.path.expanduser(folder_of_packaged(name)))
-    if not folder.exists():
-        if HUB_NAME.fullmatch(str(name)) and not folder.parent.is_dir():
-            return str(name)
-        raise FileNotFoundError(f"There is no model folder {folder}.")
-    if not folder.is_dir():
-        raise ModelFolderError(f"{folder} is a file; give the folder of a model, such as {folder.parent}.")
-    for candidate in (folder, folder / "best", folder / "last"):
-        if (candidate / "config.json").is_file():
-            return str(candidate)
-    raise ModelFolderError(
-        f"{folder} holds no model (config.json is missing); give a folder that save_pretrained or a training run wrote."
-    )
 
 
 def read_config_file(folder: str) -> dict:

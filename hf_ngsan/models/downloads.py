@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any, Self
 from urllib.parse import urljoin, urlsplit
 
-from huggingface_hub import get_session
-
 MAX_BYTES = "HF_NGSAN_DOWNLOAD_MAX_BYTES"
 SECONDS = "HF_NGSAN_DOWNLOAD_SECONDS"
 MAX_REDIRECTS = "HF_NGSAN_DOWNLOAD_MAX_REDIRECTS"
@@ -101,6 +99,8 @@ def download(url: str, limits: DownloadLimits | None = None, public_only: bool =
 
 
 def fetch(url: str, limits: DownloadLimits, deadline: float, public_only: bool) -> bytes:
+    from huggingface_hub import get_session  # only a download needs it
+
     session, num_redirects = get_session(), 0
     silence = min(MAX_SILENCE, limits.seconds)
     while True:

@@ -13,18 +13,21 @@ import binascii
 import contextlib
 import io
 import os
+import sys
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
 import numpy as np
-import torch
 from PIL import ExifTags, Image, UnidentifiedImageError
 
 from .downloads import DownloadError, download
+
+if TYPE_CHECKING:
+    import torch
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
@@ -106,7 +109,7 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             source = path
         else:
             raise ImageError(f"{titled(name)} is a mapping with {sorted(source)}; it needs bytes or a path.")
-    if isinstance(source, (np.ndarray, torch.Tensor)):
+    if isinstance(source, np.ndarray) or is_tensor(source):
         return image_from_array(source, name)
     if isinstance(source, Image.Image):
         return decoded(source, name)
@@ -134,7 +137,7 @@ def load_images(images: Any) -> list[Image.Image]:
 
 def image_list(images: Any) -> list:
     """Lists images, read or not; a lone image is a list of one."""
-    if isinstance(images, (np.ndarray, torch.Tensor)):
+    if isinstance(images, np.ndarray) or is_tensor(images):
         return list(images) if images.ndim == 4 else [images]
     if is_one_image(images):
         return [images]
@@ -389,8 +392,14 @@ def array_of_deep_image(image: Image.Image, name: str) -> np.ndarray:
     return array
 
 
-def image_from_array(array: np.ndarray | torch.Tensor, name: str) -> Image.Image:
-    if isinstance(array, torch.Tensor):
+def is_tensor(source: Any) -> "TypeGuard[torch.Tensor]":
+    """Returns whether this is a tensor; torch, which takes seconds to import, is there already if it is one."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(source, torch.Tensor)
+
+
+def image_from_array(array: "np.ndarray | torch.Tensor", name: str) -> Image.Image:
+    if not isinstance(array, np.ndarray):
         array = array.detach().cpu()
         array = (array.float() if array.is_floating_point() else array).numpy()
     shape = array.shape

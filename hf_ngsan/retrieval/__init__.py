@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .backends import Hit, SearchBackend, check_backend, open_backend, search
+    from .backends import Hit, SearchBackend, check_backend, open_backend, search, search_current
     from .exact import nearest
     from .index_folder import IndexDescription, IndexFolder, IndexFolderError, check_new_index
     from .milvus import IndexKind

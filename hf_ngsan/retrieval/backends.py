@@ -121,6 +121,48 @@ def search(
     return [sorted(hits, key=lambda hit: (-hit.score, hit.index_number, hit.place))[:top_k] for hits in found]
 
 
+def search_current(
+    indexes: Sequence[IndexFolder],
+    fingerprint: str,
+    query: np.ndarray,
+    top_k: int,
+    spec: str | None = None,
+    filter: str = "",
+) -> list[Hit]:
+    """Returns the nearest items to one query; an index that grows meanwhile is searched anew.
+
+    Args:
+        indexes: see [`search`].
+        fingerprint: of the model that made the query.
+        query: float32 `(1, dimension)`.
+        top_k, spec, filter: see [`search`].
+
+    Raises:
+        IndexFolderError: see [`search`]; an index is of another model or empty, or no item fulfils the filter.
+    """
+    for one in indexes:
+        if fingerprint != one.description.fingerprint:
+            raise IndexFolderError(
+                f"{one.folder} was made with another model, {one.description.model}; search it with that one, or index "
+                "the images again."
+            )
+    try:
+        hits = search(indexes, query, top_k, spec, filter)[0]
+    except (IndexFolderError, OSError):
+        if all(one.is_current for one in indexes):
+            raise
+        hits = []
+    if not all(one.is_current for one in indexes):  # one has grown meanwhile: shards of both may have been read
+        return search_current([one.current() for one in indexes], fingerprint, query, top_k, spec, filter)
+    if not hits and filter:
+        known = sorted({name for one in indexes for of_item in one.shard(0).items.columns or [] for name in of_item})
+        raise IndexFolderError(f"No image fulfils {filter!r}; there are name, captions, {', '.join(known)}.")
+    if not hits:
+        folders = " and ".join(str(one.folder) for one in indexes)
+        raise IndexFolderError(f"{folders} has no images: none of those that were indexed could be read.")
+    return hits
+
+
 def check_together(index: IndexFolder, others: Sequence[IndexFolder], queries: np.ndarray) -> None:
     """Raises an IndexFolderError unless an index can be searched with these queries, together with some others."""
     if queries.ndim != 2 or queries.shape[1] != index.description.dimension:

@@ -10,9 +10,10 @@ from ..ground.lazy import lazy_names
 if TYPE_CHECKING:
     from .captioning.attached_vision import attach_vision
     from .captioning.build import new_captioner
+    from .captioning.captioned_image import CaptionedImage
     from .captioning.evaluate import CaptionEvaluation, evaluate_captioner
     from .captioning.generate import caption_batch, generate_captions
-    from .captioning.images import CaptionedImage, caption_images
+    from .captioning.images import caption_images
     from .captioning.recipe import CaptioningRecipe
     from .captioning.task import CaptioningTask
     from .question_answering.answers import AnsweredQuestion, answer_questions

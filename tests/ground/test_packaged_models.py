@@ -15,12 +15,12 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor,
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.data import draw_scene, load_data
+from hf_ngsan.ground.model_folders import is_model
 from hf_ngsan.ground.packaged_models import CAPTIONER, DUAL_ENCODER, packaged_models
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
 from hf_ngsan.models.configuration_parts import PARTS
-from hf_ngsan.tasks.captioning.generate import is_model
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.tables import each_row

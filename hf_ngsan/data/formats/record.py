@@ -17,8 +17,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ...ground.coco_files import number_of
+from ...ground.image_files import visible_files
 from ..errors import DataError, reason_of
-from ..images.folder import visible_files
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Dataset, Image
 
+from ...ground.image_files import is_image, visible_files
 from ..errors import DataError, reason_of
 from ..splits import OTHER_NAMES, VALIDATION
 from .own_files import OwnFiles
 
-SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Files that name images of their folder and of those below it, with their captions."""
 BESIDE = (".txt", ".caption")
@@ -30,32 +30,6 @@ SPLITS = {"train", "test", VALIDATION, *OTHER_NAMES[VALIDATION]}
 """Names, in any case, of folders directly below the root that are splits."""
 FILE_NAME = "file_name"
 """Column of metadata with the path of an image; `left_file_name` is that of the image `left`."""
-
-
-def visible_files(folder: Path) -> Iterator[str]:
-    """Yields the names of files in a folder, recursively and relative to it, without hidden ones."""
-    visited: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_it):
-        real = os.path.realpath(place)
-        # of two ways to a linked folder the first by name is taken
-        folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
-        if real not in visited:
-            inside = "" if place == os.fspath(folder) else f"{Path(place).relative_to(folder).as_posix()}/"
-            yield from (inside + name for name in files if not name.startswith("."))
-        visited.add(real)
-
-
-def raise_it(error: OSError) -> None:
-    raise error
-
-
-def image_files(folder: Path) -> Iterator[str]:
-    """Yields the names of image files in a folder, recursively and relative to it, without hidden ones."""
-    return filter(is_image, visible_files(folder))
-
-
-def is_image(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES)
 
 
 def is_metadata(name: str) -> bool:

@@ -6,7 +6,6 @@ generate_captions(model, processor, rows, num_beams=3)
 ```
 """
 
-import os
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -18,7 +17,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ...data.collator import visual_arguments
 from ...guests.captioners import guest_of
 from ...guests.pipeline import caption_images_of
-from ...loading.models import ModelFolderError, find_model_folder, is_guest, load_captioner
+from ...loading.models import ModelFolderError, is_guest, load_captioner
 from ...models.captioning import CaptioningForConditionalGeneration
 from ...models.ensemble import EnsembleForConditionalGeneration
 from ...training.batches import take
@@ -59,14 +58,6 @@ def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, ProcessorMix
         return EnsembleForConditionalGeneration([model for model, _ in loaded]).eval(), processor
     except ValueError as error:
         raise ModelFolderError(f"{', '.join(names)} cannot caption together: {error}") from error
-
-
-def is_model(place: str) -> bool:
-    """Returns whether a path or name is a model on this machine."""
-    try:
-        return os.path.isdir(find_model_folder(place))
-    except (FileNotFoundError, ModelFolderError):
-        return False
 
 
 def generate_captions(

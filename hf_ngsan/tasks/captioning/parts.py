@@ -24,7 +24,8 @@ from ...ground.progress_display import ProgressDisplay
 from ...ground.ray_workers import RayWorkers
 from ...loading.provenance import model_fingerprint
 from ...store.fields import read_json_or_none
-from .images import CaptionedImage, caption_images, skipped_error
+from .captioned_image import CaptionedImage, skipped_error
+from .images import caption_images
 
 SETTINGS = "settings.json"
 

@@ -16,7 +16,7 @@ from PIL import Image
 
 from ...guests.dual_encoders import dual_encoder_of
 from ...loading.provenance import model_fingerprint
-from ...retrieval import Hit, IndexFolder, IndexFolderError, search
+from ...retrieval import Hit, IndexFolder, IndexFolderError, search_current
 from ...visualization import plot_contact_sheet, save_figure
 from .encoders import embed_images, embed_pixels, embed_texts
 
@@ -54,37 +54,13 @@ def search_images(
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
     if (text is None) == (image is None):
         raise ValueError("Give a text or an image to look for, and not both.")
-    fingerprint = model_fingerprint(model, processor)
-    for one in indexes:
-        if fingerprint != one.description.fingerprint:
-            raise IndexFolderError(
-                f"{one.folder} was made with another model, {one.description.model}; search it with that one, or index "
-                "the images again."
-            )
     if text is None:
         encoder = dual_encoder_of(model, processor)
         query = embed_pixels(encoder, encoder.image_inputs([image]))
     else:
         check_query(processor, text)
         query = embed_texts(model, processor, [text])
-    try:
-        hits = search(indexes, query, top_k, backend, filter)[0]
-    except (IndexFolderError, OSError):
-        if all(one.is_current for one in indexes):
-            raise
-        hits = []
-    if not all(one.is_current for one in indexes):  # one has grown meanwhile: shards of both may have been read
-        current = [one.current() for one in indexes]
-        return search_images(
-            model, processor, current, text=text, image=image, top_k=top_k, backend=backend, filter=filter
-        )
-    if not hits and filter:
-        known = sorted({name for one in indexes for of_item in one.shard(0).items.columns or [] for name in of_item})
-        raise IndexFolderError(f"No image fulfils {filter!r}; there are name, captions, {', '.join(known)}.")
-    if not hits:
-        folders = " and ".join(str(one.folder) for one in indexes)
-        raise IndexFolderError(f"{folders} has no images: none of those that were indexed could be read.")
-    return hits
+    return search_current(indexes, model_fingerprint(model, processor), query, top_k, backend, filter)
 
 
 def check_query(processor: Any, text: str) -> None:

@@ -12,7 +12,7 @@ from hf_ngsan.ground.files import with_file_names
 from hf_ngsan.models import images
 from hf_ngsan.models.images import content_of_file
 from hf_ngsan.tasks import caption_images, generate_captions
-from hf_ngsan.tasks.captioning.images import CaptionedImage
+from hf_ngsan.tasks.captioning.captioned_image import CaptionedImage
 from hf_ngsan.visualization import plot_word_maps
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor

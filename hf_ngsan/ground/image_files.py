@@ -1,0 +1,33 @@
+"""Image files of a folder, found by their suffixes."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+
+
+def visible_files(folder: Path) -> Iterator[str]:
+    """Yields the names of files in a folder, recursively and relative to it, without hidden ones."""
+    visited: set[str] = set()
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_it):
+        real = os.path.realpath(place)
+        # of two ways to a linked folder the first by name is taken
+        folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
+        if real not in visited:
+            inside = "" if place == os.fspath(folder) else f"{Path(place).relative_to(folder).as_posix()}/"
+            yield from (inside + name for name in files if not name.startswith("."))
+        visited.add(real)
+
+
+def raise_it(error: OSError) -> None:
+    raise error
+
+
+def image_files(folder: Path) -> Iterator[str]:
+    """Yields the names of image files in a folder, recursively and relative to it, without hidden ones."""
+    return filter(is_image, visible_files(folder))
+
+
+def is_image(name: str) -> bool:
+    return name.lower().endswith(SUFFIXES)
