@@ -53,6 +53,6 @@ setup(
         "hf_ngsan.sharing": ["*.jinja"],
         "hf_ngsan.space": ["*.css", "*.js"],
         CONFIGS: ["*/*.yaml", "*/README.md"],
-        MODELS: ["*/*", "*/.eval_results/*"],
+        MODELS: ["*/*", "*/.eval_results/*", "*/onnx/*"],
     },
 )

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from ..ground.argument_types import user_path
+from ..ground.model_folders import find_model_folder
 from .arguments import MODEL, check_new_folder
 
 SUMMARY = """Upload a model to the Hub, with processor, code and card.
@@ -90,7 +91,9 @@ def run(options: argparse.Namespace) -> None:
         examples = {}
         if options.examples is not None:
             examples = write_examples(model, processor, options.examples, folder)
-        write_checkpoint(model, processor, folder, repo_id, facts=replace(facts, examples=examples))
+        facts_with_examples = replace(facts, examples=examples)
+        source = Path(find_model_folder(options.model))
+        write_checkpoint(model, processor, folder, repo_id, facts=facts_with_examples, source=source)
         check_checkpoint(folder)
 
     if target is not None:

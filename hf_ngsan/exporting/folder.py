@@ -58,6 +58,7 @@ def write_exported_captioner(
     """Exports a captioner, with the program captioner.py; see [`write_captioner_graphs`]."""
     write_captioner_graphs(model, processor, folder, format_name, int8)
     shutil.copyfile(reader.__file__, folder / Path(reader.__file__).name)
+    write_licence(model, folder)
     processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
 
 
@@ -114,7 +115,6 @@ def write_captioner_graphs(
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
     }
     write_text_atomically(folder / reader.SETTINGS, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
-    write_licence(model, folder)
 
 
 @contextmanager

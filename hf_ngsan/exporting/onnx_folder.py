@@ -20,11 +20,13 @@ import numpy as np
 
 from ..ground.files import sha256, write_text_atomically
 from ..store.fields import read_json_or_none
-from .captioner import Captioner, onnx_graph
+from .captioner import SETTINGS, Captioner, onnx_graph
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
 TEXT, TEXT_SETTINGS = "text.onnx", "text.json"
 CAPTIONER_GRAPHS = {"encoder": "encoder.onnx", "decoder": "decoder.onnx"}
+FILES = (*CAPTIONER_GRAPHS.values(), SETTINGS, TEXT, TEXT_SETTINGS)
+"""All files but the record; the folder of a model holds those of a captioner or those of a dual encoder."""
 SOURCES = (
     "config.json",
     "generation_config.json",
@@ -83,7 +85,7 @@ def open_captioner(name: str) -> Captioner | None:
     try:
         if not is_current(Path(name), CAPTIONER_GRAPHS.values()):
             return None
-        captioner = Captioner(Path(name, FOLDER), threads_of_user(), open_graph)
+        captioner = Captioner(Path(name, FOLDER), opens=open_graph)
     except Exception:  # without ONNX Runtime, or damaged: the model itself says what is wrong, if anything is
         return None
     files = {part: captioner.settings[part] for part in CAPTIONER_GRAPHS}
@@ -100,7 +102,7 @@ def open_text_graph(name: str) -> TextGraph | None:
 
 def open_graph(path: Path, num_threads: int | None = None) -> Any:
     # On a GPU the first of a process takes longer than an answer on the CPU.
-    return onnx_graph(path, num_threads or threads_of_user(), ["CPUExecutionProvider"])
+    return onnx_graph(path, threads_of_user(), ["CPUExecutionProvider"])
 
 
 def threads_of_user() -> int | None:
@@ -160,17 +162,20 @@ def record_sources(folder: Path, elsewhere: Iterable[str] = (), graphs: Path | N
     """
     graphs = folder / FOLDER if graphs is None else graphs
     sums = {name: sha256(place_of(folder, name)) for name in [*sources_of(folder), *elsewhere]}
-    files = sorted(file for file in graphs.iterdir() if file.name != MADE_FROM)
-    sums |= {f"{FOLDER}/{file.name}": sha256(file) for file in files}
+    sums |= {f"{FOLDER}/{name}": sha256(graphs / name) for name in FILES if (graphs / name).is_file()}
     write_text_atomically(graphs / MADE_FROM, json.dumps(sums, indent=1) + "\n")
 
 
 def copy_graphs(source: Path, target: Path) -> None:
     """Copies the graphs of a model to another folder of the same model, if they are current."""
-    if is_current(source, []):
-        shutil.copytree(source / FOLDER, target / FOLDER)
-        recorded = read_json_or_none(source / FOLDER / MADE_FROM)
-        record_sources(target, [name for name in recorded if ":" in name])
+    if not is_current(source, []):
+        return
+    (target / FOLDER).mkdir()
+    recorded = read_json_or_none(source / FOLDER / MADE_FROM)
+    for name in FILES:
+        if f"{FOLDER}/{name}" in recorded:
+            shutil.copyfile(source / FOLDER / name, target / FOLDER / name)
+    record_sources(target, [name for name in recorded if ":" in name])
 
 
 def remove_old_graphs(folder: Path) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..auto import is_in_transformers
+from ..exporting.onnx_folder import remove_old_graphs
 from ..ground.files import give_usual_modes, write_text_atomically
 from ..ground.weight_sources import complete_sources, write_licence
 from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
@@ -43,8 +44,9 @@ def save_for_hub(
     A process without this package can then load the folder, or the Hub repository made from it, with
     `AutoModel.from_pretrained(directory, trust_remote_code=True)` or
     `pipeline("image-to-text", model=directory, trust_remote_code=True)`; with the package imported no trust is needed.
-    The licences of the models that it is derived from go along. References to other code, which the checkpoints that
-    model and processor were loaded from may have, are left out.
+    The licences of the models that it is derived from go along; graphs of other weights that are in the directory are
+    removed. References to other code, which the checkpoints that model and processor were loaded from may have, are
+    left out.
 
     Args:
         model: a model of this package, of a model type that was registered with it, or of transformers itself.
@@ -91,6 +93,7 @@ def save_for_hub(
             write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
     write_licence(model, directory)
+    remove_old_graphs(directory)
     give_usual_modes(directory, WEIGHTS)
     return directory
 

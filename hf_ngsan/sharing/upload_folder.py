@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 from transformers import PreTrainedModel
 
+from ..exporting.onnx_folder import copy_graphs
 from ..ground.files import TEMPORARY_PREFIX, sha256, write_text_atomically
 from ..ground.messages import one_sentence
 from ..loading.hub import HANDLER, SETTINGS, foreign_references, needs_the_package, own_code, save_for_hub
@@ -71,6 +72,7 @@ def write_checkpoint(
     tags: Sequence[str] = (),
     max_shard_size: int | str = "50GB",
     is_tagged: bool = True,
+    source: Path | None = None,
 ) -> None:
     """Writes the files of a repository of the Hub: model, processor, the code of both, and the card.
 
@@ -82,12 +84,15 @@ def write_checkpoint(
         tags: further tags of the card.
         max_shard_size: maximal size of a file of weights, as in transformers.
         is_tagged: whether the card names the tag of the checkpoint, which uploads to branches make.
+        source: folder that the model was loaded from, unchanged; current graphs in its `onnx/` go along.
     """
     folder = Path(folder)
     with without_progress_bars():
         save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
     if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
         shutil.copyfile(HANDLER_CODE, folder / HANDLER)
+    if source is not None:
+        copy_graphs(source, folder)
     facts = facts or CardFacts()
     write_facts(folder, facts)
     write_card(model, folder, repo_id, checkpoint_tag(folder) if is_tagged else None, facts, tags)

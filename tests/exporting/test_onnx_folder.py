@@ -1,0 +1,247 @@
+"""Graphs beside a model, by which commands answer in a process without torch."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib.cbook import get_sample_data
+
+pytest.importorskip("onnxruntime", reason="the extra photos is not installed")
+pytest.importorskip("onnx", reason="the extra export is not installed")
+
+import onnx
+import onnxruntime
+
+from hf_ngsan.cli import main, parse
+from hf_ngsan.commands import caption as caption_command
+from hf_ngsan.exporting.onnx_folder import (
+    FOLDER,
+    copy_graphs,
+    is_current,
+    open_captioner,
+    open_text_graph,
+    record_sources,
+    remove_old_graphs,
+)
+from hf_ngsan.exporting.small_graphs import leave_weights_out, store_in_half
+from hf_ngsan.ground.packaged_models import CAPTIONER, DUAL_ENCODER, packaged_models
+from hf_ngsan.loading.models import load_model
+from hf_ngsan.loading.provenance import model_fingerprint
+from hf_ngsan.retrieval import IndexDescription, IndexFolder
+from hf_ngsan.sharing import write_checkpoint
+from hf_ngsan.tasks.retrieval.encoders import embed_texts
+from tests.commands.running import fails, prints
+from tests.loading.test_hub import result_of
+from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
+
+PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
+TEXTS = ["a man in a black hat", "Two dogs, running!", "a " * 600]
+
+
+def test_packaged_models_have_current_graphs():
+    for name, folder in packaged_models().items():
+        assert is_current(folder, []), f"hf-ngsan export --model {name} makes them anew"
+
+
+@pytest.fixture(scope="module")
+def dual_encoder():
+    return load_model(DUAL_ENCODER, "retrieval")
+
+
+def test_the_graph_of_texts_embeds_them_as_the_model_does(dual_encoder):
+    graph = open_text_graph(str(packaged_models()[DUAL_ENCODER]))
+    assert graph.fingerprint == model_fingerprint(*dual_encoder)
+    found = np.concatenate([graph.embed(text) for text in TEXTS])
+    assert found == pytest.approx(np.concatenate([embed_texts(*dual_encoder, [text]) for text in TEXTS]), abs=1e-5)
+    assert graph.embed("") is graph.embed(".\udcff") is None
+
+
+IN_A_PROCESS = """
+import contextlib, io, json, sys
+from hf_ngsan.cli import main
+
+said, codes = io.StringIO(), []
+with contextlib.redirect_stdout(said):
+    for arguments in {commands!r}:
+        codes.append(main(arguments))
+heavy = sorted({{name.split(".")[0] for name in sys.modules}} & {{"torch", "transformers", "datasets"}})
+print(json.dumps([said.getvalue(), codes, heavy]))
+"""
+
+
+def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
+    """With the words, the hits and, but for rounding, the numbers of PyTorch."""
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    photo((300, 200)).save(folder / "photo.png")
+    random = np.random.default_rng(0).standard_normal((5, 512)).astype(np.float32)
+    description = IndexDescription(DUAL_ENCODER, model_fingerprint(*dual_encoder), "photos", "0", 512, 5, 5)
+    IndexFolder.begin(tmp_path / "index", description).write_shard(0, list("abcde"), random, captions=[["it"]] * 5)
+    commands = [
+        ["caption", PHOTOGRAPH],
+        ["caption", str(folder), PHOTOGRAPH, "missing.jpg", "--skip-errors", "--num-beams", "2"],
+        ["caption", PHOTOGRAPH, "--json", "--max-new-tokens", "5"],
+        ["search", str(tmp_path / "index"), "a man in a hat", "--top-k", "3"],
+        ["caption", "missing.jpg"],
+    ]
+    said, codes, heavy = result_of(IN_A_PROCESS.format(commands=commands), tmp_path)
+    assert heavy == [] and codes == [0, 0, 0, 0, 2]
+    for arguments in commands[:3]:
+        assert main([*arguments, "--engine", "torch"]) == 0
+    model, processor = dual_encoder
+    expected = capsys.readouterr().out.splitlines()
+    lines = said.splitlines()
+    found, wanted = json.loads(lines.pop(4)), json.loads(expected.pop(4))
+    assert lines[:4] == expected and (found["caption"], found["image"]) == (wanted["caption"], wanted["image"])
+    assert found["score"] == pytest.approx(wanted["score"], abs=1e-4)
+    assert [word for word, _ in found["words"]] == [word for word, _ in wanted["words"]]
+    assert [one for _, one in found["words"]] == pytest.approx([one for _, one in wanted["words"]], abs=1e-3)
+    scores = random.astype(np.float16).astype(np.float32) @ embed_texts(model, processor, ["a man in a hat"])[0]
+    best = np.argsort(-scores)[:3]
+    assert [line.split("\t")[1:] for line in lines[4:]] == [["abcde"[place], "it"] for place in best]
+    assert [float(line.split("\t")[0]) for line in lines[4:]] == pytest.approx(scores[best], abs=1e-4)
+
+
+def test_options_that_need_more_take_pytorch(monkeypatch):
+    monkeypatch.setattr("hf_ngsan.exporting.onnx_folder.open_captioner", lambda name: "graphs")
+    monkeypatch.setattr("hf_ngsan.tasks.captioning.graphs.caption_files", lambda *arguments, **options: ["captions"])
+    rows = {
+        "": True,
+        "--num-beams 2 --json --output captions.jsonl --skip-errors --limit 1 --batch-size 2": True,
+        "--max-new-tokens 3 --debug": True,
+        "--engine torch": False,
+        "--scores": False,
+        "--length-penalty 0": False,
+        "--contrastive 0": False,
+        "--text a": False,
+        "--require dog": False,
+        "--save-attention maps": False,
+    }
+    for row, is_quick in rows.items():
+        options = parse(["caption", PHOTOGRAPH, *row.split()])
+        options.modules = []
+        found = caption_command.captioned_by_graphs(options, [CAPTIONER], [PHOTOGRAPH])
+        assert (found == ["captions"]) is is_quick, row
+    assert caption_command.captioned_by_graphs(options, [CAPTIONER], []) is None
+    options = parse(["caption", PHOTOGRAPH])
+    options.modules = ["somebody's"]
+    assert caption_command.captioned_by_graphs(options, [CAPTIONER], [PHOTOGRAPH]) is None
+
+
+def model_with_graphs(folder: Path) -> Path:
+    """Writes files with the names of a model's, and of its graphs."""
+    (folder / FOLDER).mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", f"{FOLDER}/encoder.onnx", f"{FOLDER}/decoder.onnx"):
+        (folder / name).write_text(name)
+    record_sources(folder, ["matplotlib:__init__.py"])
+    return folder
+
+
+def test_graphs_count_as_long_as_nothing_has_changed(tmp_path):
+    changes = {
+        "weights": lambda folder: (folder / "model.safetensors").write_text("others"),
+        "no configuration": lambda folder: (folder / "config.json").unlink(),
+        "new settings": lambda folder: (folder / "generation_config.json").write_text("{}"),
+        "a damaged graph": lambda folder: (folder / FOLDER / "encoder.onnx").write_text("encoder"),
+        "a damaged record": lambda folder: (folder / FOLDER / "made_from.json").write_text("["),
+        "no file of a package": lambda folder: record_sources(folder, ["matplotlib:gone"]),
+    }
+    for name, change in changes.items():
+        folder = model_with_graphs(tmp_path / name)
+        (folder / "README.md").write_text("about it")
+        assert is_current(folder, ["encoder.onnx"]) and not is_current(folder, ["text.onnx"]), name
+        try:
+            change(folder)
+        except FileNotFoundError:
+            continue
+        assert not is_current(folder, []), name
+        assert open_captioner(str(folder)) is open_text_graph(str(folder)) is None
+
+
+def test_graphs_go_with_their_model_alone(tmp_path):
+    first, same, other = (tmp_path / name for name in ("first", "same", "other"))
+    model_with_graphs(first)
+    (first / FOLDER / "private.txt").touch()
+    for folder in (same, other):
+        folder.mkdir()
+        (folder / "config.json").write_text("{}")
+    copy_graphs(first, same)
+    assert is_current(same, ["encoder.onnx"]) and not (same / FOLDER / "private.txt").exists()
+    remove_old_graphs(same)
+    (same / "config.json").write_text("{ }")
+    copy_graphs(same, other)
+    remove_old_graphs(same)
+    assert not (same / FOLDER).exists() and not (other / FOLDER).exists() and (first / FOLDER).exists()
+
+
+def folded_graph(file: Path) -> dict[str, np.ndarray]:
+    """Writes a graph whose convolution has normalization folded in; returns the weights of its model."""
+    random = np.random.default_rng(0)
+    kernel = random.standard_normal((8, 3, 5, 5)).astype(np.float16).astype(np.float32)
+    kernel[2] = 0
+    linear = random.standard_normal((8, 64)).astype(np.float16).astype(np.float32)
+    fine = random.standard_normal((64, 64)).astype(np.float32)
+    factors = random.uniform(0.5, 2, (8, 1, 1, 1)).astype(np.float32)
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    nodes = [
+        helper.make_node("Conv", ["pixels", "graph.kernel"], ["maps"]),
+        helper.make_node("ReduceMean", ["maps"], ["means"], axes=[2, 3], keepdims=0),
+        helper.make_node("MatMul", ["means", "graph.linear"], ["states"]),
+        helper.make_node("MatMul", ["states", "fine"], ["features"]),
+    ]
+    weights = {"graph.kernel": kernel * factors, "graph.linear": linear, "fine": fine}
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info("pixels", kind, [1, 3, 9, 9])],
+        [helper.make_tensor_value_info("features", kind, [1, 64])],
+        [onnx.numpy_helper.from_array(values, name) for name, values in weights.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), str(file))
+    return {"kernel": kernel, "linear": linear, "fine": fine}
+
+
+def test_small_graphs_compute_the_same(tmp_path):
+    file = tmp_path / "graph.onnx"
+    weights = folded_graph(file)
+    pixels = np.random.default_rng(1).standard_normal((1, 3, 9, 9)).astype(np.float32)
+
+    def features(**more):
+        return onnxruntime.InferenceSession(str(file)).run(None, {"pixels": pixels, **more})[0]
+
+    expected, size = features(), file.stat().st_size
+    store_in_half(file, weights)
+    assert features() == pytest.approx(expected, rel=1e-5, abs=1e-5)
+    halved = 2 * (weights["kernel"].size + weights["linear"].size)
+    assert size - file.stat().st_size == pytest.approx(halved, abs=500)
+    folded_graph(file)
+    tensors = {("file", "first"): weights["linear"].T.astype(np.float16), ("file", "second"): weights["fine"]}
+    assert leave_weights_out(file, tensors) == {
+        "graph.linear": ("file", "first", True),
+        "fine": ("file", "second", False),
+    }
+    assert features(**{"graph.linear": weights["linear"], "fine": weights["fine"]}) == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.slow
+def test_an_export_into_the_folder_of_a_model(tmp_path, capsys):
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    folder, model, processor = tmp_path / "model", pixel_captioner(), pixel_processor()
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    photo((40, 30)).save(tmp_path / "photo.png")
+    for options in (["--int8"], ["--format", "torch-export"], ["--check"]):
+        assert "--output" in fails(capsys, "export", "--model", folder, *options)
+    prints(capsys, "export", "--model", folder)
+    captioner = open_captioner(str(folder))
+    inputs = processor(images=[tmp_path / "photo.png"])
+    said = processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)
+    assert captioner.caption([tmp_path / "photo.png"]) == said
+    assert (
+        prints(capsys, "caption", "--model", folder, tmp_path / "photo.png").split("\t")[1].strip() == said[0].strip()
+    )
+    write_checkpoint(*load_model(folder), tmp_path / "pushed", "user/name", source=folder)
+    assert open_captioner(str(tmp_path / "pushed")) is not None
+    write_checkpoint(*load_model(folder), tmp_path / "changed", "user/name")
+    assert not (tmp_path / "changed" / FOLDER).exists()
