@@ -1,8 +1,10 @@
-"""How much `import hf_ngsan` adds to `import transformers`.
+"""How much `import hf_ngsan` adds to `import transformers`, and how long commands take in a process of their own.
 
 Fresh processes import one or both in turn; a pair's difference is what the package adds. Times are those of the
 processor, so other work on the machine disturbs little; wall time is printed as well. `--eager` measures what it would
 add if all configurations were registered at once.
+
+The commands caption a photograph and search an index of drawn ones, print help, and find that a file is missing.
 
     python benchmarks/import_time.py --pairs 15
     python benchmarks/import_time.py --pairs 10 --eager
@@ -10,11 +12,23 @@ add if all configurations were registered at once.
 
 import argparse
 import json
+import resource
 import statistics
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+
+from pipeline_batches import write_photos
 
 LIMIT = 0.2
+COMMANDS = {
+    ("caption", "{photo}"): 0.8,
+    ("search", "{index}", "a dog"): 1.5,
+    ("caption", "missing.jpg"): 0.4,
+    ("--help",): 0.3,
+}
+"""Commands, and seconds of processor time that each may take."""
 TIMED_IMPORT = """
 import json, time
 wall, processor = time.perf_counter(), time.process_time()
@@ -39,6 +53,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--pairs", type=int, default=15, help="pairs of processes to time")
     parser.add_argument("--eager", action="store_true", help="register all configurations at once")
+    parser.add_argument("--runs", type=int, default=5, help="processes of each command (%(default)s)")
     options = parser.parse_args()
     pairs, more = options.pairs, "hf_ngsan.auto.register_configurations()" if options.eager else ""
     import_times("transformers, hf_ngsan")  # writes byte code and fills the disk cache
@@ -53,6 +68,30 @@ def main():
         print(describe(f"import transformers, hf_ngsan, {kind} time", [times[index] for times in both]))
         added = [two[index] - one[index] for one, two in zip(alone, both, strict=True)]
         print(describe(f"added, {kind} time", added) + f"   required: at most {LIMIT} s")
+    with tempfile.TemporaryDirectory() as folder:
+        time_commands(Path(folder), options.runs)
+
+
+def time_commands(folder: Path, runs: int) -> None:
+    """Prints the processor time of the commands, in a folder for what they read."""
+    (folder / "photos").mkdir()
+    write_photos(folder / "photos", 5)
+    places = {"photo": next((folder / "photos").iterdir()), "index": folder / "found.index"}
+    processor_time(["index", "--images", str(folder / "photos"), "--output", str(places["index"])])
+    print(f"\nprocessor time of commands, median of {runs} (smallest to largest)")
+    for command, limit in COMMANDS.items():
+        arguments = [word.format(**places) for word in command]
+        times = [processor_time(arguments) for _ in range(1 + runs)][1:]
+        name = " ".join(["hf-ngsan", *command]).format(photo="photo.jpg", index="found.index")
+        print(describe(name, times) + f"   required: at most {limit} s")
+
+
+def processor_time(arguments: list[str]) -> float:
+    """Returns seconds of user and system time of a command in a process of its own."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    subprocess.run([sys.executable, "-m", "hf_ngsan.cli", *arguments], capture_output=True)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 if __name__ == "__main__":
