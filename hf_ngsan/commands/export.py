@@ -20,11 +20,13 @@ EPILOG = f"""examples:
   hf-ngsan export --model captioner --format openvino --output exported --check --data images:photos
   hf-ngsan export --model runs/scenes --int8 --output small
   hf-ngsan export --model DUAL_ENCODER --output exported
+  hf-ngsan export --model captioner
   python exported/captioner.py photo.jpg --num-beams 3
 
 The folder holds the encoder, one step of the decoder with its cache, their settings, and captioner.py, a program for
 greedy and beam search that needs only NumPy and the runtime. An exported dual encoder takes the place of its model in
-hf-ngsan index, search and evaluate. The command needs the extra export, or openvino.
+hf-ngsan index, search and evaluate. Without --output, graphs are written into onnx/ of the model's folder, and hf-ngsan
+caption and search answer by them without PyTorch. The command needs the extra export, or openvino.
 
 {DATASETS}"""
 IMAGES = 64
