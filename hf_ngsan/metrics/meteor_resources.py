@@ -167,13 +167,20 @@ def index_table(table: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     numbers: dict[str, int] = {}
     keys = array("Q")
     multiplier, size = int(MULTIPLIER), 2**64
+    previous = ""
     with gzip.open(table, "rt", encoding="utf-8", newline="\n") as lines:
         for line_number, line in enumerate(lines):
-            if line_number % 3:
-                key = 0
-                for word in line[:-1].split(" "):
-                    key = (key * multiplier + numbers.setdefault(word, len(numbers) + 1)) % size
-                keys.append(key)
+            if line_number % 3 == 0:
+                continue
+            if line == previous:  # lines of one phrase stand together
+                keys.append(keys[-2])
+                continue
+            key = 0
+            for word in line[:-1].split(" "):
+                key = (key * multiplier + numbers.setdefault(word, len(numbers) + 1)) % size
+            keys.append(key)
+            if line_number % 3 == 1:
+                previous = line
     both = np.frombuffer(keys, dtype=np.uint64)
     unique, places = np.unique(both, return_inverse=True)
     sources, targets = places[::2], places[1::2]
