@@ -36,10 +36,16 @@ class MeteorScorer:
     def prepare(self, captions: Sequence[str]) -> list[PreparedCaption]:
         return self.aligner.prepare([split_words(caption, self.lexicon) for caption in captions])
 
-    def statistics(self, caption: PreparedCaption, references: Sequence[PreparedCaption]) -> np.ndarray:
-        """Returns the statistics of a caption and the reference with which it scores best, float64 `(23,)`."""
-        found = np.array([self.pair_statistics(caption, reference) for reference in references])
-        return found[np.argmax(meteor_scores(found))]
+    def statistics(
+        self, captions: Sequence[PreparedCaption], references: Sequence[Sequence[PreparedCaption]]
+    ) -> np.ndarray:
+        """Returns the statistics of each caption and the reference with which it scores best, float64 `(captions, 23)`."""
+        number = np.array([len(of_caption) for of_caption in references])
+        pairs = ((caption, one) for caption, those in zip(captions, references, strict=True) for one in those)
+        found = np.array([self.pair_statistics(caption, reference) for caption, reference in pairs])
+        owners = np.repeat(np.arange(len(number)), number)
+        order = np.lexsort((-meteor_scores(found), owners))  # stable: the first of several best
+        return found[order[np.cumsum(number) - number]]
 
     def pair_statistics(self, caption: PreparedCaption, reference: PreparedCaption) -> list[float]:
         function_words = self.lexicon.function_words
@@ -75,9 +81,9 @@ def corpus_statistics(predictions: Sequence[str], references: Sequence[Sequence[
     references = [[text.replace("|||", "") for text in captions] for captions in references]
     texts = list(dict.fromkeys(text for captions in (predictions, *references) for text in captions))
     prepared = dict(zip(texts, scorer.prepare(texts), strict=True))
-    pairs = zip(predictions, references, strict=True)
-    rows = [scorer.statistics(prepared[text], [prepared[one] for one in captions]) for text, captions in pairs]
-    return np.array(rows)
+    return scorer.statistics(
+        [prepared[text] for text in predictions], [[prepared[text] for text in captions] for captions in references]
+    )
 
 
 def meteor_scores(statistics: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from .meteor_resources import Lexicon, Paraphrases
 from .stemmer import stem
@@ -43,25 +43,15 @@ class Match(NamedTuple):
     stage: int
 
 
-class Path(NamedTuple):
-    """A partial alignment in the beam search; of two, the one of lower rank is better.
+Path: TypeAlias = "tuple[int, int, int, int, Match | None, Path | None]"
+"""A partial alignment in the beam search, a plain tuple for speed:
 
-    Attributes:
-        rank: chunks that have ended and distances of passed-over matches, minus covered words.
-        end: the word of the caption after the open chunk, or -1 if none is open.
-        reference_end: the word of the reference after the last match.
-        used: bits of the caption's words that are aligned.
-        match, before: the last match, and the path before it.
-    """
-
-    rank: int
-    end: int
-    reference_end: int
-    used: int
-    match: Match | None
-    before: Path | None
-
-
+0. its rank, the lower the better: chunks that have ended and distances of passed-over matches, minus covered words;
+1. the word of the caption after the open chunk, -1 if none is open;
+2. the word of the reference after the last match;
+3. bits of the caption's words that are aligned;
+4. the last match, and 5. the path before it.
+"""
 rank_of = itemgetter(0)
 
 
@@ -112,19 +102,18 @@ class Aligner:
     def find_matches(self, caption: PreparedCaption, reference: PreparedCaption) -> list[list[Match]]:
         """Returns all matches by their first word in the reference, in the order in which the search takes them."""
         found: list[list[Match]] = []
-        are_synonyms, words = self.lexicon.are_synonyms, caption.words
         for place, word in enumerate(reference.words):
             same = caption.word_places.get(word, ())
             matches = [Match(start, 1, place, 1, EXACT) for start in same]
             for start in caption.stem_places.get(stem(word), ()):
                 if start not in same:
                     matches.append(Match(start, 1, place, 1, STEM))
-            synonyms = [one for one in caption.word_places if are_synonyms(one, word)]
+            are_synonyms = self.lexicon.synonyms[word]
+            synonyms = [one for one in caption.word_places if are_synonyms[one]]
             if synonyms:
                 places = sorted(start for one in synonyms for start in caption.word_places[one])
                 matches += [Match(start, 1, place, 1, SYNONYM) for start in places]
             found.append(matches)
-        assert len(words) == sum(map(len, caption.word_places.values()))
         paraphrases_of = self.paraphrases.paraphrases_of
         for place, length, phrase in sorted(reference.phrases):
             paraphrases = paraphrases_of(phrase)
@@ -167,11 +156,11 @@ def search(found: list[list[Match]], certain: set[int]) -> list[Match]:
         found: see [`Aligner.find_matches`].
         certain: words of the reference whose only match is never left out.
     """
-    paths = [Path(0, -1, 0, 0, None, None)]
+    paths: list[Path] = [(0, -1, 0, 0, None, None)]
     for place, matches in enumerate(found):
-        longer = []
+        longer: list[Path] = []
         for path in paths:
-            rank, end, reference_end, used, _, _ = path
+            rank, end, reference_end, used, last, before = path
             if place < reference_end:
                 longer.append(path)
                 continue
@@ -182,16 +171,17 @@ def search(found: list[list[Match]], certain: set[int]) -> list[Match]:
                 if used & words:
                     continue
                 covered = 2 if stage == EXACT else length // 2 + width // 2
-                step = passed_over - covered * COVERED + (0 if end < 0 or end == start else CHUNK)
-                longer.append(Path(step, start + length, place + width, used | words, match, path))
+                longer_rank = passed_over - covered * COVERED + (0 if end < 0 or end == start else CHUNK)
+                longer.append((longer_rank, start + length, place + width, used | words, match, path))
                 passed_over += abs(start - place)
             if place not in certain:
-                longer.append(path._replace(rank=passed_over + CHUNK, end=-1) if end >= 0 else path._replace(rank=passed_over))
+                closed = passed_over + CHUNK if end >= 0 else passed_over
+                longer.append((closed, -1, reference_end, used, last, before))
         longer.sort(key=rank_of)
         paths = longer[:BEAM_SIZE]
-    path: Path | None = min(paths, key=lambda one: one.rank + (CHUNK if one.end >= 0 else 0))
+    path: Path | None = min(paths, key=lambda one: one[0] + (CHUNK if one[1] >= 0 else 0))
     alignment = []
-    while path is not None and path.match is not None:
-        alignment.append(path.match)
-        path = path.before
+    while path is not None and path[4] is not None:
+        alignment.append(path[4])
+        path = path[5]
     return alignment[::-1]

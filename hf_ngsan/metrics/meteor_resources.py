@@ -72,7 +72,7 @@ class Lexicon:
         self.abbreviations = frozenset(line.split()[0] for line in listed if "#NUMERIC_ONLY#" not in line)
         self.numeric_abbreviations = frozenset(line.split()[0] for line in listed if "#NUMERIC_ONLY#" in line)
         self.synsets_of = lru_cache(maxsize=2**16)(self.find_synsets)
-        self.are_synonyms = lru_cache(maxsize=2**20)(self.compare_synsets)
+        self.synonyms = Synonyms(self)
 
     def find_synsets(self, word: str) -> frozenset[str]:
         """Returns the numbers of the synsets of a word and of the words that it may be a form of."""
@@ -89,8 +89,26 @@ class Lexicon:
                     return [base]
         return []
 
-    def compare_synsets(self, one: str, other: str) -> bool:
-        return one != other and not self.synsets_of(one).isdisjoint(self.synsets_of(other))
+
+class Synonyms(dict[str, "SynonymsOfWord"]):
+    """Whether two words are synonyms, by both: `synonyms[one][other]`; found when it is first asked for."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self.lexicon = lexicon
+
+    def __missing__(self, word: str) -> "SynonymsOfWord":
+        self[word] = SynonymsOfWord(word, self.lexicon)
+        return self[word]
+
+
+class SynonymsOfWord(dict[str, bool]):
+    def __init__(self, word: str, lexicon: Lexicon) -> None:
+        self.word, self.synsets_of = word, lexicon.synsets_of
+        self.synsets = lexicon.synsets_of(word)
+
+    def __missing__(self, other: str) -> bool:
+        self[other] = other != self.word and not self.synsets.isdisjoint(self.synsets_of(other))
+        return self[other]
 
 
 class Paraphrases:

@@ -81,11 +81,11 @@ def test_scores_are_those_of_the_program(scorer):
     }
     for (caption, reference), expected in cases.items():
         one, other = scorer.prepare([caption, reference])
-        assert module.meteor_scores(scorer.statistics(one, [other])) == pytest.approx(expected, abs=1e-12), caption
+        assert module.meteor_scores(scorer.statistics([one], [[other]])) == pytest.approx([expected], abs=1e-12), caption
     one, *others = scorer.prepare(["cat x", "dog", "cat y", "cat x"])
-    assert module.meteor_scores(scorer.statistics(one, others)) == pytest.approx(1)
-    whole, part = scorer.statistics(one, others[2:]), scorer.statistics(one, others[1:2])
-    assert module.corpus_meteor(np.stack([whole, part])) == pytest.approx(0.3887662972078962, abs=1e-12)
+    statistics = scorer.statistics([one, one], [others, others[:2]])  # the best of several references counts
+    assert module.meteor_scores(statistics) == pytest.approx([1, 0.2], abs=1e-12)
+    assert module.corpus_meteor(statistics) == pytest.approx(0.3887662972078962, abs=1e-12)
 
 
 def test_words_are_those_of_the_program(scorer):
