@@ -1,12 +1,14 @@
 """The caption metrics as `evaluate.Metric` classes that need neither a network nor Java."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from .bleu import bleu_scores
 from .cider import cider_scores
+from .comparison import Comparison, compare, holm
 from .corpus import CaptionCorpus
 from .document_frequency import DocumentFrequency
 from .java import JavaMeteor, Spice
@@ -191,3 +193,46 @@ class CaptionMetrics(CaptionMetric):
             totals |= part_totals
             images |= part_images
         return totals, images
+
+
+@dataclass(frozen=True)
+class ComparedScore:
+    """A metric of two systems on the same images.
+
+    Attributes:
+        first, second: the values of the corpus.
+        comparison: of the values of the images, those of the first minus those of the second.
+        p_holm: its p value, corrected for the number of metrics.
+    """
+
+    first: float
+    second: float
+    comparison: Comparison
+    p_holm: float
+
+
+def compare_captions(
+    metric: CaptionMetric, first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]
+) -> dict[str, ComparedScore]:
+    """Compares the captions of two systems by a paired bootstrap over images (see [`compare`]).
+
+    Args:
+        metric: such as [`CaptionMetrics`].
+        first, second: one caption an image of each system.
+        references: for each image the list of its captions.
+
+    Returns:
+        The comparison by name of the metric. The mean difference over images is not that of the corpus values where
+        these are no means: BLEU and METEOR.
+
+    Raises:
+        ValueError: captions do not fit the references, or there are fewer than 20 images.
+    """
+    one, other = (metric.compute(predictions=those, references=references, per_image=True) for those in (first, second))
+    images = [scores.pop("per_image") for scores in (one, other)]
+    found = {name: compare(np.subtract(images[0][name], images[1][name])) for name in one}
+    corrected = holm([comparison.p_value for comparison in found.values()])
+    return {
+        name: ComparedScore(one[name], other[name], comparison, p_holm)
+        for (name, comparison), p_holm in zip(found.items(), corrected, strict=True)
+    }
