@@ -1,4 +1,4 @@
-"""METEOR and SPICE by their official Java programs, which are part of pycocoevalcap (extra `eval`)."""
+"""SPICE, and METEOR on request, by their official Java programs, which are part of pycocoevalcap (extra `eval`)."""
 
 import importlib.util
 import json

@@ -77,7 +77,9 @@ def shared_scorer() -> MeteorScorer:
 def corpus_statistics(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
     """Returns the statistics of tokenized captions, float64 `(images, 23)`."""
     scorer = shared_scorer()
-    predictions = [text.replace("|||", "") for text in predictions]  # the mark of the program, which its wrapper takes out
+    predictions = [
+        text.replace("|||", "") for text in predictions
+    ]  # the mark of the program, which its wrapper takes out
     references = [[text.replace("|||", "") for text in captions] for captions in references]
     texts = list(dict.fromkeys(text for captions in (predictions, *references) for text in captions))
     prepared = dict(zip(texts, scorer.prepare(texts), strict=True))

@@ -155,9 +155,7 @@ class Paraphrases:
             known = self.keys[np.minimum(places, len(self.keys) - 1)] == keys[starts]
             starts, places = starts[known], places[known]
             rows = owners[starts]
-            for row, start, place in zip(
-                rows.tolist(), (starts - first[rows]).tolist(), places.tolist(), strict=True
-            ):
+            for row, start, place in zip(rows.tolist(), (starts - first[rows]).tolist(), places.tolist(), strict=True):
                 found[row].append((start, length, place))
         return found
 

@@ -1,10 +1,7 @@
 """METEOR in Python: answers of the official program on small cases, and the program itself where Java is there."""
 
-import gzip
 import random
-import zipfile
 
-import numpy as np
 import pytest
 
 from hf_ngsan.metrics import Meteor
@@ -14,30 +11,10 @@ from hf_ngsan.metrics.meteor_resources import MeteorDataMissing
 from hf_ngsan.metrics.meteor_words import split_words
 from hf_ngsan.metrics.stemmer import stem
 
-FILES = {
-    "function/english.words": "a\nthe\nof\nis\nin\n's\n",
-    "synonym/english.synsets": "auto\n1\ncar\n1\nride\n2\nriding\n2\ndog\n3\near\n4\ndrive\n2\nswim\n5\n",
-    "synonym/english.exceptions": "ride\nridden rode\n",
-    "nonbreaking/english.prefixes": "#titles\nMr\nBlvd\nNo #NUMERIC_ONLY#\n",
-}
-PARAPHRASES = [
-    *[("ear", "ears"), ("ears", "ear"), ("dog", "dogs"), ("dogs", "dog"), ("man", "person")],
-    *[("riding", "of using the road"), ("riding", "road"), ("riding", "the road"), ("riding", "using the road")],
-]
-
 
 @pytest.fixture
-def scorer(tmp_path, monkeypatch):
-    """A scorer with the few lines of the data that the words of these tests have there."""
-    (tmp_path / "data").mkdir()
-    with zipfile.ZipFile(tmp_path / "meteor-1.5.jar", "w") as jar:
-        for name, text in FILES.items():
-            jar.writestr(name, text)
-    table = "".join(f"0.1\n{phrase}\n{paraphrase}\n" for phrase, paraphrase in PARAPHRASES)
-    (tmp_path / "data/paraphrase-en.gz").write_bytes(gzip.compress(table.encode()))
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr(module, "meteor_folder", lambda: tmp_path)
-    return module.MeteorScorer()
+def scorer(small_meteor):
+    return module.shared_scorer()
 
 
 def test_alignments_are_those_of_the_program(scorer):
@@ -81,7 +58,9 @@ def test_scores_are_those_of_the_program(scorer):
     }
     for (caption, reference), expected in cases.items():
         one, other = scorer.prepare([caption, reference])
-        assert module.meteor_scores(scorer.statistics([one], [[other]])) == pytest.approx([expected], abs=1e-12), caption
+        assert module.meteor_scores(scorer.statistics([one], [[other]])) == pytest.approx([expected], abs=1e-12), (
+            caption
+        )
     one, *others = scorer.prepare(["cat x", "dog", "cat y", "cat x"])
     statistics = scorer.statistics([one, one], [others, others[:2]])  # the best of several references counts
     assert module.meteor_scores(statistics) == pytest.approx([1, 0.2], abs=1e-12)
@@ -106,11 +85,18 @@ def test_words_are_those_of_the_program(scorer):
 
 def test_stems_are_those_of_snowball_before_its_third_version():
     stems = {"added": "ad", "geologist": "geologist", "skies": "sky", "dying": "die", "running": "run"}
-    stems |= {"generically": "generic", "hopeful": "hope", "ties": "tie", "happily": "happili", "a": "a", "news": "news"}
+    stems |= {
+        "generically": "generic",
+        "hopeful": "hope",
+        "ties": "tie",
+        "happily": "happili",
+        "a": "a",
+        "news": "news",
+    }
     assert {word: stem(word) for word in stems} == stems
 
 
-def test_what_is_missing_is_named(monkeypatch, tmp_path):
+def test_what_is_missing_is_named(monkeypatch):
     with pytest.raises(ValueError, match="python"):
         Meteor(backend="perl")
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
