@@ -92,7 +92,8 @@ def main():
     corpus = abs(scores["java"]["meteor"] - scores["python"]["meteor"])
     print(
         f"{'difference':<12}{difference.max():8.1e}     of the corpus {corpus:.1e}; "
-        f"{np.count_nonzero(difference > REQUIRED_DIFFERENCE)} of {len(difference)} images above {REQUIRED_DIFFERENCE:.0e}"
+        f"{np.count_nonzero(difference > REQUIRED_DIFFERENCE)} of {len(difference)} images above "
+        f"{REQUIRED_DIFFERENCE:.0e}"
     )
     print(f"{'memory':<12}{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024:8.0f} MB of this process at most")
 

@@ -166,8 +166,8 @@ def run_comparison(options: argparse.Namespace) -> None:
     missing = set(images) ^ set(others)
     if missing:
         raise ValueError(
-            f"{' and '.join(map(str, options.compare))} have captions of different images, such as {min(missing, key=str)}; "
-            "a paired comparison needs the same."
+            f"{' and '.join(map(str, options.compare))} have captions of different images, such as "
+            f"{min(missing, key=str)}; a paired comparison needs the same."
         )
     of_image = dict(zip(others, second, strict=True))
     frequency = None if options.document_frequency is None else DocumentFrequency.load(options.document_frequency)

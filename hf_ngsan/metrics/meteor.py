@@ -39,7 +39,7 @@ class MeteorScorer:
     def statistics(
         self, captions: Sequence[PreparedCaption], references: Sequence[Sequence[PreparedCaption]]
     ) -> np.ndarray:
-        """Returns the statistics of each caption and the reference with which it scores best, float64 `(captions, 23)`."""
+        """Returns the statistics of each caption with the reference where it scores best, float64 `(captions, 23)`."""
         number = np.array([len(of_caption) for of_caption in references])
         pairs = ((caption, one) for caption, those in zip(captions, references, strict=True) for one in those)
         found = np.array([self.pair_statistics(caption, reference) for caption, reference in pairs])
@@ -91,9 +91,9 @@ def corpus_statistics(predictions: Sequence[str], references: Sequence[Sequence[
 def meteor_scores(statistics: np.ndarray) -> np.ndarray:
     """Returns METEOR of segments with these statistics, `(…, 23)`, float64 `(…)`.
 
-    Eq. 1 to 4 of Denkowski and Lavie (2011): the weighted harmonic mean of precision and recall, in which function words
-    count 1/4 and content words 3/4, less the penalty of fragmentation. A caption that matches the whole reference in one
-    chunk has no penalty.
+    Eq. 1 to 4 of Denkowski and Lavie (2011): the weighted harmonic mean of precision and recall, in which function
+    words count 1/4 and content words 3/4, less the penalty of fragmentation. A caption that matches the whole reference
+    in one chunk has no penalty.
     """
     return scores_of(whole_segments_without_chunks(statistics))
 

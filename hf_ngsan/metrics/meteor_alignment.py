@@ -179,9 +179,9 @@ def search(found: list[list[Match]], certain: set[int]) -> list[Match]:
                 longer.append((closed, -1, reference_end, used, last, before))
         longer.sort(key=rank_of)
         paths = longer[:BEAM_SIZE]
-    path: Path | None = min(paths, key=lambda one: one[0] + (CHUNK if one[1] >= 0 else 0))
+    best: Path | None = min(paths, key=lambda one: one[0] + (CHUNK if one[1] >= 0 else 0))
     alignment = []
-    while path is not None and path[4] is not None:
-        alignment.append(path[4])
-        path = path[5]
+    while best is not None and best[4] is not None:
+        alignment.append(best[4])
+        best = best[5]
     return alignment[::-1]

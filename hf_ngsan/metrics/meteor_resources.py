@@ -177,8 +177,8 @@ def index_table(table: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.nda
     """Reads the table, whose lines are a probability, a phrase and its paraphrase by turns.
 
     Returns:
-        `(words, keys, starts, targets)`: the words in the order of their numbers, as text with a word a line; the sorted
-        keys of all phrases; where the paraphrases of each phrase begin; and the numbers of the paraphrases.
+        `(words, keys, starts, targets)`: the words in the order of their numbers, as text with a word a line; the
+        sorted keys of all phrases; where the paraphrases of each phrase begin; and the numbers of the paraphrases.
     """
     numbers: dict[str, int] = {}
     keys = array("Q")
