@@ -293,7 +293,7 @@ class CaptioningTask(Task):
             "--metrics",
             nargs="+",
             metavar="METRIC",
-            help="metrics of bleu, rouge_l, cider_d, cider (these by default), meteor, spice (these need hf-ngsan[eval])",
+            help="metrics of bleu, rouge_l, cider_d, cider (these by default), meteor, spice (with hf-ngsan[eval])",
         )
         parser.add_argument(
             "--clip-score",
