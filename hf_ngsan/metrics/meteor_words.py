@@ -5,7 +5,7 @@ import re
 from .meteor_resources import Lexicon
 
 LETTERS = "A-Za-z\u00c0-\u00d6\u00d8-\u00f6\u00f8-\u017e\u0400-\u0527\u1d00-\u1d7f\ua640-\ua66e\ua67e-\ua697"
-SPACES = "\\s\\xa0\\u2000-\\u200a\\u202f\\u205f\\u3000"
+SPACES = " \\t\\n\\r\\v\\f\\xa0\\u2000-\\u200a\\u202f\\u205f\\u3000"
 QUOTES = str.maketrans({"“": '"', "”": '"', "‘": "'", "’": "'", "`": "'", "–": " - "})
 RULES = [
     (re.compile(pattern), replacement)
@@ -40,7 +40,7 @@ def split_words(text: str, lexicon: Lexicon) -> list[str]:
         text = pattern.sub(replacement, text)
     words = [word for word in BLANKS.split(text) if word]
     split: list[str] = []
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for word, following in zip(words, [*words, ""][1:], strict=True):
         split += split_last_dot(word, following, lexicon) if word.endswith(".") else [word]
     return [word.lower() for word in split]
 

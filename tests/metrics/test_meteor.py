@@ -78,6 +78,7 @@ def test_words_are_those_of_the_program(scorer):
         "1\xa01/2 日本 ÉCOLE": ["1", "1", "/", "2", "日", "本", "école"],
         "“x” ``y'' -lrb- a–b --": ['"', "x", '"', '"', "y", '"', "-lrb-", "a", "-", "b", "-"],
         "jack-o-lantern": ["jack", "o-lantern"],
+        "\xa0": [],
     }
     for text, expected in cases.items():
         assert split_words(text, scorer.lexicon) == expected, text
