@@ -23,9 +23,10 @@ matches are, for each stage, the content words of both and the function words of
 
 
 class MeteorScorer:
-    """Scores captions against references.
+    """Scores tokenized captions against references.
 
-    Captions that were seen before, as the references of a training are, are prepared once.
+    Raises:
+        MeteorDataMissing: pycocoevalcap is missing.
     """
 
     def __init__(self) -> None:
@@ -34,6 +35,7 @@ class MeteorScorer:
         self.aligner = Aligner(self.lexicon, Paraphrases(folder))
 
     def prepare(self, captions: Sequence[str]) -> list[PreparedCaption]:
+        """Prepares captions; a reference that is used again needs it once."""
         return self.aligner.prepare([split_words(caption, self.lexicon) for caption in captions])
 
     def statistics(
