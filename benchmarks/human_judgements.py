@@ -109,7 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--judgements", required=True, type=Path, metavar="DIR")
     parser.add_argument("--train", metavar="SPEC", help="dataset whose split train gives the document frequencies")
-    parser.add_argument("--meteor", action="store_true", help="METEOR too, which needs Java and the eval extra")
+    parser.add_argument("--meteor", action="store_true", help="METEOR too, which needs the eval extra")
     options = parser.parse_args()
     frequency = None
     if options.train is not None:

@@ -14,19 +14,27 @@ EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json
   hf-ngsan score --predictions results.json --references captions_val.json --metrics bleu cider_d meteor
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
+  hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
   hf-ngsan score --predictions captions_test2014_mine_results.json --check-server-format
 
 cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
-Java and pip install 'hf-ngsan[eval]'; spice also needs the models of Stanford CoreNLP."""
+pip install 'hf-ngsan[eval]'; spice also needs Java and the models of Stanford CoreNLP."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    predictions = parser.add_mutually_exclusive_group(required=True)
+    predictions.add_argument(
         "--predictions",
-        required=True,
         type=user_path,
         metavar="RESULTS.json",
         help='COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings',
+    )
+    predictions.add_argument(
+        "--compare",
+        nargs=2,
+        type=user_path,
+        metavar=("A.json", "B.json"),
+        help="compare the results of two systems: differences with 95%% intervals of a paired bootstrap over images",
     )
     parser.add_argument(
         "--references", type=user_path, metavar="CAPTIONS.json", help="COCO captions of the same split, or JSON lines"
@@ -69,9 +77,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     if options.check_server_format:
+        if options.predictions is None:
+            raise ValueError("--check-server-format checks one file; name it with --predictions.")
         run_server_check(options)
         return
     check(options)
+    if options.compare is not None:
+        run_comparison(options)
+        return
     from ..ground.coco_files import read_references, read_results
     from ..ground.files import write_file_atomically
     from ..metrics.document_frequency import DocumentFrequency
@@ -104,6 +117,8 @@ def run(options: argparse.Namespace) -> None:
 
 def check(options: argparse.Namespace) -> None:
     """Raises a ValueError or an OSError for options that are missing, need each other or name no file to write."""
+    if options.compare is not None and (options.per_image is not None or options.clip_score is not None):
+        raise ValueError("--compare goes with --references, --metrics and --document-frequency only.")
     if options.references is None:
         raise ValueError("The references are missing; name their file with --references CAPTIONS.json.")
     if (options.clip_score is None) != (options.image_folder is None):
@@ -137,6 +152,37 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
     )
     images = [str(listed.path_of(places[str(one)])) for one in ids]
     return metric.compute(predictions=predictions, images=images, references=references, per_image=True)
+
+
+def run_comparison(options: argparse.Namespace) -> None:
+    from ..ground.coco_files import read_references, read_results
+    from ..metrics.document_frequency import DocumentFrequency
+    from ..metrics.evaluation import CaptionMetrics, compare_captions
+    from ..metrics.results import match_results
+
+    references = read_references(options.references)
+    (images, first, matched), (others, second, _) = (
+        match_results(read_results(path), references, path, options.references) for path in options.compare
+    )
+    missing = set(images) ^ set(others)
+    if missing:
+        raise ValueError(
+            f"{' and '.join(map(str, options.compare))} have captions of different images, such as "
+            f"{min(missing, key=str)}; a paired comparison needs the same."
+        )
+    of_image = dict(zip(others, second, strict=True))
+    frequency = None if options.document_frequency is None else DocumentFrequency.load(options.document_frequency)
+    metric = CaptionMetrics(frequency, metrics=options.metrics)
+    found = compare_captions(metric, first, [of_image[image] for image in images], matched)
+    print(f"{'metric':<8} {'A':>7} {'B':>7} {'A - B':>8} {'95% interval':>20} {'p':>7} {'p (Holm)':>9}")
+    for name, score in found.items():
+        low, high = score.comparison.interval
+        interval = f"[{low:+.4f}, {high:+.4f}]"
+        print(
+            f"{name:<8} {score.first:7.4f} {score.second:7.4f} {score.comparison.difference:+8.4f} {interval:>20} "
+            f"{score.comparison.p_value:7.4f} {score.p_holm:9.4f}"
+        )
+    print(f"{len(images)} images; A - B is the mean over images, and p that of no difference")
 
 
 def run_server_check(options: argparse.Namespace) -> None:

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from . import average_precision, diagnostics, results, retrieval, vqa
     from .clip_score import ClipScore
     from .document_frequency import DocumentFrequency
-    from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, RougeL
-    from .java import Meteor, Spice
+    from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, Meteor, RougeL, compare_captions
+    from .java import Spice
     from .reward import CiderDReward
     from .tokenization import PTBTokenizer
 

@@ -1,15 +1,19 @@
-"""The caption metrics as `evaluate.Metric` classes that need neither a network nor Java."""
+"""The caption metrics as `evaluate.Metric` classes that need no network, and but for SPICE no Java."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from .bleu import bleu_scores
 from .cider import cider_scores
+from .comparison import Comparison, compare, holm
 from .corpus import CaptionCorpus
 from .document_frequency import DocumentFrequency
-from .java import Meteor, Spice
+from .java import JavaMeteor, Spice
+from .meteor import corpus_meteor, corpus_statistics, meteor_scores
+from .meteor_resources import meteor_folder
 from .metric import CaptionMetric
 from .rouge import rouge_l_scores
 
@@ -89,14 +93,57 @@ class Cider(TfIdfMetric):
     summary = "CIDEr by its plain formula (Vedantam et al., 2015, eq. 2 and 3), times 10."
 
 
+class Meteor(CaptionMetric):
+    """METEOR 1.5 (Denkowski and Lavie, 2014) for English: `meteor`, as the COCO evaluation runs it.
+
+    Matches are of the same word, the same stem, synonyms of WordNet and paraphrases. The corpus value comes from summed
+    statistics; it is not the mean of the images' values. The data are those of pycocoevalcap (extra `eval`); the first
+    use indexes its table of paraphrases in the cache of `datasets`: 53 MB, 15 seconds of processor time.
+
+    Args:
+        backend: "python", or "java" for the official program; both give the same values.
+
+    Raises:
+        MeteorDataMissing: pycocoevalcap is missing.
+        JavaMetricUnavailable: Java is missing, with `backend="java"`.
+        ValueError: an unknown backend.
+
+    Example:
+
+    ```python
+    >>> from hf_ngsan.metrics import Meteor
+    >>> scores = Meteor().compute(predictions=["a man rides"], references=[["a man riding"]])
+    >>> round(scores["meteor"], 4)
+    0.8286
+
+    ```
+    """
+
+    summary = "METEOR 1.5 (Denkowski and Lavie, 2014), equal to the COCO evaluation."
+
+    def __init__(self, backend: Literal["python", "java"] = "python", **kwargs: Any) -> None:
+        if backend not in ("python", "java"):
+            raise ValueError(f"METEOR has no backend {backend!r}; choose python or java.")
+        self.backend = backend
+        meteor_folder()
+        super().__init__(**kwargs)
+        self.program = JavaMeteor(**kwargs) if backend == "java" else None
+
+    def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
+        if self.program is not None:
+            return self.program.score_corpus(corpus)
+        statistics = corpus_statistics(corpus.predictions, corpus.references)
+        return {"meteor": corpus_meteor(statistics)}, {"meteor": meteor_scores(statistics)}
+
+
 class CaptionMetrics(CaptionMetric):
     """All caption metrics in one call, tokenized once.
 
     Args:
         document_frequency: for `cider_d` and `cider`; `None` takes the frequencies of the references, as pycocoevalcap
             does.
-        metrics: which to compute, of "cider_d", "bleu", "rouge_l", "cider", "meteor", "spice". The last two run the
-            official Java programs and are left out by default.
+        metrics: which to compute, of "cider_d", "bleu", "rouge_l", "cider", "meteor", "spice". The last two are left
+            out by default: METEOR needs the extra `eval`, SPICE also Java.
 
     Example:
 
@@ -146,3 +193,46 @@ class CaptionMetrics(CaptionMetric):
             totals |= part_totals
             images |= part_images
         return totals, images
+
+
+@dataclass(frozen=True)
+class ComparedScore:
+    """A metric of two systems on the same images.
+
+    Attributes:
+        first, second: the values of the corpus.
+        comparison: of the values of the images, those of the first minus those of the second.
+        p_holm: its p value, corrected for the number of metrics.
+    """
+
+    first: float
+    second: float
+    comparison: Comparison
+    p_holm: float
+
+
+def compare_captions(
+    metric: CaptionMetric, first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]
+) -> dict[str, ComparedScore]:
+    """Compares the captions of two systems by a paired bootstrap over images (see [`compare`]).
+
+    Args:
+        metric: such as [`CaptionMetrics`].
+        first, second: one caption an image of each system.
+        references: for each image the list of its captions.
+
+    Returns:
+        The comparison by name of the metric. The mean difference over images is not that of the corpus values where
+        these are no means: BLEU and METEOR.
+
+    Raises:
+        ValueError: captions do not fit the references, or there are fewer than 20 images.
+    """
+    one, other = (metric.compute(predictions=those, references=references, per_image=True) for those in (first, second))
+    images = [scores.pop("per_image") for scores in (one, other)]
+    found = {name: compare(np.subtract(images[0][name], images[1][name])) for name in one}
+    corrected = holm([comparison.p_value for comparison in found.values()])
+    return {
+        name: ComparedScore(one[name], other[name], comparison, p_holm)
+        for (name, comparison), p_holm in zip(found.items(), corrected, strict=True)
+    }

@@ -1,4 +1,4 @@
-"""METEOR and SPICE by their official Java programs, which are part of pycocoevalcap (extra `eval`)."""
+"""SPICE, and METEOR on request, by their official Java programs, which are part of pycocoevalcap (extra `eval`)."""
 
 import importlib.util
 import json
@@ -84,17 +84,15 @@ class JavaMetric(CaptionMetric):
         return self.error(f"stopped ({lines[-1]})")
 
 
-class Meteor(JavaMetric):
-    """METEOR 1.5 (Denkowski and Lavie, 2014): `meteor`, from the official program, as the COCO evaluation runs it.
-
-    The corpus value comes from summed statistics; it is not the mean of the images' values.
+class JavaMeteor(JavaMetric):
+    """METEOR 1.5 from its program: what [`~hf_ngsan.metrics.Meteor`] runs with `backend="java"`.
 
     Raises:
         JavaMetricUnavailable: Java or pycocoevalcap is missing.
     """
 
     display_name = "METEOR"
-    summary = "METEOR 1.5 (Denkowski and Lavie, 2014), equal to the COCO evaluation; needs Java."
+    summary = "METEOR 1.5 (Denkowski and Lavie, 2014) by its Java program."
     needed_files = dict.fromkeys(
         ["meteor/meteor-1.5.jar", "meteor/data/paraphrase-en.gz"], "install pycocoevalcap again."
     )

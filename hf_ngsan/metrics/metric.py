@@ -1,4 +1,4 @@
-"""The base of the caption metrics: an `evaluate.Metric` that needs neither a network nor Java."""
+"""The base of the caption metrics: an `evaluate.Metric` that needs no network."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, cast

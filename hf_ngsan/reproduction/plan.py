@@ -18,7 +18,9 @@ from datasets import Dataset
 from ..data import DataError
 from ..data.contract import ARRAY_COLUMNS
 from ..loading.models import load_model, quiet_loading
+from ..metrics import CaptionMetrics
 from ..metrics.comparison import MIN_ITEMS
+from ..metrics.meteor_resources import MeteorDataMissing, meteor_folder
 from ..tasks import load_recipe, train
 from ..tasks.registry import task_class_of
 from ..training import Recipe
@@ -138,6 +140,7 @@ def make_plan(
     if data is not None and (data != reader or (scale == "paper" and not is_own)):
         changes.append(f"data.spec={data}")
     evaluation = table.paper_evaluation.split() if scale == "paper" else []
+    metrics = ["--metrics", *CaptionMetrics.DEFAULT, "meteor"] if "meteor" in table.metrics and has_meteor() else []
 
     def planned(run: Run, seed: int) -> PlannedRun:
         folder = output / "runs" / f"{folder_name(run.name)}-{seed}"
@@ -158,7 +161,7 @@ def make_plan(
             scoring += ["--limit", str(recipe.data.limit)]
         scoring += evaluation
         if run.name in table.rows:
-            scoring += ["--output", f"{folder}.results"]
+            scoring += [*metrics, "--output", f"{folder}.results"]
         scoring += ["--record", f"{folder}.scores.json"]
         return PlannedRun(run, seed, folder, recipe, (training, scoring))
 
@@ -181,6 +184,15 @@ def make_plan(
     }
     is_papers = (len(trained), len(rows)) == (table.data["train"], table.data["evaluated"])
     return Plan(table, names, list(seeds), runs, spec, split, rows, facts, is_papers)
+
+
+def has_meteor() -> bool:
+    """Returns whether METEOR can be computed here, which needs the extra `eval`."""
+    try:
+        meteor_folder()
+    except MeteorDataMissing:
+        return False
+    return True
 
 
 def folder_name(name: str) -> str:

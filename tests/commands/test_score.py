@@ -53,6 +53,35 @@ def test_scores_are_printed_and_written(files, capsys):
     assert rows == [{name: values[i] for name, values in images.items()} for i in range(2)]
 
 
+def test_two_systems_are_compared(tmp_path, capsys):
+    words = ["cat", "dog", "horse", "bird"]
+    rows = [(image, f"a {words[image % 4]} on a mat {image}") for image in range(24)]
+    annotations = [{"id": image, "image_id": image, "caption": text} for image, text in rows]
+    captions = {
+        "references.json": {"images": [{"id": image} for image, _ in rows], "annotations": annotations},
+        "good.json": [{"image_id": image, "caption": text} for image, text in reversed(rows)],
+        "bad.json": [{"image_id": image, "caption": f"the {text.split()[1]}"} for image, text in rows],
+    }
+    for name, content in captions.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    parser = argparse.ArgumentParser()
+    command.add_arguments(parser)
+    compared = ["--compare", str(tmp_path / "good.json"), str(tmp_path / "bad.json"), "--references"]
+    compared += [str(tmp_path / "references.json"), "--metrics"]
+    command.run(parser.parse_args([*compared, "rouge_l", "cider_d"]))
+    printed = capsys.readouterr().out.splitlines()
+    values = {line.split()[0]: [float(part.strip("[],")) for part in line.split()[1:]] for line in printed[1:3]}
+    assert values.keys() == {"rouge_l", "cider_d"}
+    for name, (good, bad, difference, low, high, p_value, p_holm) in values.items():
+        assert difference == pytest.approx(good - bad, abs=2e-4), name
+        assert low <= difference <= high and low > 0, name
+        assert p_value == pytest.approx(2 / 10_001, abs=1e-4) and p_holm == pytest.approx(2 * p_value, abs=1e-4), name
+
+    (tmp_path / "bad.json").write_text(json.dumps(captions["bad.json"][1:]))
+    with pytest.raises(ValueError, match="different images, such as 0"):
+        command.run(parser.parse_args([*compared, "rouge_l"]))
+
+
 def test_the_choice_of_metrics_and_frequencies(files, capsys):
     score(files, "--metrics", "rouge_l", "bleu")
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]] == [

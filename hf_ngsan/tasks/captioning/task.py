@@ -218,7 +218,11 @@ class CaptioningTask(Task):
         frequency = None
         if settings.document_frequency is not None:
             frequency = load_document_frequency(settings.document_frequency)
-        weights = {"cider_d": settings.cider_d_weight, "bleu_4": settings.bleu_4_weight}
+        weights = {
+            "cider_d": settings.cider_d_weight,
+            "bleu_4": settings.bleu_4_weight,
+            "meteor": settings.meteor_weight,
+        }
         options: dict[str, Any] = {
             "weights": weights,
             "functions": functions,
@@ -289,7 +293,7 @@ class CaptioningTask(Task):
             "--metrics",
             nargs="+",
             metavar="METRIC",
-            help="metrics of cider_d, bleu, rouge_l, cider, meteor, spice (all but meteor and spice, which need Java)",
+            help="metrics of cider_d, bleu, rouge_l, cider (these by default), meteor, spice (with hf-ngsan[eval])",
         )
         parser.add_argument(
             "--clip-score",
@@ -315,6 +319,8 @@ class CaptioningTask(Task):
             encoder = os.path.basename(os.path.normpath(options["clip_score"]))
             return {**settings, "encoder": encoder, "prompt": PROMPT, "w": WEIGHT, "long": long}
         settings["tok"] = "ptb"
+        if metric == "meteor":
+            settings["meteor"] = "1.5-python"
         if metric in WITH_DOCUMENT_FREQUENCIES:
             settings |= {"df": "references", "end": "excluded"}
         return settings

@@ -68,6 +68,7 @@ class SelfCriticalSettings(ScheduleSettings):
     )
     cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
     bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
+    meteor_weight: float = setting(0.0, "weight of METEOR (0 to 1) in the reward; needs the extra eval", minimum=0.0)
     clip_score_model: str | None = setting(
         None, "dual encoder whose CLIPScore (0 to 2.5) is a reward, a folder or a name on the Hub; null = none"
     )

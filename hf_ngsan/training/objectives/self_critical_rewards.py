@@ -1,9 +1,10 @@
-"""Rewards of sampled captions in self-critical training: CIDEr-D, BLEU-4 and functions of the user, weighted."""
+"""Rewards of sampled captions in self-critical training: CIDEr-D, BLEU-4, METEOR, functions of the user, weighted."""
 
 import difflib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,12 @@ from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.bleu import bleu_scores
 from ...metrics.clip_score import ClipScore, cosines
 from ...metrics.groups import ScoredGroups
+from ...metrics.meteor import meteor_scores, shared_scorer
+from ...metrics.meteor_alignment import PreparedCaption
 from ...metrics.ngrams import count_ngrams, expand_ranges
 from ...metrics.reward import PreparedReferences
 from ...metrics.token_ids import cut_sequences
+from ...metrics.tokenization import PTBTokenizer
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
 
@@ -40,6 +44,7 @@ class CaptionRewards:
 
     - `cider_d`: eq. 4 of Vedantam et al., CVPR 2015, on the scale 0 to 10 (see [`~hf_ngsan.metrics.CiderDReward`]);
     - `bleu_4`: BLEU-4 (Papineni et al., ACL 2002) of the single caption, on the scale 0 to 1;
+    - `meteor`: METEOR 1.5 of the single caption, on the scale 0 to 1 (see [`MeteorReward`]);
     - `clip_score`: how well the caption fits the image, on the scale 0 to 2.5 (see [`ClipReward`]).
 
     The first two are 0 for an empty caption, one without any word before its end.
@@ -48,7 +53,7 @@ class CaptionRewards:
         references: reference captions of each training row, as text. Tokenized once, whole, and ended by the end
             token; captions that have no word left are passed over.
         tokenizer: the captioner's, with an end token.
-        weights: the weights of `cider_d`, `bleu_4` and `clip_score`; a reward of weight 0 is not computed.
+        weights: the weights of `cider_d`, `bleu_4`, `meteor` and `clip_score`; a reward of weight 0 is not computed.
         functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
             special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
             a list, an array or a tensor.
@@ -77,7 +82,7 @@ class CaptionRewards:
     ```
     """
 
-    NAMES = ("cider_d", "bleu_4", "clip_score")
+    NAMES = ("cider_d", "bleu_4", "meteor", "clip_score")
 
     def __init__(
         self,
@@ -116,6 +121,8 @@ class CaptionRewards:
             raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
         if "cider_d" in self.weights:
             self.cider_d = self.make_cider_d(document_frequency)
+        if "meteor" in self.weights:
+            self.meteor = MeteorReward(self.texts)
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
         """Rewards captions.
@@ -156,10 +163,12 @@ class CaptionRewards:
             parts["bleu_4"] = self.bleu_4(known, images)
         has_words = torch.from_numpy(words.lengths > 0)
         parts = {name: torch.where(has_words, values, 0.0) for name, values in parts.items()}
-        if captions is None and (self.functions or self.clip_score is not None):
+        if captions is None and (self.functions or self.clip_score is not None or "meteor" in self.weights):
             parted = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
             captions = self.tokenizer.batch_decode([ids.tolist() for ids in parted], skip_special_tokens=True)
         captions = captions or []
+        if "meteor" in self.weights:
+            parts["meteor"] = self.meteor(captions, images)
         if "clip_score" in self.weights and self.clip_score is not None:
             parts["clip_score"] = self.clip_score(captions, images)
         if self.functions:
@@ -246,6 +255,37 @@ class TextRewards(CaptionRewards):
         words = [torch.tensor([*one, *[self.eos_token_id] * end]) for one, end in zip(ids, ends, strict=True)]
         together = pad_sequence(words, batch_first=True, padding_value=self.tokenizer.pad_token_id)
         return super().parts(together.long(), image_indices, captions)
+
+
+class MeteorReward:
+    """METEOR of captions, each scored alone (see [`~hf_ngsan.metrics.Meteor`]).
+
+    Args:
+        references: captions of each training row, as text.
+
+    Raises:
+        MeteorDataMissing: pycocoevalcap is missing.
+    """
+
+    IMAGES_IN_MEMORY = 2**14
+
+    def __init__(self, references: Sequence[Sequence[str]]) -> None:
+        self.references, self.scorer = references, shared_scorer()
+        self.tokenizer = PTBTokenizer()  # each caption alone, so that no reward depends on the others of a batch
+        self.references_of = lru_cache(maxsize=self.IMAGES_IN_MEMORY)(self.prepare_references)
+
+    def __call__(self, captions: list[str], image_indices: np.ndarray) -> torch.Tensor:
+        """Returns float64 `(R,)` for R captions of the rows with these numbers; equal ones of a row are scored once."""
+        pairs = list(zip(captions, image_indices.tolist(), strict=True))
+        distinct = {pair: place for place, pair in enumerate(dict.fromkeys(pairs))}
+        if not distinct:
+            return torch.zeros(0, dtype=torch.float64)
+        prepared = self.scorer.prepare(self.tokenizer.tokenize([caption for caption, _ in distinct]))
+        statistics = self.scorer.statistics(prepared, [self.references_of(row) for _, row in distinct])
+        return torch.from_numpy(meteor_scores(statistics)[[distinct[pair] for pair in pairs]])
+
+    def prepare_references(self, row: int) -> list[PreparedCaption]:
+        return self.scorer.prepare(self.tokenizer.tokenize(self.references[row]))
 
 
 class ClipReward:

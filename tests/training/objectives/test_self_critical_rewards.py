@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hf_ngsan.data import build_tokenizer
 from hf_ngsan.ground.user_modules import UserModuleError
-from hf_ngsan.metrics import Bleu, CiderD, DocumentFrequency
+from hf_ngsan.metrics import Bleu, CiderD, DocumentFrequency, Meteor
 from hf_ngsan.training.objectives.self_critical_rewards import (
     CaptionRewards,
     RewardError,
@@ -398,3 +398,19 @@ def test_a_function_of_the_current_folder_is_found(project):
 def test_functions_that_cannot_be_loaded(project, name, named):
     with pytest.raises((RewardError, UserModuleError), match=named):
         load_reward_function(name)
+
+
+def test_meteor_is_that_of_the_metric(small_meteor):
+    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "meteor": 0.5})
+    images = torch.tensor([image for image, _ in SAMPLES])
+    samples = torch.tensor(TOKENIZER([text for _, text in SAMPLES], padding=True)["input_ids"])
+    expected = Meteor().compute(
+        predictions=[text for _, text in SAMPLES],
+        references=[REFERENCES[image] for image, _ in SAMPLES],
+        per_image=True,
+    )["per_image"]["meteor"]
+    parts = rewards.parts(samples, images)
+    assert parts["meteor"].tolist() == pytest.approx(expected, abs=1e-12)
+    assert expected[1] == pytest.approx(1) and expected[4] == 0
+    torch.testing.assert_close(rewards(samples, images), (parts["cider_d"] + 0.5 * parts["meteor"]).float())
+    assert rewards.parts(torch.full((1, 3), END), torch.tensor([0]))["meteor"].tolist() == [0.0]
