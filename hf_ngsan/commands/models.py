@@ -31,12 +31,11 @@ def run(options: argparse.Namespace) -> None:
 
     packaged, trainable = packaged_catalogue(options.type), architectures(options.type)
     if options.json:
-        described = {"packaged": packaged, "architectures": trainable}
-        print(json_of({name: [asdict(entry) for entry in entries] for name, entries in described.items()}))
+        print(json_of({"packaged": list(map(asdict, packaged)), "architectures": list(map(asdict, trainable))}))
         return
     rows = [["PACKAGED", "TYPE", "TASK", "SIZE", "DATA", "SCORE", "LICENCE"]]
     for model in packaged:
-        score = f"{model.metric} {model.scores[model.metric]:g}" if model.metric in model.scores else "-"
+        score = "-" if model.score is None else f"{model.metric} {model.score:g}"
         data = " ".join(filter(None, [model.data, model.split])) or "-"
         size = f"{model.bytes / 1e6:.1f} MB"
         rows.append([model.name, model.model_type, model.task or "-", size, data, score, model.license or "-"])

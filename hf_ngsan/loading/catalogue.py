@@ -49,6 +49,11 @@ class PackagedModel:
     metric: str | None
     license: str | None
 
+    @property
+    def score(self) -> float | None:
+        """The main score: that of the metric, if the card has it."""
+        return None if self.metric is None else self.scores.get(self.metric)
+
 
 @dataclass(frozen=True)
 class Architecture:

@@ -134,10 +134,11 @@ def sample_of(parts: Parts, pictures: dict[str, Image.Image]) -> str:
 
 def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
+    gradio.Markdown(regions.INVITATION)
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
         num_beams = add_beams()
-        button = gradio.Button("Show the example", elem_id="show")
+        button = gradio.Button("Show the example", elem_id="show", min_width=170, scale=0)
     state = gradio.State()
     shown = gradio.HTML(
         css_template=captions.STYLE + drawing.STYLE, js_on_load=drawing.SCRIPT, elem_id="regions", min_height=200
