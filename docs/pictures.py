@@ -189,9 +189,7 @@ def app() -> Image.Image:
         browser.get(url)
         shown(browser, "#caption")
         shown(browser, "input[type=file]", displayed=False).send_keys(str(photograph("officer").resolve()))
-        shown(browser, "#photo img")
-        shown(browser, "#caption").click()
-        words = shown(browser, ".caption.best") and browser.find_elements("css selector", ".caption.best .word")
+        words = shown(browser, "#captions .best") and browser.find_elements("css selector", "#captions .best .word")
         [noun, *_] = [word for word in words if len(word.text) > 2]
         ActionChains(browser).move_to_element(noun).pause(1).perform()
         return Image.open(io.BytesIO(browser.get_screenshot_as_png()))

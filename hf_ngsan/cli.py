@@ -34,6 +34,7 @@ GROUPS = {
         "index": "commands.index",
         "search": "commands.search",
         "explain": "commands.explain",
+        "models": "commands.models",
     },
     "train and evaluate": {
         "configs": "commands.configs",

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -396,6 +397,12 @@ def json_of(record: dict) -> str:
     """Returns a line of JSON; lone surrogates, as in file names that are not UTF-8, are escaped."""
     text = json.dumps(record, ensure_ascii=False)
     return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def print_header(*columns: str) -> None:
+    """Prints the names of columns on a terminal; programs that read the lines get none."""
+    if sys.stdout.isatty():
+        print("\t".join(columns), flush=True)
 
 
 @contextmanager

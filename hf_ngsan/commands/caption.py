@@ -29,6 +29,7 @@ from .arguments import (
     check_text,
     generation_options,
     json_of,
+    print_header,
     ray_workers,
     written_lines,
 )
@@ -229,7 +230,10 @@ def run(options: argparse.Namespace) -> int:
     if embedded is not None:
         names = list(names)
         images = embedded.seeing(images, names)
-    arguments = {**text, **generation, **returned_scores(options, model)}
+    scores = returned_scores(options, model)
+    if options.scores and not options.json and options.output is None:
+        print_header("image", "caption", "score", *(["confidence"] if scores["return_confidence"] else []))
+    arguments = {**text, **generation, **scores}
     if ray is None:
         errors, number = caption_here(options, model, processor, images, names, arguments)
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..ground.argument_types import positive_int, user_path
 from ..ground.messages import printable
 from ..ground.model_folders import find_model_folder
-from .arguments import check_figure_file, check_images
+from .arguments import check_figure_file, check_images, print_header
 
 if TYPE_CHECKING:
     from ..retrieval import Hit, IndexFolder
@@ -82,8 +82,15 @@ def run(options: argparse.Namespace) -> None:
     if options.figure:
         check_figure_file(options.figure, [options.image, *folders])
     indexes = [IndexFolder.open(Path(folder)) for folder in folders]
-    hits = hits_by_graph(options, indexes)
-    for hit in hits_by_model(options, indexes) if hits is None else hits:
+    found = hits_by_graph(options, indexes)
+    hits = hits_by_model(options, indexes) if found is None else found
+    columns = [
+        *(["index"] if len(indexes) > 1 else []),
+        "image",
+        *(["captions"] if any(hit.captions for hit in hits) else []),
+    ]
+    print_header("similarity", *columns)
+    for hit in hits:
         captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
         folder = [folders[hit.index_number]] if len(indexes) > 1 else []
         print("\t".join([f"{hit.score:.4f}", *map(printable, [*folder, hit.name]), *filter(None, [captions])]))

@@ -34,7 +34,7 @@ def photograph(image: Image.Image) -> str:
 
 
 def shape_of(image: Image.Image) -> str:
-    return f"aspect-ratio: {image.width} / {image.height}"
+    return f"aspect-ratio: {image.width} / {image.height}; --ratio: {image.width / image.height:.4f}"
 
 
 def map_over(image: Image.Image, weights: np.ndarray) -> str:

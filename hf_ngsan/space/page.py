@@ -7,6 +7,7 @@ launch(page, port=7860)
 """
 
 import io
+import json
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from ..ground.listening import OwnHosts, host_name, listen
 from ..ground.weight_sources import licence_of
 from ..models.images import load_image
 from ..sharing.cards import code
-from . import captions, drawing, regions
+from . import captions, drawing, examples, regions
 from .guard import Gate, Page, PageServer, in_words, whole_number
 from .parts import Parts, PhotographSearch, Search
 
@@ -34,6 +35,10 @@ MAX_WAITING = 100
 MAX_UPLOAD = "30mb"
 KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
+INVITATION = "Drop a photograph here, or tap to choose one.\nIts captions appear by themselves."
+SAMPLE = "An example. Your photograph and its captions will be here."
+COMING = "<p>The photograph with its captions appears here.</p>"
+UPLOADED_EXAMPLE = "() => JSON.parse(document.querySelector('[data-upload]').dataset.upload)"
 STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
 
 
@@ -60,7 +65,9 @@ def make_page(parts: Parts) -> Page:
 
 
 def add_beams() -> gradio.Slider:
-    return gradio.Slider(1, MAX_BEAMS, BEAMS, step=1, label="Beams", info="captions compared; all are shown")
+    return gradio.Slider(
+        1, MAX_BEAMS, BEAMS, step=1, label="Beams", info="captions compared; all are shown", min_width=220
+    )
 
 
 def checked_beams(sent: Any) -> int:
@@ -68,14 +75,37 @@ def checked_beams(sent: Any) -> int:
 
 
 def add_photograph(parts: Parts) -> None:
+    pictures = examples.example_images()
     with gradio.Row():
-        with gradio.Column():
-            image = gradio.Image(sources=["upload", "clipboard"], label="Photograph", buttons=[], elem_id="photo")
+        with gradio.Column(scale=2, min_width=300):
+            image = gradio.Image(
+                sources=["upload", "clipboard"],
+                label="Photograph",
+                buttons=[],
+                placeholder=INVITATION,
+                height=280,
+                elem_id="photo",
+            )
             another = gradio.Button("Another photograph", elem_id="another")
-            num_beams = add_beams()
-            button = gradio.Button("Caption", variant="primary", elem_id="caption")
-        with gradio.Column():
-            shown = gradio.HTML(css_template=captions.STYLE, js_on_load=None, elem_id="captions")
+            chosen = gradio.HTML(
+                examples.buttons(pictures),
+                css_template=examples.STYLE,
+                js_on_load=examples.SCRIPT,
+                padding=False,
+                elem_id="examples",
+            )
+        with gradio.Column(scale=3, min_width=300):
+            gradio.HTML(
+                sample_of(parts, pictures),
+                css_template=captions.STYLE,
+                js_on_load=None,
+                padding=False,
+                elem_id="sample",
+            )
+            shown = gradio.HTML(css_template=captions.STYLE, js_on_load=None, padding=False, elem_id="captions")
+            with gradio.Row(equal_height=True):
+                num_beams = add_beams()
+                button = gradio.Button("Caption again", elem_id="caption", min_width=170, scale=0)
 
     @in_words
     def caption(image: dict | None, num_beams: Any) -> str:
@@ -87,17 +117,28 @@ def add_photograph(parts: Parts) -> None:
         return captions.photograph_with_captions(photograph, answers)
 
     # The upload is passed on as a file; Gradio itself would decode it, in any format.
-    button.click(caption, [image, num_beams], shown, api_name="caption", preprocess=False)
-    image.change(None, None, shown, js="() => ''", api_visibility="private")
+    triggers: list[Any] = [image.upload, button.click]
+    gradio.on(triggers, caption, [image, num_beams], shown, api_name="caption", preprocess=False)
+    image.change(None, image, shown, js=f"image => image ? {json.dumps(COMING)} : ''", api_visibility="private")
     another.click(None, None, [image, shown], js="() => [null, '']", api_visibility="private")
+    uploaded = chosen.click(None, None, image, js=UPLOADED_EXAMPLE, api_visibility="private")
+    uploaded.then(caption, [image, num_beams], shown, api_visibility="private", preprocess=False)
+
+
+def sample_of(parts: Parts, pictures: dict[str, Image.Image]) -> str:
+    """Returns the first picture with its captions, which stands where the user's photograph and captions will be."""
+    image = next(iter(pictures.values()))
+    answers = parts.captions(image, BEAMS, attention_side=captions.MAP_SIDE)
+    return f"<p>{SAMPLE}</p>{captions.photograph_with_captions(image, answers)}"
 
 
 def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
+    gradio.Markdown(regions.INVITATION)
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
         num_beams = add_beams()
-        button = gradio.Button("Show the example", elem_id="show")
+        button = gradio.Button("Show the example", elem_id="show", min_width=170, scale=0)
     state = gradio.State()
     shown = gradio.HTML(
         css_template=captions.STYLE + drawing.STYLE, js_on_load=drawing.SCRIPT, elem_id="regions", min_height=200
@@ -142,27 +183,41 @@ def shown_before(state: dict | None) -> dict:
     return state
 
 
-def add_query() -> tuple[gradio.Textbox, gradio.Button]:
-    with gradio.Row():
-        text = gradio.Textbox(label="What to look for", placeholder="a dog jumps over a log", elem_id="query", scale=4)
-        button = gradio.Button("Search", variant="primary", elem_id="search", scale=1)
+def add_query(hint: str) -> tuple[gradio.Textbox, gradio.Button]:
+    with gradio.Row(equal_height=True):
+        text = gradio.Textbox(
+            label="What to look for",
+            info=hint,
+            placeholder="a dog jumps over a log",
+            elem_id="query",
+            scale=4,
+            min_width=260,
+        )
+        button = gradio.Button("Search", variant="primary", elem_id="search", min_width=120, scale=0)
     return text, button
 
 
+def add_hits() -> gradio.Gallery:
+    """Adds the pictures that are found; the page's style hides it as long as there are none."""
+    return gradio.Gallery(show_label=False, columns=3, height="auto", object_fit="contain", buttons=[], elem_id="hits")
+
+
 def add_search(search: Search) -> None:
-    text, button = add_query()
-    found = gradio.Gallery(label="Images, the best first", columns=3, object_fit="contain", buttons=[], elem_id="hits")
-    names = gradio.Dataframe(headers=["similarity", "name"], interactive=False, show_label=False)
+    number = search.index.description.num_items
+    text, button = add_query(f"in {number:,} images; the most similar ones appear below, with their similarity")
+    found = add_hits()
+    with gradio.Accordion("Names and similarities", open=False) as listed:
+        names = gradio.Dataframe(headers=["similarity", "name"], interactive=False, show_label=False, wrap=True)
 
     @in_words
-    def find(text: Any) -> tuple[list, list]:
+    def find(text: Any) -> tuple[list, list, gradio.Accordion]:
         hits = search.find(checked_query(text))
         labelled = [(thumbnail, f"{hit.score:.3f}  {Path(hit.name).name}") for hit, thumbnail in hits]
         images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in labelled if thumbnail is not None]
-        return images, [[round(hit.score, 4), hit.name] for hit, _ in hits]
+        return images, [[round(hit.score, 4), hit.name] for hit, _ in hits], gradio.Accordion(open=not images)
 
     for event in (text.submit, button.click):
-        event(find, text, [found, names], api_visibility="private", preprocess=False)
+        event(find, text, [found, names, listed], api_visibility="private", preprocess=False)
 
 
 def checked_query(sent: Any) -> str:
@@ -176,17 +231,14 @@ def checked_query(sent: Any) -> str:
 
 def add_photograph_search(search: PhotographSearch) -> None:
     """Adds a search of photographs that are uploaded; they and their embeddings stay in the session."""
-    files = gradio.File(
-        file_count="multiple", file_types=["image"], label=f"Photographs, at most {MAX_PHOTOGRAPHS}", elem_id="photos"
-    )
-    text, button = add_query()
-    found = gradio.Gallery(
-        label="Photographs, the best first", columns=3, object_fit="contain", buttons=[], elem_id="hits"
-    )
+    with gradio.Accordion(f"Photographs to search, at most {MAX_PHOTOGRAPHS}") as listed:
+        files = gradio.File(file_count="multiple", file_types=["image"], show_label=False, height=220, elem_id="photos")
+    text, button = add_query("among the photographs above; the most similar ones appear below, with their similarity")
+    found = add_hits()
     state = gradio.State({})
 
     @in_words
-    def find(uploads: Any, text: Any, known: dict) -> tuple[list, dict]:
+    def find(uploads: Any, text: Any, known: dict) -> tuple[list, dict, gradio.Accordion]:
         query = checked_query(text)
         if not isinstance(uploads, list) or not uploads:
             raise ValueError("There are no photographs; drop some into the box first, or tap it to choose them")
@@ -203,10 +255,11 @@ def add_photograph_search(search: PhotographSearch) -> None:
         shown, embeddings = zip(*photographs.values(), strict=True)
         scores = search.scores(query, embeddings)
         order = sorted(range(len(shown)), key=lambda place: -scores[place])
-        return [(shown[place], f"{scores[place]:.3f}") for place in order], photographs
+        hits = [(shown[place], f"{scores[place]:.3f}") for place in order]
+        return hits, photographs, gradio.Accordion(f"Photographs to search: {len(shown)}", open=False)
 
     for event in (text.submit, button.click):
-        event(find, [files, text, state], [found, state], api_visibility="private", preprocess=False)
+        event(find, [files, text, state], [found, state, listed], api_visibility="private", preprocess=False)
 
 
 def make_theme() -> gradio.themes.Base:

@@ -14,10 +14,11 @@ from .parts import Parts
 
 MIN_SIDE = 0.03
 """Smallest side of a box as a share of the image, so that its corner can still be dragged."""
+INVITATION = "Drag an object, or its lower right corner, with mouse or finger: captions and attention follow."
 NOTE = (
-    "Drag a region or its lower right corner with mouse or finger, or move it with the arrow keys (the corner with "
-    "Shift). Lines and table tell how much the region that was moved last attends to the others in the encoder (mean "
-    "over layers and heads). Tap a word, or point at it, to see where the captioner looked for it."
+    "The arrow keys move a region too, and with Shift its corner. Lines and table tell how much the region that was "
+    "moved last attends to the others in the encoder (mean over layers and heads). Tap a word, or point at it, to see "
+    "where the captioner looked for it."
 )
 
 

@@ -43,6 +43,8 @@ logger = logging.getLogger(__name__)
 
 STAGE_FILE = "end_of_stage.json"
 """File with the last update of a stage, in the folder of its best model."""
+UPDATES_OF_PACE = 5
+"""Update of a run after which its pace is told; the first one, which takes longer, does not count."""
 
 
 class TrainingDivergedError(ValueError):
@@ -109,6 +111,7 @@ class TrainingLoop:
         self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
         self.new_sums: dict[str, torch.Tensor] = {}
         self.last_batches: list[MicroBatch] = []
+        self.second_update_at: float | None = None
         self.prepare_stage()
 
     def prepare_stage(self) -> None:
@@ -231,6 +234,7 @@ class TrainingLoop:
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
+                self.tell_pace()
                 summary, at_end = None, progress.step_in_epoch == self.steps_per_epoch
                 if progress.step % settings.log_every == 0 or at_end:
                     self.gather_sums()
@@ -242,6 +246,17 @@ class TrainingLoop:
                 every = settings.save_every_steps
                 if every is not None and progress.step % every == 0 and not at_end:
                     self.save_checkpoint()
+
+    def tell_pace(self) -> None:
+        """Logs once, early in the first epoch, how long an update and an epoch take."""
+        if self.progress.step == 1:
+            self.second_update_at = time.monotonic()
+        elif self.progress.step == UPDATES_OF_PACE < self.steps_per_epoch and self.second_update_at is not None:
+            seconds = (time.monotonic() - self.second_update_at) / (UPDATES_OF_PACE - 1)
+            epoch = tqdm.format_interval(seconds * self.steps_per_epoch)
+            message = "An update takes about %g s; an epoch of %d updates %s, without its evaluation."
+            with tqdm.external_write_mode():  # which clears the bar
+                logger.info(message, float(f"{seconds:.2g}"), self.steps_per_epoch, epoch)
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
         """Returns this process's share of every batch of an epoch."""

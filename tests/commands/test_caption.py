@@ -338,6 +338,18 @@ def test_captions_are_printed_or_written_with_scores(model, tmp_path, capsys):
     assert not (tmp_path / "lines.txt").exists()
 
 
+def test_a_terminal_gets_the_names_of_scores_and_a_file_does_not(model, tmp_path, capsys, monkeypatch):
+    PHOTOS[0].save(tmp_path / "photo.png")
+    command = ["caption", "--model", model, tmp_path / "photo.png"]
+    [piped] = prints(capsys, *command, "--scores").splitlines()
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    header, shown = prints(capsys, *command, "--scores").splitlines()
+    assert header.split("\t") == ["image", "caption", "score"] and shown == piped
+    assert all(len(prints(capsys, *command, *more).splitlines()) == 1 for more in ([], ["--json", "--scores"]))
+    assert prints(capsys, *command, "--scores", "--output", tmp_path / "lines") == ""
+    assert (tmp_path / "lines").read_text().splitlines() == [piped]
+
+
 def test_json_names_the_figure(model, tmp_path, capsys):
     PHOTOS[0].save(tmp_path / "photo.png")
     command = ["caption", "--model", model, tmp_path / "photo.png", "--json", "--save-attention", tmp_path / "maps"]

@@ -192,33 +192,39 @@ def hosts_asked(browser) -> set[str]:
 
 
 @pytest.mark.slow
-def test_a_photograph_is_uploaded_captioned_and_searched_for(browser, serve, folders, index, capsys):
+def test_a_photograph_is_captioned_as_it_is_uploaded_and_searched_for(browser, serve, folders, index, capsys):
     photo = folders / "photos" / "photo0.png"
     url = serve("--model", folders / "pixels", "--index", index)
     browser.get(url)
     wait_for(browser, lambda _: found(browser, "#caption"))
 
-    found(browser, "#caption")[0].click()
-    wait_for(browser, lambda _: found(browser, ".toast-body") and "photograph" in text_of(browser, ".toast-body"))
+    shown = [".examples img", "#sample .caption.best"]  # pictures to click on, and an example where captions will be
+    assert all(found(browser, selector)[0].is_displayed() for selector in shown)
+    assert not found(browser, "#captions .caption") and not found(browser, "#hits img")
 
-    found(browser, "input[type=file]")[0].send_keys(str(photo))
-    wait_for(browser, lambda _: found(browser, "[data-testid=image] img, .image-container img"))
-    found(browser, "#caption")[0].click()
-    wait_for(browser, lambda _: found(browser, ".caption.best"))
+    found(browser, "#photo input[type=file]")[0].send_keys(str(photo))
+    wait_for(browser, lambda _: found(browser, "#captions .caption.best"))
     said = prints(capsys, "caption", "--model", folders / "pixels", photo, "--num-beams", 3)
-    assert text_of(browser, ".caption.best").split() == said.strip().split("\t")[1].split()
-    assert len(found(browser, ".caption")) == 3
-    assert [image.is_displayed() for image in found(browser, "#photo img")] == [False]  # it is shown once
+    assert text_of(browser, "#captions .caption.best").split() == said.strip().split("\t")[1].split()
+    assert len(found(browser, "#captions .caption")) == 3
+    hidden = ["#photo", "#sample"]  # the photograph is shown once
+    assert not any(found(browser, selector)[0].is_displayed() for selector in hidden)
     found(browser, "#another")[0].click()
-    wait_for(browser, lambda _: not found(browser, ".caption") and found(browser, "#photo")[0].is_displayed())
-    wait_for(browser, lambda _: not found(browser, "#photo img"))
-    found(browser, "input[type=file]")[0].send_keys(str(photo))
-    wait_for(browser, lambda _: found(browser, "#photo img"))
-    found(browser, "#caption")[0].click()
-    wait_for(browser, lambda _: found(browser, ".caption.best"))
+    wait_for(browser, lambda _: all(found(browser, selector)[0].is_displayed() for selector in hidden))
+    assert not found(browser, "#captions .caption") and not found(browser, "#photo img")
 
-    words = found(browser, ".caption.best .word")
-    overlays = found(browser, ".caption.best .overlay")
+    example = found(browser, ".examples button")[0]
+    example.click()
+    wait_for(browser, lambda _: found(browser, "#captions .caption.best"))
+    photograph = found(browser, "#captions img.stage")[0].get_attribute("src")
+    found(browser, ".examples button")[-1].click()
+    wait_for(
+        browser,
+        lambda _: [one.get_attribute("src") for one in found(browser, "#captions img.stage")] not in ([], [photograph]),
+    )
+
+    words = found(browser, "#captions .caption.best .word")
+    overlays = found(browser, "#captions .caption.best .overlay")
     assert not any(overlay.is_displayed() for overlay in overlays)
     from selenium.webdriver import ActionChains
 

@@ -13,6 +13,7 @@ from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.loop import seed_everything
 from hf_ngsan.training.objectives import TeacherForcing
+from tests.tables import each_row
 
 from ..tasks.tiny import tiny_recipe
 
@@ -119,6 +120,17 @@ def test_an_objective_can_warn_after_an_epoch(tmp_path, monkeypatch, caplog):
     train(tiny_recipe(tmp_path / "run"))
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [number for number in (1, 2) if any(f"{number} of 2" in text for text in told)] == [1, 2]
+
+
+@each_row(("size", "updates", "told"), [(5, 6, 1), (10, 3, 0)])
+def test_the_pace_is_told_once_in_the_first_epoch_unless_that_is_short(tmp_path, caplog, size, updates, told):
+    caplog.clear()
+    recipe = tiny_recipe(tmp_path / str(size), training={"batch_size": size}, data={"validation_split": None})
+    with caplog.at_level("INFO", "hf_ngsan.training.loop"):
+        train(recipe)
+    records = [record for record in caplog.records if record.funcName == "tell_pace"]
+    assert len(records) == told
+    assert all(record.args[0] > 0 and record.args[1] == updates for record in records)
 
 
 def test_early_stopping_keeps_the_best_model(tmp_path):
