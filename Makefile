@@ -1,6 +1,6 @@
 # `make` lists the targets. Everything happens in a virtual environment of this folder, made on first use.
 
-PYTHON ?= python3.11
+PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11,$(shell command -v $(name))) python3.11)
 VENV ?= .venv
 BIN := $(VENV)/bin
 export HF_HUB_OFFLINE = 1
@@ -22,7 +22,7 @@ $(VENV)/installed-%: pyproject.toml constraints.txt | $(BIN)/python
 
 install: $(VENV)/installed-dev  ## install the package with all that its development needs
 
-demo: $(VENV)/installed-demo  ## caption and find photographs, train captioners on synthetic scenes, compare them; results in runs/demo
+demo: $(VENV)/installed-demo  ## show what geometry changes in captions, caption and find photographs; a page, runs/demo/index.html
 	$(BIN)/hf-ngsan demo
 
 docs: $(VENV)/installed-docs  ## build the site of docs/ and the package's reference; into build/site

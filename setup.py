@@ -49,6 +49,7 @@ setup(
     cmdclass={"build_py": BuildWithCode},
     package_data={
         "hf_ngsan": ["py.typed"],
+        "hf_ngsan.demo": ["*.jinja"],
         "hf_ngsan.reproduction": ["*.yaml"],
         "hf_ngsan.sharing": ["*.jinja"],
         "hf_ngsan.space": ["*.css", "*.js"],

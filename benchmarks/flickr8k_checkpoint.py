@@ -1,4 +1,4 @@
-"""Writes the checkpoints of the packaged models of photographs, for flickr8k_backbone.py and flickr8k_retrieval.py."""
+"""Writes the checkpoints of the packaged models, for flickr8k_backbone.py, flickr8k_retrieval.py and scenes.py."""
 
 import json
 from pathlib import Path
@@ -144,7 +144,9 @@ def state_licence(folder: Path, licence: Source) -> None:
 def config_anywhere(run: Path) -> dict:
     """Returns the training config of a run without the folders of this machine."""
     config = yaml.safe_load(training_config_of(run).read_text())
-    config["data"]["spec"] = "images:flickr8k" if config["data"]["spec"].startswith("images:") else "features:features"
+    reader = config["data"]["spec"].partition(":")[0]
+    if reader != "scenes":
+        config["data"]["spec"] = "images:flickr8k" if reader == "images" else "features:features"
     del config["training"]["output_dir"]
     if config["training"].get("teachers"):
         config["training"]["teachers"] = [end_of(folder) for folder in config["training"]["teachers"]]

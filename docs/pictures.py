@@ -31,7 +31,7 @@ from transformers import pipeline
 import hf_ngsan
 from hf_ngsan.cli import main as hf_ngsan_command
 from hf_ngsan.data import load_data
-from hf_ngsan.demo.journey import copy_photographs
+from hf_ngsan.demo.photographs import copy_photographs
 from hf_ngsan.ground.boxes import cell_boxes
 from hf_ngsan.ground.files import write_file_atomically
 from hf_ngsan.ground.packaged_models import CAPTIONER, DUAL_ENCODER

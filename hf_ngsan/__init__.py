@@ -10,6 +10,7 @@ from .ground.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .auto import register_model_type
+    from .ground.packaged_models import packaged_model
     from .loading.hub import save_for_hub
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig

@@ -1,1 +1,1 @@
-"""The demo: trains captioners of synthetic scenes, compares, shares and explains them."""
+"""The demo: a page of what the packaged models say, and, with `--train`, models of synthetic scenes trained anew."""

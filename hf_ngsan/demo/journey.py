@@ -1,6 +1,5 @@
-"""The steps of `hf-ngsan demo`: photographs are captioned and found; captioners of scenes are trained and explained."""
+"""The steps of `hf-ngsan demo --train`: models of synthetic scenes are trained, compared, saved and explained."""
 
-import importlib.util
 import io
 import json
 import shutil
@@ -12,26 +11,21 @@ from transformers import ProcessorMixin
 
 from ..data import draw_scene
 from ..data.scenes import Statement
-from ..extraction import list_images
 from ..ground.files import check_place, write_text_atomically
-from ..ground.packaged_models import CAPTIONER, DUAL_ENCODER
 from ..loading.hub import save_for_hub
 from ..loading.models import find_model_folder, load_captioner, load_model
 from ..loading.provenance import model_fingerprint
-from ..loading.self_test import SelfTestError, run_self_test
 from ..models.configuration_vision import lasting_name
-from ..models.images import load_image
 from ..retrieval import IndexDescription, IndexFolder
 from ..store.folders import replace_folder_contents
 from ..tasks.caption_rows import load_rows
 from ..tasks.retrieval.encoders import embed_images
-from ..tasks.retrieval.index import THUMBNAIL_SIDE, index_images
+from ..tasks.retrieval.index import THUMBNAIL_SIDE
 from ..tasks.retrieval.search import draw_hits, search_images
 from ..training import Recipe
 from ..visualization import (
     check_matplotlib,
     plot_caption,
-    plot_judged_captions,
     plot_word_maps,
     save_figure,
     word_attention,
@@ -39,15 +33,6 @@ from ..visualization import (
 from .recipes import FROM_PIXELS, IN_BRIEF, SEARCH, Sections, folder_name, scenes_recipe, search_recipe
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
 
-PHOTOGRAPHS = {
-    "officer.jpg": ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
-    "cheetah.jpg": ("gradio", "media_assets/images/cheetah1.jpg"),
-    "lion.jpg": ("gradio", "media_assets/images/lion.jpg"),
-    "tower.jpg": ("gradio", "media_assets/images/tower.jpg"),
-}
-"""Photographs that packages bring, and where; chosen before any of them was captioned. The officer is Grace Hopper, by
-James S. Davis, 1984."""
-QUERIES = ("a woman in a uniform", "an animal in the grass", "a tower against the sky")
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
 SHOWN = "NG-SAN signed"
 NUM_CAPTIONS = 20
@@ -62,16 +47,13 @@ def main(
     pixel_changes: Sections = IN_BRIEF,
     search_changes: Sections | None = None,
 ) -> int:
-    """Captions and finds photographs, then trains captioners of synthetic scenes, compares them, and searches scenes.
+    """Trains captioners of synthetic scenes, compares them, and searches scenes.
 
     They are SAN, NG-SAN and NG-SAN with signed geometry, trained alike, and a captioner of pixels. MHSAN searches.
 
     It prints its steps and a table. Training runs that an earlier call finished are kept, and those that it began are
     resumed. `output` gets
 
-    - `photographs/`, `photographs.png`: photographs, each with the packaged captioner's caption, how sure it is, and
-      where it looked for some words;
-    - `photographs.index/`: their index by the packaged dual encoder;
     - `san/`, `ng-san/`, `ng-san-signed/`, `from-pixels/`: the training runs, with `scores.json` and the captions of the
       test scenes;
     - `model/`: NG-SAN signed with its code, for `pipeline("image-to-text")` and the Hub;
@@ -109,64 +91,12 @@ def main(
     for recipe in (*recipes.values(), searching):
         check_earlier_run(recipe, retrain)
     with calm_logs():
-        caption_photographs(output)
-        find_photographs(output)
         scores = train_and_compare({**recipes, SEARCH: searching}, retrain)
         print_table({name: scores[name] for name in recipes})
         use(recipes[SHOWN], output)
         use_on_pixels(recipes[FROM_PIXELS], output)
         search_scenes(searching, output)
     return 0
-
-
-def copy_photographs(folder: Path) -> list[Path]:
-    """Copies the photographs that installed packages bring into a folder; returns their files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, (package, place) in PHOTOGRAPHS.items():
-        spec = importlib.util.find_spec(package)
-        for root in (spec and spec.submodule_search_locations) or ():
-            if Path(root, place).is_file() and not (folder / name).exists():
-                shutil.copyfile(Path(root, place), folder / name)
-    return sorted(folder.glob("*.jpg"))
-
-
-def caption_photographs(output: Path) -> None:
-    """Tests the packaged captioner, prints its captions of photographs and how sure it is, and draws where it looked.
-
-    Raises:
-        MissingBackboneError: the weights of the packaged models (extra `photos`) are not installed.
-        SelfTestError: the outputs of the captioner differ from its record.
-    """
-    from transformers import pipeline
-
-    folder = find_model_folder(CAPTIONER)
-    captioner = pipeline("image-to-text", model=folder)  # type: ignore[call-overload]
-    found = run_self_test(captioner.model, captioner.processor, folder)
-    if not found.passed:
-        raise SelfTestError(f"{CAPTIONER} {found}")
-    print(f"{CAPTIONER} {found}")
-    files = copy_photographs(output / "photographs")
-    images = [load_image(file) for file in files]
-    answers = [answer for [answer] in captioner(images, return_attention=True, return_confidence=True)]
-    print(f"hf-ngsan caption {output / 'photographs'} --scores   (trained on 6,000 photographs of Flickr8k)")
-    for file, answer in zip(files, answers, strict=True):
-        unlike = ", unlike the training images" if answer["unlike_training"] else ""
-        print(f"  {file.name}: {answer['generated_text']}   ({answer['confidence']:.0%} sure{unlike})")
-    save_figure(plot_judged_captions(images, answers), output / "photographs.png")
-    print(f"Where it looked: {output / 'photographs.png'}")
-
-
-def find_photographs(output: Path) -> None:
-    """Indexes the photographs with the packaged dual encoder, and searches them by words."""
-    model, processor = load_model(DUAL_ENCODER, "retrieval")
-    folder = output / "photographs.index"
-    if folder.is_dir() and IndexFolder.open(folder).description.fingerprint != model_fingerprint(model, processor):
-        shutil.rmtree(folder)  # of an earlier version
-    index = index_images(model, processor, list_images(output / "photographs"), folder, name=DUAL_ENCODER)
-    for query in QUERIES:
-        best = search_images(model, processor, index, text=query)[0]
-        print(f'hf-ngsan search {folder} "{query}"   {best.score:.3f}  {best.name}')
-    print()
 
 
 def use(recipe: Recipe, output: Path) -> None:

@@ -14,6 +14,12 @@ CAPTIONER = "ngsan-flickr8k"
 """The default captioner of photographs."""
 DUAL_ENCODER = "mhsan-flickr8k"
 """The default dual encoder of photographs and captions."""
+CAPTIONERS_OF_SCENES = {
+    "SAN": "san-scenes",
+    "NG-SAN": "ngsan-scenes",
+    "NG-SAN signed": "ngsan-signed-scenes",
+}
+"""Captioners of synthetic scenes: without geometry, with that of the paper, and with its sign."""
 TAKES_NAMES = "takes_packaged_names"
 """Attribute of functions that are wrapped already, so that none is wrapped twice."""
 
@@ -22,6 +28,28 @@ def packaged_models() -> dict[str, Path]:
     """Returns the folders of the trained models by name."""
     folder = packaged_folder("checkpoints", "checkpoints")
     return {file.parent.name: file.parent for file in sorted(folder.glob("*/config.json"))}
+
+
+def packaged_model(name: str) -> str:
+    """Returns the folder of a packaged model, which `from_pretrained`, `pipeline` and the commands take.
+
+    Raises:
+        ValueError: no packaged model has this name; the message lists their names.
+
+    Example:
+
+    ```python
+    >>> from pathlib import Path
+    >>> from hf_ngsan import packaged_model
+    >>> Path(packaged_model("ngsan-flickr8k")).name
+    'ngsan-flickr8k'
+
+    ```
+    """
+    found = packaged_models()
+    if name not in found:
+        raise ValueError(f"There is no packaged model {name!r}; there are {', '.join(found)}.")
+    return str(found[name])
 
 
 def folder_of_packaged(name: Any) -> Any:
