@@ -59,7 +59,7 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
         files = copy_photographs(output / "photographs")
         photographs = captions_of_photographs(files)
         images = {file.name: load_image(file) for file in files}
-        searches = searched(images | {f"scene {row['image_id']}": draw_scene(row) for row in drawn(rows)})
+        searches = searched(images | {f"scene {number}": draw_scene(row) for number, row in enumerate(drawn(rows), 1)})
     page = render(
         scenes=scenes,
         accuracy=accuracy,
@@ -129,7 +129,7 @@ def searched(images: Mapping[str, Image.Image]) -> list[dict[str, Any]]:
     for one in searches:
         hits = [(names[place], images[names[place]], score) for place, score in one.hits]
         name, _, best = hits[0]
-        verdict = f"{name} ({best:.2f})" if one.fits else f"nothing fits; the nearest is {name} ({best:.2f})"
+        verdict = f"{name} ({best:.2f})" if one.fits else f"nothing is near enough; {name} has {best:.2f}"
         print(f"  {one.query}: {verdict}")
         shown.append({"query": one.query, "fits": one.fits, "hits": hits})
     return shown

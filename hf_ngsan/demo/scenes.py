@@ -9,7 +9,7 @@ from datasets import Dataset
 
 from ..data.scenes import Statement, relation_prompts, score_relation_completions
 from ..data.scenes.counterfactuals import RelationSwap, relation_swaps
-from ..data.scenes.relations import LANDMARK
+from ..data.scenes.relations import DIRECTIONAL, LANDMARK
 from ..data.scenes.scoring import answers_by_object, prompt_of, true_relation
 from ..ground.packaged_models import CAPTIONERS_OF_SCENES
 from ..loading.models import load_captioner
@@ -66,10 +66,10 @@ def load_captioners_of_scenes() -> dict[str, Captioner]:
 
 
 def scene_to_change(rows: Sequence[Row]) -> tuple[Row, RelationSwap]:
-    """Returns the scene, and the exchange of two of its objects, that turn most of its captions from true to false.
+    """Returns the scene, and the exchange of two of its objects, that turn most of its directions, such as left of.
 
     Neither object is the landmark, to which the captions relate the others. Of equal ones it is the one that leaves the
-    fewest captions undecided, or else the first.
+    fewest captions undecided, or else the first. Only the truth decides, and nothing that a captioner says.
 
     Raises:
         ValueError: no exchange turns any caption.
@@ -86,11 +86,10 @@ def moves_landmark(row: Row, swap: RelationSwap) -> bool:
 
 
 def truths_after(row: Row, swap: RelationSwap) -> tuple[int, int]:
-    """Returns of how many captions of a scene the contrary is true after an exchange, and how many are decided."""
+    """Returns how many captions about a direction are false after an exchange, and how many captions are decided."""
     truths = [true_relation_of(caption, {**row, "visual_boxes": swap.boxes}) for caption in row["captions"]]
-    pairs = zip(relation_prompts(row), truths, strict=True)
-    decided = [truth != prompt.answer for prompt, truth in pairs if truth is not None]
-    return sum(decided), len(decided)
+    pairs = [(prompt, truth) for prompt, truth in zip(relation_prompts(row), truths, strict=True) if truth is not None]
+    return sum(prompt.group == DIRECTIONAL and truth != prompt.answer for prompt, truth in pairs), len(pairs)
 
 
 def true_relation_of(caption: str, row: Row) -> str | None:
