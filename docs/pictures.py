@@ -30,8 +30,10 @@ from transformers import pipeline
 
 import hf_ngsan
 from hf_ngsan.cli import main as hf_ngsan_command
-from hf_ngsan.data import load_data
+from hf_ngsan.data import draw_scene, load_data
+from hf_ngsan.data.scenes.relations import DIRECTIONAL, FAMILY_OF
 from hf_ngsan.demo.photographs import copy_photographs
+from hf_ngsan.demo.scenes import Sentence, describe, load_captioners_of_scenes, scene_to_change
 from hf_ngsan.ground.boxes import cell_boxes
 from hf_ngsan.ground.files import write_file_atomically
 from hf_ngsan.ground.packaged_models import CAPTIONER, DUAL_ENCODER
@@ -41,7 +43,7 @@ from hf_ngsan.models.geometry import GeometricBias
 from hf_ngsan.sharing.known_facts import history_of
 from hf_ngsan.tasks.captioning.visualness import captions_with_visualness
 from hf_ngsan.visualization import plot_visualness, plot_word_maps
-from hf_ngsan.visualization.figures import draw_box, show_map, to_pixels
+from hf_ngsan.visualization.figures import draw_box, show_image, show_map, to_pixels
 from hf_ngsan.visualization.plots import ACCENT, INK, QUIET, new_figure, panel_rows
 from hf_ngsan.visualization.training_curve import plot_training_curve
 
@@ -50,6 +52,7 @@ RUNS = Path("runs", "pictures")
 MAX_BYTES, MAX_WIDTH = 200_000, 1000
 PICTURES: dict[str, Callable[[], Figure | Image.Image]] = {}
 SENTENCE = "a lion lies on a rock"
+RIGHT, WRONG = "#1a7a3c", "#b3261e"
 QUERY_CELL = (3, 5)
 """Row and column of the cell that geometry is shown for: the middle of the lion's head."""
 
@@ -116,6 +119,37 @@ def trained(config: str, *changes: str) -> Path:
         if code:
             raise SystemExit(code)
     return folder
+
+
+@picture
+def scene_comparison() -> Figure:
+    """What the packaged captioners of scenes say of two directions, before and after two objects change places."""
+    rows = [dict(row) for row in load_data("scenes:size=1,validation=1,test=100", "test")]
+    captioners = load_captioners_of_scenes()
+    row, swap = scene_to_change(rows)
+    figure = new_figure(8.4, 4.6)
+    panels = figure.subplots(2, 2, height_ratios=[3, 1.25])
+    for scene, title, (drawing, said) in zip(
+        (row, {**row, "visual_boxes": swap.boxes}), ("a scene", "two objects exchanged"), panels.T, strict=True
+    ):
+        show_image(drawing, draw_scene(scene, 480))
+        drawing.set_title(title, fontsize=11, color=INK)
+        said.set_axis_off()
+        sentences = [one for one in describe(captioners, scene).sentences if prompt_group(one) == DIRECTIONAL]
+        for column, sentence in enumerate(sentences):
+            left, words = 0.34 + 0.36 * column, "\n".join(sentence.beginning.rsplit(" ", 1)) + " …"
+            said.text(left, 0.78, words, fontsize=9, color=QUIET, transform=said.transAxes)
+            for line, (name, answer) in enumerate(sentence.answers.items()):
+                height = 0.45 - 0.27 * line
+                said.text(-0.01, height, name, fontsize=9.5, color=INK, transform=said.transAxes)
+                mark, colour = ("✓", RIGHT) if answer.is_true else ("✗", WRONG)
+                said.text(left, height, f"{mark} {answer.text}", fontsize=9.5, color=colour, transform=said.transAxes)
+    return figure
+
+
+def prompt_group(sentence: Sentence) -> str:
+    [answer, *_] = sentence.answers.values()
+    return FAMILY_OF[answer.text].group
 
 
 @picture

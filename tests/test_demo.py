@@ -1,10 +1,12 @@
-"""The demo: its recipe, a journey of seconds, and (slow) the numbers that it reaches at full size."""
+"""The demo: the page of what the packaged models say, and tiny trainings with their table, captions and search."""
 
 import contextlib
 import io
 import json
 import re
+import resource
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,9 +16,12 @@ from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
 from hf_ngsan.cli import main as command
-from hf_ngsan.demo import journey
+from hf_ngsan.data import load_data
+from hf_ngsan.demo import journey, page, photographs
 from hf_ngsan.demo.journey import COMPARED, main
 from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, scenes_recipe, search_recipe
+from hf_ngsan.demo.scenes import describe, load_captioners_of_scenes, scene_to_change
+from hf_ngsan.ground.packaged_models import CAPTIONERS_OF_SCENES
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.training import RecipeError
 from tests.commands.running import fails, prints
@@ -41,7 +46,7 @@ TINY_DEMO = {"changes": TINY, "pixel_changes": TINY_PIXELS, "search_changes": TI
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """The folder of a tiny demo, and what it printed."""
+    """The folder of a tiny `demo --train`, and what it printed."""
     folder = tmp_path_factory.mktemp("demo") / "new" / "demo"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
         assert main(folder, **TINY_DEMO) == 0
@@ -66,32 +71,6 @@ def test_variants_differ_in_their_model_alone():
     assert search.data.spec == "scenes:size=3000,validation=200,test=200,descriptions=true,seed=3"
     assert (pixels.training.seed, pixels.output_dir, search.model["text_config"]["hidden_size"]) == (3, Path("run"), 64)
     assert (search.training.batch_size, search.training.drop_last, search.evaluation.every_epochs) == (50, False, 8)
-
-
-@pytest.mark.slow
-def test_it_begins_with_captions_of_photographs_and_how_sure_they_are(demo):
-    folder, printed = demo
-    photographs = sorted(file.name for file in (folder / "photographs").iterdir())
-    self_test, command, *captions = printed.splitlines()[: 2 + len(photographs)]
-    assert self_test.startswith("ngsan-flickr8k computes what was recorded")
-    assert command.split()[:4] == ["hf-ngsan", "caption", str(folder / "photographs"), "--scores"]
-    assert "officer.jpg" in photographs
-    for name, line in zip(photographs, captions, strict=True):
-        assert re.fullmatch(rf"  {name}: \w+( \w+){{2,}}   \(\d+% sure(, .+)?\)", line)
-    with Image.open(folder / "photographs.png") as figure:
-        assert min(figure.size) > 200
-
-
-@pytest.mark.slow
-def test_photographs_are_found_by_words(demo, capsys):
-    folder, printed = demo
-    searches = [line for line in printed.splitlines() if line.startswith(f"hf-ngsan search {folder}/photographs.index")]
-    assert len(searches) == 3
-    for line in searches:
-        command, _, found = line.partition('"   ')
-        score, name = found.split()
-        first = prints(capsys, *shlex.split(command + '"')[1:]).splitlines()[0].split("\t")
-        assert first[1] == name and float(first[0]) == pytest.approx(float(score), abs=1e-3)
 
 
 @pytest.mark.slow
@@ -186,21 +165,80 @@ def test_only_what_is_missing_is_trained(demo, capsys):
 def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys, seed):
     folder, _ = demo
     before = read(folder)
-    message = fails(capsys, "demo", "--output", folder, "--seed", seed)
+    message = fails(capsys, "demo", "--train", "--output", folder, "--seed", seed)
     assert str(folder) in message and "--retrain" in message
     with pytest.raises(RecipeError):
         main(folder, seed=1, **TINY_DEMO)
     assert read(folder) == before
 
 
-def test_options_of_the_command_reach_the_demo(monkeypatch, tmp_path):
+def test_options_of_the_command_reach_the_demo(monkeypatch, tmp_path, capsys):
     called = []
-    monkeypatch.setattr(journey, "main", lambda **options: called.append(options) or 0)
-    assert command(["demo"]) == command(["demo", "--output", str(tmp_path), "--seed", "7", "--retrain"]) == 0
+    for module in (page, journey):
+        monkeypatch.setattr(module, "main", lambda **options: called.append(options) or 0)
+    assert command(["demo"]) == command(["demo", "--output", str(tmp_path), "--seed", "7"]) == 0
+    assert command(["demo", "--train"]) == command(["demo", "--train", "--seed", "7", "--retrain"]) == 0
     assert called == [
+        {"output": "runs/demo", "seed": 0},
+        {"output": str(tmp_path), "seed": 7},
         {"output": "runs/demo", "seed": 0, "retrain": False},
-        {"output": str(tmp_path), "seed": 7, "retrain": True},
+        {"output": "runs/demo", "seed": 7, "retrain": True},
     ]
+    assert "--train" in fails(capsys, "demo", "--retrain")
+
+
+def sources_of(html: str) -> list[str]:
+    return re.findall(r"""(?:src|href)=["']([^"']*)""", html)
+
+
+def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(photographs, "PHOTOGRAPHS", {"officer.jpg": photographs.PHOTOGRAPHS["officer.jpg"]})
+    monkeypatch.setattr(page, "NUM_DRAWINGS", 2)
+    monkeypatch.setattr(page, "QUERIES", ("an old woman in a uniform", "two boys play football in the snow"))
+    assert page.main(tmp_path / "new" / "demo", num_scenes=6) == 0
+    file = tmp_path / "new" / "demo" / "index.html"
+    assert capsys.readouterr().out.splitlines()[-1].endswith(str(file))
+    html = file.read_text(encoding="utf-8")
+    assert "<script" not in html and "@import" not in html and "url(" not in html
+    assert all(source.startswith("data:image/") for source in sources_of(html))
+    signed, [caption] = CAPTIONERS_OF_SCENES["NG-SAN signed"], re.findall(r'class="said">“(.+?)”', html)
+    assert signed in html and caption == prints(capsys, "caption", file.parent / "photographs").split("\t")[1].strip()
+    looked = re.findall(r"where the captioner looked for “(\w+)”", html)
+    assert looked == [word for word in caption.split() if word not in photographs.FUNCTION_WORDS] != []
+    officer, *nearest = re.findall(r'alt="(officer\.jpg|scene \d)"', html)
+    assert officer == "officer.jpg" and len(nearest) == 3 and html.count('class="hits faint"') == 1
+
+
+def test_only_the_signed_geometry_follows_an_exchange():
+    rows = [dict(row) for row in load_data("scenes:size=1,validation=1,test=40", "test")]
+    row, swap = scene_to_change(rows)
+    captioners = load_captioners_of_scenes()
+    assert swap.answer != swap.prompt.answer
+    said = {}
+    for moment, boxes in (("before", row["visual_boxes"]), ("after", swap.boxes)):
+        scene = describe(captioners, {**row, "visual_boxes": boxes})
+        [said[moment]] = [one.answers for one in scene.sentences if one.beginning == swap.prompt.text]
+        assert all(one.answers["NG-SAN signed"].is_true for one in scene.sentences)
+    assert (said["before"]["NG-SAN signed"].text, said["after"]["NG-SAN signed"].text) == (
+        swap.prompt.answer,
+        swap.answer,
+    )
+    for name in ("SAN", "NG-SAN"):
+        assert {said["before"][name].is_true, said["after"][name].is_true} == {True, False}, name
+
+
+@pytest.mark.slow
+def test_the_whole_demo_takes_less_than_a_minute_and_a_half_of_processor_time(tmp_path):
+    command = [sys.executable, "-m", "hf_ngsan.cli", "demo", "--output", str(tmp_path)]
+    subprocess.run(command, check=True)
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert used.ru_utime + used.ru_stime < 80
+    html = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert html.count('class="photograph"') == len(photographs.PHOTOGRAPHS)
+    accuracy = re.findall(r'aria-label="[^"]*SAN (\d+)%; NG-SAN (\d+)%; NG-SAN signed (\d+)%', html)
+    symmetric, directional = ([int(share) for share in shares] for shares in accuracy)
+    assert 40 < symmetric[0] < 60 and min(symmetric[1:]) > 97
+    assert min(directional[:2]) > 40 and max(directional[:2]) < 60 and directional[2] > 97
 
 
 @pytest.mark.slow
@@ -218,14 +256,16 @@ def test_retraining_with_another_seed(demo, tmp_path):
 def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "hf-ngsan[plots]" in fails(capsys, "demo", "--output", tmp_path / "demo")
+    assert "hf-ngsan[plots]" in fails(capsys, "demo", "--train", "--output", tmp_path / "demo")
     assert not (tmp_path / "demo").exists()
 
 
 def test_an_output_that_is_a_file_is_refused_before_anything_is_trained(tmp_path, monkeypatch):
     monkeypatch.setattr(journey, "train_and_compare", None)
     (tmp_path / "file").write_text("mine")
+    monkeypatch.setattr(page, "load_captioners_of_scenes", None)
     for output in (tmp_path / "file", tmp_path / "file" / "demo"):
-        with pytest.raises(NotADirectoryError, match="file"):
-            journey.main(output=output)
+        for main in (journey.main, page.main):
+            with pytest.raises(NotADirectoryError, match="file"):
+                main(output=output)
     assert (tmp_path / "file").read_text() == "mine"

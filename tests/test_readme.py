@@ -51,7 +51,7 @@ TINY = {
     "mcan": {**SIZES_OF_MODELS, "word_embedding_size": 8, "reduction_hidden_size": 8, "pooled_size": 16},
 }
 """Sizes of the models that are trained, by the folder of their training config."""
-WITHOUT_AN_END = ("serve --model captioner --port 8000", "app", "app --model runs/demo/model --data scenes")
+WITHOUT_AN_END = ("serve --model captioner --port 8000", "app", "app --model ngsan-signed-scenes --data scenes")
 """Servers, which other tests start."""
 
 

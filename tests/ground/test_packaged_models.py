@@ -8,15 +8,17 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
+from huggingface_hub import metadata_load
 from matplotlib.cbook import get_sample_data
 from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor, pipeline
 
-from hf_ngsan import save_for_hub
+from hf_ngsan import packaged_model, save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.data import draw_scene, load_data
 from hf_ngsan.ground.model_folders import is_model
-from hf_ngsan.ground.packaged_models import CAPTIONER, DUAL_ENCODER, packaged_models
+from hf_ngsan.ground.packaged_models import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, packaged_models
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
@@ -71,7 +73,7 @@ def caption() -> str:
 
 def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert list(packaged_models()) == [DUAL_ENCODER, CAPTIONER]
+    assert list(packaged_models()) == [DUAL_ENCODER, CAPTIONER, "ngsan-scenes", "ngsan-signed-scenes", "san-scenes"]
     assert find_model_folder(CAPTIONER) == str(FOLDER)
     tiny_captioner().save_pretrained(tmp_path / CAPTIONER)
     assert find_model_folder(CAPTIONER) == CAPTIONER
@@ -88,6 +90,26 @@ def test_all_that_transformers_loads_takes_its_name_and_asks_nobody(caption, fir
         "CaptioningImageProcessor", "GenerationConfig", "TokenizersBackend",
     ]  # fmt: skip
     assert asked == []
+
+
+def test_the_folder_of_a_name_is_what_everything_loads():
+    assert packaged_model(CAPTIONER) == str(FOLDER) and AutoConfig.from_pretrained(packaged_model(CAPTIONER))
+    with pytest.raises(ValueError, match=r"'none'.*mhsan-flickr8k.*san-scenes"):
+        packaged_model("none")
+
+
+@pytest.mark.parametrize("name", CAPTIONERS_OF_SCENES.values())
+def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(name, capsys):
+    folder = Path(packaged_model(name))
+    assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < MEGABYTE
+    card, recorded = metadata_load(folder / "README.md"), json.loads((folder / "scores.json").read_text())
+    config = yaml.safe_load((folder / "training_config.yaml").read_text())
+    assert card["license"] == "apache-2.0" and recorded["seed"] == config["training"]["seed"] == 0
+    assert {"0", "1", "2"} == recorded["seeds"].keys()
+    assert main(["evaluate", "--model", name, "--data", config["data"]["spec"].replace("test=500", "test=100")]) == 0
+    found, expected = json.loads(capsys.readouterr().out), recorded["seeds"]["0"]
+    for group in ("objects", "symmetric", "directional"):
+        assert found[group] == pytest.approx(expected[group], abs=0.08), group
 
 
 def test_a_folder_of_its_name_means_the_folder(tmp_path, monkeypatch):
