@@ -265,7 +265,7 @@ def test_an_output_that_is_a_file_is_refused_before_anything_is_trained(tmp_path
     (tmp_path / "file").write_text("mine")
     monkeypatch.setattr(page, "load_captioners_of_scenes", None)
     for output in (tmp_path / "file", tmp_path / "file" / "demo"):
-        for main in (journey.main, page.main):
+        for write in (journey.main, page.main):
             with pytest.raises(NotADirectoryError, match="file"):
-                main(output=output)
+                write(output=output)
     assert (tmp_path / "file").read_text() == "mine"

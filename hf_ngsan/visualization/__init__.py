@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .figures import plot_caption, plot_regions, plot_words
     from .geometry import geometric_weights, plot_geometric_weights
     from .heads import Match, explain_match, head_overlap, plot_match
-    from .heatmaps import plot_judged_captions, plot_question, plot_word_maps
+    from .heatmaps import plot_question, plot_word_maps
     from .plots import MissingPlotsError, check_matplotlib, save_figure
     from .visualness import plot_visual_words, plot_visualness
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from .figures import COLUMNS, show_map
-from .plots import INK, QUIET, new_figure, panel_rows
+from .plots import INK, new_figure, panel_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
     from PIL.Image import Image
-
-WORDS_SHOWN = 4
-"""Words of a caption whose maps stand beside an image among several."""
 
 
 def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike) -> Figure:
@@ -58,42 +55,6 @@ def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayL
     for panel, word, weights in zip(panel_rows(figure, len(words), columns), words, maps, strict=True):
         show_map(panel, image, weights)
         panel.set_title(word, fontsize=11, color=INK)
-    return figure
-
-
-def plot_judged_captions(images: Sequence[Image], answers: Sequence[Mapping[str, Any]]) -> Figure:
-    """Draws images in rows, each with its caption, how sure the captioner is of it, and where it looked for some words.
-
-    The words are those whose attention is most concentrated, in the order of the caption.
-
-    Args:
-        images: `PIL.Image.Image`s.
-        answers: for each an answer of `pipeline("image-to-text")` with `return_attention=True` and, for the confidence,
-            `return_confidence=True`.
-
-    Raises:
-        ValueError: there are no images, or not one answer for each.
-        MissingPlotsError: matplotlib is not installed.
-    """
-    if not len(images) or len(images) != len(answers):
-        raise ValueError(f"There are {len(images)} images and {len(answers)} answers; give one answer for each image.")
-    figure = new_figure(2.1 * (1 + WORDS_SHOWN), 2.5 * len(images))
-    rows = np.atleast_1d(np.asarray(figure.subfigures(len(images), 1)))
-    for row, image, answer in zip(rows, images, answers, strict=True):
-        title = answer["generated_text"] or "(no words)"
-        if "confidence" in answer:
-            title += f"\n{answer['confidence']:.0%} sure"
-            title += ", unlike the training images" if answer["unlike_training"] else ""
-        row.suptitle(title, fontsize=10, color=INK, x=0.02, ha="left", parse_math=False)
-        first, *others = row.subplots(1, 1 + WORDS_SHOWN)
-        first.imshow(np.asarray(image.convert("RGB")))
-        peaks = [float(weights.max() / max(weights.mean(), 1e-12)) for weights in answer["attention"]]
-        chosen = sorted(sorted(range(len(peaks)), key=lambda place: -peaks[place])[:WORDS_SHOWN])
-        for panel, place in zip(others, chosen, strict=False):
-            show_map(panel, image, answer["attention"][place])
-            panel.set_title(answer["words"][place], fontsize=9, color=QUIET, parse_math=False)
-        for panel in (first, *others):
-            panel.set_axis_off()
     return figure
 
 
