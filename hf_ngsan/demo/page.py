@@ -6,12 +6,14 @@ main("runs/demo")  # writes runs/demo/index.html
 import base64
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import jinja2
 import numpy as np
+import torch
 from PIL import Image
 
 from ..data import draw_scene, load_data
@@ -51,7 +53,7 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
     """
     began, output = time.monotonic(), Path(output)
     check_place(output / "index.html")
-    with calm_logs():
+    with calm_logs(), one_thread():
         rows = load_data(f"scenes:size=1,validation=1,test={num_scenes},seed={seed}", "test")
         captioners = load_captioners_of_scenes()
         scenes = two_scenes(captioners, [dict(row) for row in rows])
@@ -75,6 +77,17 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
     write_text_atomically(output / "index.html", page)
     print(f"All of it, with pictures ({time.monotonic() - began:.0f} s): {output / 'index.html'}")
     return 0
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Lets torch compute on one thread: so small models are no faster on several, and far slower on a busy machine."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

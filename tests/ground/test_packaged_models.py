@@ -98,18 +98,19 @@ def test_the_folder_of_a_name_is_what_everything_loads():
         packaged_model("none")
 
 
-@pytest.mark.parametrize("name", CAPTIONERS_OF_SCENES.values())
-def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(name, capsys):
-    folder = Path(packaged_model(name))
-    assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < MEGABYTE
-    card, recorded = metadata_load(folder / "README.md"), json.loads((folder / "scores.json").read_text())
-    config = yaml.safe_load((folder / "training_config.yaml").read_text())
-    assert card["license"] == "apache-2.0" and recorded["seed"] == config["training"]["seed"] == 0
-    assert {"0", "1", "2"} == recorded["seeds"].keys()
-    assert main(["evaluate", "--model", name, "--data", config["data"]["spec"].replace("test=500", "test=100")]) == 0
-    found, expected = json.loads(capsys.readouterr().out), recorded["seeds"]["0"]
-    for group in ("objects", "symmetric", "directional"):
-        assert found[group] == pytest.approx(expected[group], abs=0.08), group
+def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(capsys):
+    for name in CAPTIONERS_OF_SCENES.values():
+        folder = Path(packaged_model(name))
+        assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < MEGABYTE, name
+        card, recorded = metadata_load(folder / "README.md"), json.loads((folder / "scores.json").read_text())
+        config = yaml.safe_load((folder / "training_config.yaml").read_text())
+        assert card["license"] == "apache-2.0" and recorded["seed"] == config["training"]["seed"] == 0, name
+        assert recorded["seeds"].keys() == {"0", "1", "2"}, name
+        spec = config["data"]["spec"].replace("test=500", "test=60")
+        assert main(["evaluate", "--model", name, "--data", spec]) == 0
+        found, expected = json.loads(capsys.readouterr().out), recorded["seeds"]["0"]
+        for group in ("objects", "symmetric", "directional"):
+            assert found[group] == pytest.approx(expected[group], abs=0.08), (name, group)
 
 
 def test_a_folder_of_its_name_means_the_folder(tmp_path, monkeypatch):
