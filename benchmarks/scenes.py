@@ -80,7 +80,10 @@ def parse_arguments() -> argparse.Namespace:
         metavar="DIR",
         help="write the packaged captioners there, with their cards",
     )
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.checkpoints and PACKAGED_SEED not in options.seeds:
+        parser.error(f"--checkpoints packages the captioners of seed {PACKAGED_SEED}; give it among --seeds")
+    return options
 
 
 def score(variant: str, seed: int, output: Path) -> dict[str, float]:
@@ -114,11 +117,13 @@ def write_checkpoint(variant: str, scores: dict[int, dict[str, float]], options:
     run = options.output / f"{folder_name(variant)}-{PACKAGED_SEED}"
     model, processor = load_captioner(run)
     generation = model.generation_config.to_dict()
+    scores = {
+        seed: {name: found[name] for name in found if name != "training_seconds"} for seed, found in scores.items()
+    }
 
     def recorded(seed: int) -> RecordedEvaluation:
-        found = {name: value for name, value in scores[seed].items() if name != "training_seconds"}
-        fingerprints = fingerprints_of(CaptioningTask, Evaluation(found), generation, {})
-        return RecordedEvaluation("scenes", "test", 500, found, fingerprints, weights="", seed=seed)
+        fingerprints = fingerprints_of(CaptioningTask, Evaluation(scores[seed]), generation, {})
+        return RecordedEvaluation("scenes", "test", 500, scores[seed], fingerprints, weights="", seed=seed)
 
     seeds = ", ".join(map(str, scores))
     facts = CardFacts(
@@ -155,7 +160,7 @@ def main():
     print()
     print(table(scores))
     if options.checkpoints:
-        for variant in CAPTIONERS_OF_SCENES:
+        for variant in CAPTIONERS_OF_SCENES.keys() & scores.keys():
             write_checkpoint(variant, dict(zip(options.seeds, scores[variant], strict=True)), options)
 
 
