@@ -14,7 +14,7 @@ SUMMARY = """Open a web page with captions, attention maps and search.
 The page captions photographs, searches an index by words, and captions an image anew when its regions are dragged."""
 EPILOG = f"""examples:
   hf-ngsan app
-  hf-ngsan app --model runs/demo/model --data scenes
+  hf-ngsan app --model ngsan-signed-scenes --data scenes
   hf-ngsan app --index photos.index --port 8080
 
 Ctrl-C ends it. It needs the extra demo. The page works without a network: it loads nothing from other servers.

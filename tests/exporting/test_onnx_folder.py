@@ -40,8 +40,8 @@ TEXTS = ["a man in a black hat", "Two dogs, running!", "a " * 600]
 
 
 def test_packaged_models_have_current_graphs():
-    for name, folder in packaged_models().items():
-        assert is_current(folder, []), f"hf-ngsan export --model {name} makes them anew"
+    for name in (CAPTIONER, DUAL_ENCODER):  # those of photographs; the others read regions of scenes
+        assert is_current(packaged_models()[name], []), f"hf-ngsan export --model {name} makes them anew"
 
 
 @pytest.fixture(scope="module")
