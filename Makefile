@@ -1,6 +1,7 @@
 # `make` lists the targets. Everything happens in a virtual environment of this folder, made on first use.
 
-PYTHON ?= $(firstword $(foreach name,python3.13 python3.12 python3.11,$(shell command -v $(name))) python3.11)
+# The newest that runs: a version manager may have a name for one that it does not start.
+PYTHON ?= $(shell for name in python3.13 python3.12 python3.11; do $$name --version >/dev/null 2>&1 && echo $$name && exit; done; echo python3.11)
 VENV ?= .venv
 BIN := $(VENV)/bin
 export HF_HUB_OFFLINE = 1
