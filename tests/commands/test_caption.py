@@ -21,6 +21,7 @@ from hf_ngsan.tasks.retrieval import encoders
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
@@ -80,7 +81,7 @@ def test_files_are_captioned_in_their_order(capsys, model, photos):
     assert few == captions(capsys, "--model", model, *photos[:2])
 
 
-@pytest.mark.parametrize("weight", [2, 0.25])
+@each_row("weight", [2, 0.25])
 def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, photo_data, tmp_path, weight):
     dual_encoder, texts = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
     save_model(dual_encoder, texts, tmp_path / "mhsan")
@@ -215,8 +216,8 @@ def test_file_names_that_are_no_text_are_printed_all_the_same(capsys, model, pho
     assert json.loads((tmp_path / "lines.jsonl").read_text())["image"] == str(name)
 
 
-@pytest.mark.parametrize(("text", "fact"), [("a zebra", "'zebra'"), ("a \udcff", "UTF-8"), ("\ud83d", "UTF-8")])
-@pytest.mark.parametrize("skips", [[], ["--skip-errors"]])
+@each_row(("text", "fact"), [("a zebra", "'zebra'"), ("a \udcff", "UTF-8"), ("\ud83d", "UTF-8")])
+@each_row("skips", [[], ["--skip-errors"]])
 def test_beginnings_that_no_caption_can_have(capsys, model, photos, text, fact, skips):
     message = fails(capsys, "caption", "--model", model, photos[0], "--text", text, *skips)
     assert "--text" in message and fact in message
@@ -255,8 +256,8 @@ def test_searches(capsys, model, photos, tmp_path):
     assert "1 of 2 images" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("penalty", [0, 1, 100])
-@pytest.mark.parametrize(("groups", "beams"), [(2, 1), (3, 6), (5, 5)])
+@each_row("penalty", [0, 1, 100])
+@each_row(("groups", "beams"), [(2, 1), (3, 6), (5, 5)])
 def test_captions_of_groups_differ(capsys, model, photos, groups, beams, penalty):
     options = ["--groups", groups, "--num-beams", beams, "--diversity-penalty", penalty, "--max-new-tokens", 6]
     found = captions(capsys, "--model", model, *photos, *options)
@@ -285,7 +286,7 @@ def test_beams_are_ranked_by_their_length(capsys, model, photos):
     assert captions(capsys, *first) == captions(capsys, *first, "--length-penalty", 1)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [
         ["--length-penalty", "nan"],

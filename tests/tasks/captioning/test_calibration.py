@@ -34,6 +34,7 @@ from tests.guests.tiny import save, tiny
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 NUM_PHOTOS = 60
 VALUES = st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.booleans()), min_size=2, max_size=30)
@@ -101,6 +102,7 @@ def made(tmp_path_factory):
     """A captioner, twice, and photographs, half with its captions; the first shares its dual encoder's vision."""
     folder = tmp_path_factory.mktemp("confidence")
     captioner = pixel_captioner()
+    captioner.generation_config.max_new_tokens = 5
     save_model(captioner, pixel_processor(), folder / "captioner")
     dual_encoder = mhsan.tiny_model(vision_config=mhsan.VISION)
     dual_encoder.vision.load_state_dict(captioner.model.vision.state_dict())
@@ -122,7 +124,7 @@ def made(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["captioner", "apart"])
+@each_row("name", ["captioner", "apart"])
 def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made, tmp_path, name):
     fitted_to = Calibration.load(made / name / CONFIDENCE)
     assert fitted_to.shares_vision == (name == "captioner")
@@ -190,7 +192,7 @@ def test_scores_of_a_captioner_without_a_calibration(made, capsys, tmp_path):
         captioner(photo((32, 24), 3), return_confidence=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "fact"),
     [
         (lambda found: found.pop("similarity"), "similarity"),
