@@ -143,7 +143,9 @@ def test_a_learning_rate_for_a_vision_part_that_is_not_trained_is_refused(vision
 @each_row("frozen", [False, True])
 def test_the_spatial_captioner_and_self_critical_training(frozen, tmp_path):
     critical = {"epochs": 1, "samples_per_image": 2, "learning_rate": 0.01, "freeze_encoder": frozen}
-    recipe = spatial_recipe(tmp_path / "run", training={"epochs": 1, "stage": "auto"}, self_critical=critical)
+    data = {"spec": "scenes:size=8,seed=3,images=true,image_size=32", "validation_split": None}
+    training = {"epochs": 1, "stage": "auto"}
+    recipe = spatial_recipe(tmp_path / "run", data=data, training=training, self_critical=critical)
     result = train(recipe)
     assert [entry["stage"] for entry in result.history] == ["xe", "scst"]
     before, after = weights(tmp_path / "run/xe"), weights(tmp_path / "run/last")

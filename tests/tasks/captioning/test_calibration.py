@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -112,7 +113,7 @@ def made(tmp_path_factory):
         mhsan.tiny_model(seed=2, vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), folder / "other"
     )
     images = [photo((32, 24), seed) for seed in range(NUM_PHOTOS)]
-    written = pipeline("image-to-text", model=str(folder / "captioner"))(images, num_beams=2)
+    written = pipeline("image-to-text", model=str(folder / "captioner"))(images, num_beams=2, batch_size=20)
     captions = [[one["generated_text"] if number % 2 else "no such words"] for number, [one] in enumerate(written)]
     rows = {"image_id": list(range(NUM_PHOTOS)), "image": images, "captions": captions}
     features = Features({"image_id": Value("int64"), "image": ImageFeature(), "captions": Sequence(Value("string"))})
@@ -154,7 +155,8 @@ def test_a_calibration_is_of_its_captions(made):
     found = Calibration.load(made / "captioner" / CONFIDENCE)
     captioner = pipeline("image-to-text", model=str(made / "captioner"))
     rows = DatasetDict.load_from_disk(made / "data")["validation"]
-    answers = [answer for [answer] in captioner(list(rows["image"]), return_confidence=True, num_beams=2)]
+    options = {"return_confidence": True, "num_beams": 2, "batch_size": 20}
+    answers = [answer for [answer] in captioner(list(rows["image"]), **options)]
     captions = [answer["generated_text"] for answer in answers]
     cider_d = CiderD().compute(predictions=captions, references=list(rows["captions"]), per_image=True)["per_image"]
     assert found.median_cider_d == pytest.approx(float(np.median(cider_d["cider_d"])))
@@ -231,7 +233,8 @@ def test_every_option_of_a_calibration(made, tmp_path, monkeypatch, capsys):
         "embed_visual",
         lambda encoder, seen, shared: batches.append(len(seen["visual_features"])) or embed(encoder, seen, shared),
     )
-    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
+    shutil.copytree(made / "captioner", tmp_path / "captioner")
+    (tmp_path / "captioner" / CONFIDENCE).unlink()
     command = ["calibrate", "--model", tmp_path / "captioner", "--dual-encoder", made / "mhsan"]
     command += ["--data", f"images:{made / 'data'}", "--num-beams", 2]
     prints(capsys, *command, "--train-split", "validation", "--batch-size", 7)

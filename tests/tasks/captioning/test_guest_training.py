@@ -23,6 +23,7 @@ from .test_task import KilledError, die_at
 
 SPEC = "scenes:size=12,validation=4,images=true,image_size=32"
 TEACHER_FORCING = {"stage": "xe"}
+UNSCORED = {"validation_split": None}
 
 
 @pytest.fixture(scope="module")
@@ -30,11 +31,11 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_all(tmp_path_factory.mktemp("guests"), "blip", "git", "clip")
 
 
-def recipe_of(start: Path, folder: Path, training=(), self_critical=(), lora=(), model=()) -> CaptioningRecipe:
+def recipe_of(start: Path, folder: Path, training=(), self_critical=(), lora=(), model=(), data=()) -> CaptioningRecipe:
     return CaptioningRecipe.from_dict(
         {
             "model": {"init_from": str(start), **dict(model)},
-            "data": {"spec": SPEC, "max_caption_length": 10, "captions_per_image": 2},
+            "data": {"spec": SPEC, "max_caption_length": 10, "captions_per_image": 2, **dict(data)},
             "training": {
                 "stage": "auto", "epochs": 1, "batch_size": 6, "learning_rate": 0.01, "warmup_epochs": 0,
                 "tracker": None, "num_threads": 1, "output_dir": str(folder), **dict(training),
@@ -43,7 +44,7 @@ def recipe_of(start: Path, folder: Path, training=(), self_critical=(), lora=(),
                 "epochs": 1, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 8, **dict(self_critical),
             },
             "lora": dict(lora),
-            "evaluation": {"num_beams": 2, "max_new_tokens": 6, "batch_size": 4},
+            "evaluation": {"num_beams": 2, "max_new_tokens": 6, "batch_size": 32},
         }
     )  # fmt: skip
 
@@ -88,7 +89,11 @@ def test_the_evaluation_of_the_training_is_that_of_the_saved_model(start, tmp_pa
 def test_a_batch_in_parts_trains_as_a_whole_one(start, tmp_path, stage):
     of_stage = {"stage": stage, "max_grad_norm": 1.0, "adam_epsilon": 1.0}
     for name, parts in (("whole", 1), ("parts", 3)):
-        train(recipe_of(start / "blip", tmp_path / name, {**of_stage, "gradient_accumulation_steps": parts}))
+        train(
+            recipe_of(
+                start / "blip", tmp_path / name, {**of_stage, "gradient_accumulation_steps": parts}, data=UNSCORED
+            )
+        )
     folders = (tmp_path / "whole" / "last", tmp_path / "parts" / "last", start / "blip")
     whole, parts, before = map(weights_of, folders)
     moved = sum((whole[name] - before[name]).square().sum() for name in whole).sqrt()
@@ -98,7 +103,11 @@ def test_a_batch_in_parts_trains_as_a_whole_one(start, tmp_path, stage):
 
 
 def test_frozen_parts_stay_as_they_are(start, tmp_path):
-    train(recipe_of(start / "blip", tmp_path / "run", {**TEACHER_FORCING, "freeze": ["vision_model", "*.bias"]}))
+    train(
+        recipe_of(
+            start / "blip", tmp_path / "run", {**TEACHER_FORCING, "freeze": ["vision_model", "*.bias"]}, data=UNSCORED
+        )
+    )
     before, after = weights_of(start / "blip"), weights_of(tmp_path / "run" / "last")
     kept = {name for name, weights in before.items() if torch.equal(weights, after[name])}
     assert kept >= {name for name in before if name.startswith("vision_model.") or name.endswith(".bias")}
@@ -106,7 +115,7 @@ def test_frozen_parts_stay_as_they_are(start, tmp_path):
 
 
 def test_the_image_encoder_is_frozen_for_self_critical_training_alone(start, tmp_path):
-    train(recipe_of(start / "git", tmp_path / "run", self_critical={"freeze_encoder": True}))
+    train(recipe_of(start / "git", tmp_path / "run", self_critical={"freeze_encoder": True}, data=UNSCORED))
     before, after = weights_of(tmp_path / "run" / "xe"), weights_of(tmp_path / "run" / "last")
     kept = {name for name, weights in before.items() if torch.equal(weights, after[name])}
     assert kept >= {name for name in before if name.startswith("git.image_encoder.")}
@@ -125,7 +134,7 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_
     from peft import PeftModel
 
     lora = {"rank": 2, "alpha": 8.0, "target_modules": targets}
-    train(recipe_of(start / name, tmp_path / "run", TEACHER_FORCING, lora=lora))
+    train(recipe_of(start / name, tmp_path / "run", TEACHER_FORCING, lora=lora, data=UNSCORED))
     folder = tmp_path / "run" / "last"
     base, processor = load_model(start / name, "captioning")
     whole, _ = load_model(folder, "captioning")
@@ -142,7 +151,7 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_
 
 
 def test_adapters_alone_are_saved_where_whole_models_are_not_asked_for(start, tmp_path):
-    train(recipe_of(start / "blip", tmp_path / "run", TEACHER_FORCING, lora={"rank": 2, "merge": False}))
+    train(recipe_of(start / "blip", tmp_path / "run", TEACHER_FORCING, lora={"rank": 2, "merge": False}, data=UNSCORED))
     folder = tmp_path / "run" / "last"
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
     assert not (folder / "model.safetensors").exists()
@@ -187,7 +196,7 @@ def test_clip_score_is_a_reward_by_the_image_of_each_caption(start):
 
 def test_clip_score_takes_part_in_the_reward_of_a_run(start, tmp_path):
     clip = {"clip_score_model": str(start / "clip"), "clip_score_weight": 2.0, "cider_d_weight": 0.0}
-    result = train(recipe_of(start / "blip", tmp_path / "run", {"stage": "scst"}, clip))
+    result = train(recipe_of(start / "blip", tmp_path / "run", {"stage": "scst"}, clip, data=UNSCORED))
     assert 0 < result.history[0]["reward"] <= 5
     with pytest.raises(RewardError):
         CaptionRewards([["a"], ["b"]], load_model(start / "blip")[1].tokenizer, {"clip_score": 1.0})
