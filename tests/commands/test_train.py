@@ -189,11 +189,10 @@ def translation(folder, batch_size=None, **training):
     return tiny_translation.tiny_sections(folder, batch_tokens=10_000 if batch_size else 60, **training)
 
 
-@each_row("size", [{}, ONE_UPDATE])
-@each_row(
-    "task",
-    [captioning, self_critical, language_modeling, retrieval, questions, translation],
-)
+TASKS = [captioning, self_critical, language_modeling, retrieval, questions, translation]
+
+
+@each_row(("task", "size"), [(captioning, {}), *((task, ONE_UPDATE) for task in TASKS)])
 def test_a_run_that_diverged_exits_with_1_and_leaves_no_best_model(task, size, tmp_path, capsys):
     """After the only update of an epoch no loss of the training tells that the model gives no numbers."""
     sections = task(tmp_path, epochs=1, learning_rate=1e30, **size)

@@ -1,6 +1,7 @@
 """Every recipe in examples/configs is complete, explained, and builds the model it is named after."""
 
 import dataclasses
+import functools
 import re
 from pathlib import Path
 
@@ -26,7 +27,12 @@ SPECIAL_TOKENS = 4
 
 
 def build(name):
-    recipe = load_recipe(FOLDER / name)
+    return build_from(FOLDER / name)
+
+
+@functools.cache
+def build_from(file):
+    recipe = load_recipe(file)
     fields = dict(recipe.model)
     if "init_from" in fields:
         config = load_config(fields["init_from"], "captioning")

@@ -264,7 +264,9 @@ def test_what_cannot_be_calibrated(made, capsys, tmp_path):
     assert "Hub" in fails(capsys, "calibrate", "--model", "user/captioner", *data)
     save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
     (tmp_path / "captioner" / CONFIDENCE).mkdir()
-    assert "is a folder" in fails(capsys, "calibrate", "--model", tmp_path / "captioner", *data)
+    assert "is a folder" in fails(
+        capsys, "calibrate", "--model", tmp_path / "captioner", *data, "--dual-encoder", made / "mhsan"
+    )
 
 
 def test_a_calibration_that_names_a_dual_encoder_of_other_features(made, tmp_path):
