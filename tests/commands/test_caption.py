@@ -29,11 +29,18 @@ from .running import fails, prints
 SPEC = DATA["spec"]
 
 
+def short_captioner():
+    """A captioner of photographs that says few words unless it is asked for more."""
+    captioner = pixel_captioner()
+    captioner.generation_config.max_new_tokens = 8
+    return captioner
+
+
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a captioner with a vision encoder."""
     folder = tmp_path_factory.mktemp("captioner")
-    save_model(pixel_captioner(), pixel_processor(), folder)
+    save_model(short_captioner(), pixel_processor(), folder)
     return folder
 
 
@@ -69,7 +76,7 @@ def captions(capsys, *arguments) -> list[list[str]]:
 
 def test_files_are_captioned_in_their_order(capsys, model, photos):
     expected = []
-    pixels, processor = pixel_captioner(), pixel_processor()
+    pixels, processor = short_captioner(), pixel_processor()
     for photo in PHOTOS:
         ids = pixels.generate(**processor(images=photo), num_beams=2)
         expected += processor.batch_decode(ids, skip_special_tokens=True)
@@ -85,7 +92,7 @@ def test_files_are_captioned_in_their_order(capsys, model, photos):
 def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, photo_data, tmp_path, weight):
     dual_encoder, texts = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
     save_model(dual_encoder, texts, tmp_path / "mhsan")
-    pixels, processor = pixel_captioner(), pixel_processor()
+    pixels, processor = short_captioner(), pixel_processor()
     expected, first = [], []
     for photo in PHOTOS:
         searched = {"num_beams": 3, "num_return_sequences": 3, "return_dict_in_generate": True, "output_scores": True}
@@ -326,7 +333,7 @@ def test_captions_are_printed_or_written_with_scores(model, tmp_path, capsys):
     command = ["caption", "--model", model, *files, tmp_path / "broken.png", "--skip-errors"]
     plain = dict(line.split("\t") for line in prints(capsys, *command).splitlines())
     records = [json.loads(line) for line in prints(capsys, *command, "--json").splitlines()]
-    pipeline = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    pipeline = ImageToTextPipeline(model=short_captioner(), processor=pixel_processor())
     for record, file in zip(records, files, strict=False):
         [expected] = pipeline(str(file), return_scores=True)
         assert record["image"] == str(file) and record["caption"] == plain[str(file)]

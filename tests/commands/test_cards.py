@@ -200,23 +200,7 @@ def test_evaluations_that_are_damaged(text, tmp_path):
         known_facts(tmp_path)
 
 
-@each_row(
-    "text",
-    [
-        "- a\n- b",
-        "text",
-        "5",
-        "data: []",
-        "data: null",
-        "training: 5",
-        "a: &a [*a]",
-        "[" * 5_000,
-        "base: ngsan/scenes",
-        "!!python/object/apply:os.system ['true']",
-        "x" * 300_000,
-        "a: \x00",
-    ],
-)
+@each_row("text", ["text", "data: []", "training: 5", "a: &a [*a]", "base: ngsan/scenes", "!!python/name:os.system ''"])
 def test_a_training_config_that_is_none(text, tmp_path):
     tiny_captioner().save_pretrained(tmp_path)
     (tmp_path / "training_config.yaml").write_text(text)
