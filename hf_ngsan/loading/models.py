@@ -28,6 +28,7 @@ from transformers import (
     PreTrainedTokenizerBase,
     ProcessorMixin,
 )
+from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
 from ..auto import MODEL_TYPES, model_types_of, own_model_types, processor_class
@@ -319,7 +320,7 @@ def auto_classes_of(config: Any) -> tuple[Any, Any]:
         named = (config.architectures or [""])[0]
         if named in DUAL_ENCODERS and hasattr(transformers, named):
             return ClassLoader(getattr(transformers, named)), AutoProcessor
-        heads = [name for name in dir(transformers) if name.startswith("AutoModel")]
+        heads = sorted(name for name in modeling_auto.__all__ if name.startswith("AutoModel"))
         head = next((name for name in heads if head_class(name, config) == named), "AutoModel")
         return getattr(transformers, head), AutoProcessor
     head = next((name for name in known if name.startswith("AutoModelFor")), "AutoModel")

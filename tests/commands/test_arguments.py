@@ -6,6 +6,7 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from hf_ngsan.cli import main
+from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
 from .running import fails
@@ -29,7 +30,7 @@ def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_pa
     assert "hf_ngsan.ground.launching" in started[0][1]
 
 
-@pytest.mark.parametrize("command", ["evaluate", "caption"])
+@each_row("command", ["evaluate", "caption"])
 def test_a_model_folder_that_is_missing_or_half_written(run, command, tmp_path, capsys):
     def message_of(folder):
         return fails(capsys, command, "--model", folder, "--data", SPEC)
@@ -60,7 +61,7 @@ def test_a_model_folder_that_is_missing_or_half_written(run, command, tmp_path, 
     assert "broken" in message_of(broken)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("command", "option"),
     [
         ("caption", "--batch-size"),
@@ -74,7 +75,7 @@ def test_a_model_folder_that_is_missing_or_half_written(run, command, tmp_path, 
         ("caption", "--limit"),
     ],
 )
-@pytest.mark.parametrize("number", ["1000000000", "9" * 5000])
+@each_row("number", ["1000000000", "9" * 5000])
 def test_an_absurd_number_is_refused_by_its_option(command, option, number, capsys):
     if number == "1000000000" and option in ("--limit", "--images-per-shard"):
         pytest.skip("a number that is larger than all images costs nothing")
@@ -90,13 +91,13 @@ def test_an_absurd_number_is_refused_by_its_option(command, option, number, caps
     assert option in last and "too large" in last and len(last) < 300
 
 
-@pytest.mark.parametrize("command", [["search", "index", "a dog"], ["inspect", "features"]])
+@each_row("command", [["search", "index", "a dog"], ["inspect", "features"]])
 def test_figures_of_unknown_kinds_are_refused_at_once(tmp_path, capsys, command):
     message = fails(capsys, *command, "--figure", tmp_path / "hits.doc")
     assert "hits.doc" in message and ".png" in message
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("option", "words"),
     [
         ("--output", ["answer", "--model", "absent", "--data", "nlvr"]),
@@ -107,7 +108,9 @@ def test_figures_of_unknown_kinds_are_refused_at_once(tmp_path, capsys, command)
         ("--figure", ["search", "absent", "a dog"]),
     ],
 )
-def test_a_place_that_cannot_be_written_is_named_before_anything_is_loaded(option, words, tmp_path, capsys):
-    (tmp_path / "file").touch()
+def test_a_place_that_cannot_be_written_is_named_before_anything_is_read(option, words, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("file", "photo.jpg"):
+        (tmp_path / name).touch()
     message = fails(capsys, *words, option, tmp_path / "file" / "result.png")
     assert str(tmp_path / "file") in message and "absent" not in message

@@ -17,12 +17,14 @@ from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.tiny import tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
 from tests.tasks.tiny import tiny_sections
 
 from .running import fails, prints
 
-MODEL = {"dropout": 0.0, "attention_dropout": 0.0, "query_norm": None, "initializer_range": 0.2}
-TRAINING = {"epochs": 40, "batch_size": 1, "schedule": "constant"}
+MODEL = {"query_norm": None, "initializer_range": 1.0}
+"""Large random weights: a captioner that says something else about every image."""
+TRAINING = {"epochs": 1}
 CAPTIONS = ["a red circle", "a blue square left of a dot", "two dots", "a small star above a red circle", "a dot"]
 
 
@@ -71,7 +73,7 @@ def test_photos_get_the_captions_of_their_features(journey, tmp_path, capsys):
     data = ["--data", f"features:{journey / 'features'}", "--split", "train"]
     assert of_photos == captions(capsys, "--model", journey / "run", *data)
     assert of_photos == captions(capsys, "--model", output, *data)
-    assert of_photos == CAPTIONS
+    assert len(set(of_photos)) > 2
     assert os.listdir(output.parent) == ["captioner"]
 
     model, processor = load_captioner(output)
@@ -81,15 +83,14 @@ def test_photos_get_the_captions_of_their_features(journey, tmp_path, capsys):
     assert processor.image_processor.size == tiny_processor().size
 
 
-@pytest.mark.parametrize("stages", [[], ["--out-features", "stage1", "stage2"]], ids=["last map", "two maps"])
+@each_row("stages", [[], ["--out-features", "stage1", "stage2"]])
 def test_tokens_are_those_that_were_stored(journey, tmp_path, capsys, stages):
     """In half precision, of which the model that is trained on them remembers that they are."""
     photos = ["--images", journey / "photos" / "captions.json", "--split", "train", "--num-workers", 0]
     backbone = ["--backbone", journey / "backbone", "--grid-size", 2, 2, *stages]
     prints(capsys, "extract", *photos, *backbone, "--output", tmp_path / "features")
-    once = {**TRAINING, "epochs": 1}
     data = {"spec": f"features:{tmp_path / 'features'}", "validation_split": None}
-    (tmp_path / "train.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "run", MODEL, data, once)))
+    (tmp_path / "train.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "run", MODEL, data, TRAINING)))
     assert main(["train", "--config", str(tmp_path / "train.yaml")]) == 0
     prints(capsys, "attach-vision", "--model", tmp_path / "run", *backbone, "--output", tmp_path / "captioner")
     model, processor = load_captioner(tmp_path / "captioner")

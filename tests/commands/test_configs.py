@@ -5,6 +5,7 @@ import pytest
 from hf_ngsan.ground.configs import describe_config, packaged_configs
 from hf_ngsan.tasks import load_recipe
 from tests.commands.running import fails, prints
+from tests.tables import each_row
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +30,7 @@ def test_configs_copies_one_and_keeps_files_that_exist(tmp_path, capsys):
     assert load_recipe("new/mine.yaml").model == load_recipe("ngsan/g_san").model
 
 
-@pytest.mark.parametrize("arguments", [["--copy", "ngsan/scens"], ["--output", "x.yaml"], ["--overwrite"]])
+@each_row("arguments", [["--copy", "ngsan/scens"], ["--output", "x.yaml"], ["--overwrite"]])
 def test_configs_refuses_what_it_cannot_do(tmp_path, capsys, arguments):
     message = fails(capsys, "configs", *arguments)
     assert ("ngsan/scenes" if "--copy" in arguments else "--copy") in message

@@ -31,21 +31,24 @@ def folders(tmp_path_factory) -> list[str]:
     return [str(root / "ngsan"), str(root / "rstnet")]
 
 
+FEW_WORDS = ["--max-new-tokens", 5]
+
+
 def together(folders, num_beams: int) -> list[str]:
     loaded = [load_captioner(folder) for folder in folders]
     ensemble = EnsembleForConditionalGeneration([model for model, _ in loaded])
     rows = list(load_rows(SPEC, "test"))
-    return caption_batch(ensemble, loaded[0][1], rows, num_beams=num_beams)
+    return caption_batch(ensemble, loaded[0][1], rows, num_beams=num_beams, max_new_tokens=5)
 
 
 def test_caption_asks_all_of_them(folders, capsys):
-    lines = prints(capsys, "caption", "--model", *folders, "--data", SPEC, "--num-beams", 2).splitlines()
+    lines = prints(capsys, "caption", "--model", *folders, "--data", SPEC, "--num-beams", 2, *FEW_WORDS).splitlines()
     assert [line.split("\t")[1] for line in lines] == together(folders, 2)
 
 
 def test_evaluate_asks_all_of_them(folders, tmp_path, capsys):
     output = tmp_path / "captions.json"
-    arguments = ["--data", SPEC, "--num-beams", 1, "--metrics", "rouge_l", "--output", output]
+    arguments = ["--data", SPEC, "--num-beams", 1, *FEW_WORDS, "--metrics", "rouge_l", "--output", output]
     scores = json.loads(prints(capsys, "evaluate", "--model", *folders, *arguments))
     assert "rouge_l" in scores
     assert [result["caption"] for result in json.loads(output.read_text())] == together(folders, 1)

@@ -3,10 +3,10 @@
 import json
 
 import numpy as np
-import pytest
 
 from hf_ngsan.data import load_data
 from hf_ngsan.tasks.captioning.counterfactuals import mirror_box, move_box, scale_box, swap_boxes
+from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
@@ -23,10 +23,11 @@ def test_changes_of_boxes_by_hand():
     np.testing.assert_allclose(swap_boxes(BOXES, 0, 1), BOXES[::-1])
 
 
-@pytest.mark.parametrize("kind", ["move", "scale", "mirror", "swap"])
+@each_row("kind", ["move", "scale", "mirror", "swap"])
 def test_a_change_is_told_as_json_and_drawn(run, tmp_path, capsys, kind):
     command = ["explain", "--model", run, "--data", SPEC, "--counterfactual", kind, "--row", 1]
-    found = json.loads(prints(capsys, *command, "--figure", tmp_path / "change.png"))
+    figure = ["--figure", tmp_path / "change.png"] if kind == "move" else []
+    found = json.loads(prints(capsys, *command, *figure))
     row = load_data(SPEC, "test")[1]
     before, after = found["before"], found["after"]
     assert found["image_id"] == row["image_id"] and found["change"] == kind
@@ -37,7 +38,7 @@ def test_a_change_is_told_as_json_and_drawn(run, tmp_path, capsys, kind):
     weights = np.array(before["attention"])
     assert weights.shape == (len(before["words"]), len(row["visual_boxes"]))
     np.testing.assert_allclose(weights.sum(1), 1, rtol=1e-4)
-    assert (tmp_path / "change.png").stat().st_size > 1000
+    assert not figure or figure[1].stat().st_size > 1000
 
 
 def test_options_change_the_boxes_that_they_name(run, capsys):

@@ -14,6 +14,7 @@ from hf_ngsan.data import load_data
 from hf_ngsan.extraction import read_extraction
 from tests.extraction.test_vision import DETECTOR
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file, write_photos
+from tests.tables import each_row
 
 DATA = os.environ.get("HF_NGSAN_TEST_DATA")
 
@@ -95,7 +96,7 @@ def test_options_of_reading_are_followed(vision, tmp_path, workers):
 UNCHANGED = {"--smallest-crop": "1", "--flip": "0", "--color-jitter": "0", "--seed": "0"}
 
 
-@pytest.mark.parametrize("changed", [{"--smallest-crop": "0.3"}, {"--flip": "1"}, {"--color-jitter": "0.9"}])
+@each_row("changed", [{"--smallest-crop": "0.3"}, {"--flip": "1"}, {"--color-jitter": "0.9"}])
 def test_a_copy_is_changed_by_what_is_asked_for_alone(vision, tmp_path, changed):
     photos, features = write_photos(tmp_path / "photos", 2), {}
     for name, options in (("unchanged", {}), ("changed", changed), ("another", {**changed, "--seed": "1"})):
@@ -135,7 +136,7 @@ def test_a_second_split_is_told_alone(vision, tmp_path, capsys):
     assert "features of 2 images (2 new, " in printed and "0 skipped. The folder has 5 in all." in printed
 
 
-@pytest.mark.parametrize("has_captions", [False, True])
+@each_row("has_captions", [False, True])
 def test_what_features_are_good_for_depends_on_captions(vision, tmp_path, capsys, has_captions):
     photos = write_photos(tmp_path / "photos", 2)
     names = {1: "000001.png", 2: "000002.png"}
@@ -163,7 +164,7 @@ def test_images_of_every_bad_kind_are_skipped_with_a_sentence_each(vision, tmp_p
     assert len(load_from_disk(str(tmp_path / "out"))) == 2
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changes", "message"),
     [
         ({"--images": "absent"}, "absent does not exist"),
@@ -208,7 +209,7 @@ def test_mistakes_are_told_before_processes_are_started(vision, tmp_path, monkey
     assert started and "hf_ngsan.ground.launching" in started[0][1]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "wrong",
     [
         ["--batch-size", "0"],

@@ -28,6 +28,7 @@ from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny_photos import pixel_processor
 from tests.retrieval.test_index_folder import written
+from tests.tables import each_row
 
 
 def test_features_are_counted_and_the_first_problem_is_told(tmp_path, capsys):
@@ -42,7 +43,7 @@ def test_features_are_counted_and_the_first_problem_is_told(tmp_path, capsys):
     assert "bottom-up-tsv" in text and findings.problem in text and "2 in all" in text
 
 
-@pytest.mark.parametrize(("make", "name"), [(write_pth, "grid-pth"), (write_vatex, "vatex")])
+@each_row(("make", "name"), [(write_pth, "grid-pth"), (write_vatex, "vatex")])
 def test_folders_of_features(make, name, tmp_path, capsys):
     text = prints(capsys, "inspect", make(tmp_path / "folder"))
     assert name in text and "feature dimension: 6" in text and "no problem" in text
@@ -80,14 +81,14 @@ def long_captions(folder, length):
     return [folder / name for name in ("split.json", "rows.parquet", "saved", "features", "shard.tar", "photos")]
 
 
-@pytest.mark.parametrize("number", range(6))
-def test_a_caption_of_any_length_is_no_end(number, tmp_path, capsys, monkeypatch):
+def test_a_caption_of_any_length_is_no_end(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    path = long_captions(tmp_path, MAX_TEXT_LENGTH + 1)[number]
-    text = prints(capsys, "inspect", path)
-    assert "first problem" in text and f"{MAX_TEXT_LENGTH + 1} characters" in text and "0 images" in text
     (tmp_path / "shorter").mkdir()
-    assert "no problem" in prints(capsys, "inspect", long_captions(tmp_path / "shorter", MAX_TEXT_LENGTH)[number])
+    shorter = long_captions(tmp_path / "shorter", MAX_TEXT_LENGTH)
+    for path, allowed in zip(long_captions(tmp_path, MAX_TEXT_LENGTH + 1), shorter, strict=True):
+        text = prints(capsys, "inspect", path)
+        assert "first problem" in text and f"{MAX_TEXT_LENGTH + 1} characters" in text and "0 images" in text, path
+        assert "no problem" in prints(capsys, "inspect", allowed), path
 
 
 def test_a_saved_dataset_whose_captions_are_no_texts(tmp_path):
@@ -140,7 +141,7 @@ def test_of_many_splits_some_are_shown_and_the_others_counted():
     assert line.count("part-") == SPLITS_SHOWN and line.endswith("3 more")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "num_problems"),
     [
         ({"image_id": ["a", "b"]}, 2),
@@ -149,7 +150,6 @@ def test_of_many_splits_some_are_shown_and_the_others_counted():
         ({"visual_boxes": [None, None]}, 0),
         ({"visual_features": [[[1.0, 2.0]], [[1.0]]]}, 1),
     ],
-    ids=str,
 )
 def test_what_loading_refuses_of_a_saved_dataset_is_a_problem(changed, num_problems, tmp_path):
     rows = {"image_id": [1, 2], "visual_features": [[[1.0, 2.0]]] * 2, **changed}
@@ -160,7 +160,7 @@ def test_what_loading_refuses_of_a_saved_dataset_is_a_problem(changed, num_probl
         load_saved(str(tmp_path / "saved"), None)
 
 
-@pytest.mark.parametrize("has_images", [True, False])
+@each_row("has_images", [True, False])
 def test_a_figure_has_the_boxes_and_captions_of_an_image(has_images, tmp_path, capsys):
     inputs = [write_tsv(tmp_path / "regions.tsv"), write_karpathy(tmp_path / "split.json")]
     convert_features(inputs, tmp_path / "out")
@@ -188,7 +188,7 @@ def test_models_and_runs(run, tmp_path, capsys):
     assert "model.safetensors" in fails(capsys, "inspect", tmp_path)
 
 
-@pytest.mark.parametrize("leave_out", [False, True])
+@each_row("leave_out", [False, True])
 def test_parameters_are_counted_as_on_the_card(leave_out, tmp_path, capsys):
     """Running means, which are in the files of weights, are none; weights that are left out are some."""
     vision = VisionConfig(pretrained="efficientnet-lite0", grid_size=[2, 2], save_frozen_weights=not leave_out)

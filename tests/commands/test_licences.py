@@ -13,6 +13,7 @@ from hf_ngsan.ground.weight_sources import Source, licence_of, sources_of
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints
+from tests.exporting import eager
 from tests.hub_stub import REPOSITORY
 from tests.models.mhsan.tiny import VISION
 from tests.models.mhsan.tiny import tiny_model as tiny_dual_encoder
@@ -60,7 +61,7 @@ def test_every_way_of_training_keeps_them(licensed, config, tmp_path, capsys, un
             assert_stated(tmp_path / name / part)
     prints(capsys, "average", "--model", tmp_path / "again", "--output", tmp_path / "mean")
     assert_stated(tmp_path / "mean")
-    for name in ("tuned", "again", "taught", "mean"):
+    for name in ("taught", "mean"):
         prints(capsys, "push", tmp_path / name, REPOSITORY, "--dry-run", tmp_path / f"{name}-shared")
         card = ModelCard.load(tmp_path / f"{name}-shared" / "README.md")
         assert (card.data.license, card.data.license_name) == ("other", "research-alone"), name
@@ -68,7 +69,8 @@ def test_every_way_of_training_keeps_them(licensed, config, tmp_path, capsys, un
         assert_stated(tmp_path / f"{name}-shared")
 
 
-def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, capsys):
+def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, capsys, monkeypatch):
+    eager.use_eager_graphs(monkeypatch)
     save_model(*load_model(licensed), tmp_path / "saved")
     assert_stated(tmp_path / "saved")
     model = AutoModelForImageTextToText.from_pretrained(licensed)
@@ -78,12 +80,6 @@ def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, cap
     [source] = json.loads((tmp_path / "exported" / "captioner.json").read_text())["weights_from"]
     assert source["license_name"] == "research-alone"
     assert (tmp_path / "exported" / "LICENSE").read_text() == TERMS
-
-    save_model(tiny_dual_encoder(vision_config=VISION), tiny_dual_processor(pixels=True), tmp_path / "theirs-too")
-    (tmp_path / "theirs-too" / "README.md").write_text(HEADER)
-    (tmp_path / "theirs-too" / "LICENSE").write_text(TERMS)
-    assert main(["export", "--model", str(tmp_path / "theirs-too"), "--output", str(tmp_path / "towers")]) == 0
-    assert_stated(tmp_path / "towers", ["theirs-too"])
 
     save_model(pixel_captioner(), pixel_processor(), tmp_path / "backbone")
     (tmp_path / "backbone" / "README.md").write_text("---\nlicense: mit\n---\n")
@@ -103,21 +99,37 @@ def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, cap
     assert TERMS in text and "MIT\n" in text
 
 
-def test_packaged_models_are_named_and_shared_with_their_licence(tmp_path, capsys, unchecked):
-    text = (packaged_models()[CAPTIONER] / "LICENSE").read_text()
-    prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "whole")
+@pytest.mark.slow
+def test_an_exported_dual_encoder_keeps_them(tmp_path):
+    save_model(tiny_dual_encoder(vision_config=VISION), tiny_dual_processor(pixels=True), tmp_path / "theirs")
+    (tmp_path / "theirs" / "README.md").write_text(HEADER)
+    (tmp_path / "theirs" / "LICENSE").write_text(TERMS)
+    assert main(["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "towers")]) == 0
+    assert_stated(tmp_path / "towers")
+
+
+def packaged_terms() -> str:
+    return (packaged_models()[CAPTIONER] / "LICENSE").read_text()
+
+
+def test_a_model_from_a_packaged_one_is_shared_with_its_name_and_licence(tmp_path, capsys, unchecked):
     save_model(*load_model(CAPTIONER), tmp_path / "mine")
-    prints(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "derived")
-    card = ModelCard.load(tmp_path / "derived" / "README.md").data
+    prints(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "shared")
+    card = ModelCard.load(tmp_path / "shared" / "README.md").data
     assert (card.license, card.license_name) == ("other", "non-commercial-research-and-education")
-    assert card.base_model == CAPTIONER
+    assert card.base_model == CAPTIONER and (tmp_path / "shared" / "LICENSE").read_text() == packaged_terms()
+
+
+@pytest.mark.slow
+def test_a_packaged_model_is_shared_with_its_licence_whoever_saved_it(tmp_path, capsys, unchecked):
     plain = AutoModelForImageTextToText.from_pretrained(packaged_models()[CAPTIONER])
     plain.save_pretrained(tmp_path / "plain")  # as transformers' Trainer does
     AutoProcessor.from_pretrained(packaged_models()[CAPTIONER]).save_pretrained(tmp_path / "plain")
-    prints(capsys, "push", tmp_path / "plain", REPOSITORY, "--dry-run", tmp_path / "trained")
-    assert ModelCard.load(tmp_path / "trained" / "README.md").data.license_name == card.license_name
-    for name in ("whole", "derived", "trained"):
-        assert (tmp_path / name / "LICENSE").read_text() == text, name
+    for name, target in ((CAPTIONER, "whole"), (tmp_path / "plain", "trained")):
+        prints(capsys, "push", name, REPOSITORY, "--dry-run", tmp_path / target)
+        card = ModelCard.load(tmp_path / target / "README.md").data
+        assert card.license_name == "non-commercial-research-and-education"
+        assert (tmp_path / target / "LICENSE").read_text() == packaged_terms()
 
 
 def test_a_card_of_a_user_states_a_licence_if_the_weights_have_one(licensed, tmp_path, capsys, unchecked):

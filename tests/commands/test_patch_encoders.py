@@ -14,6 +14,7 @@ from hf_ngsan.loading.models import load_captioner
 from tests.extraction.tiny import write_coco_file
 from tests.models.test_patch_encoders import write_clip
 from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
 from tests.tasks.tiny import tiny_sections
 
 from .running import fails, prints
@@ -84,7 +85,7 @@ def test_the_attached_encoder_captions_photos_as_their_features(journey, tmp_pat
         np.testing.assert_allclose(row["visual_features"], other["visual_features"], atol=1e-5)
 
 
-@pytest.mark.parametrize("frozen", [True, False])
+@each_row("frozen", [True, False])
 def test_a_captioner_is_trained_from_pixels(journey, tmp_path, frozen):
     vision = {"pretrained": str(journey / "clip"), "out_features": [-2], "frozen": frozen}
     training = {} if frozen else {"vision_learning_rate": 0.001}

@@ -15,13 +15,13 @@ from hf_ngsan.cli import main
 from hf_ngsan.ground.packaged_models import CAPTIONER
 from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
-from hf_ngsan.sharing.cards import CardFacts
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY, WRITER, Repository, hub
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.sharing.conftest import online  # noqa: F401
+from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +54,7 @@ def test_a_dry_run_needs_a_new_folder(model, tmp_path, capsys):
     assert str(tmp_path) in fails(capsys, "push", model, REPOSITORY, "--dry-run", tmp_path)
 
 
-@pytest.mark.parametrize("option", [("--license", "mit"), ("--runs", "run"), ("--examples", "scenes:images=true")])
+@each_row("option", [("--license", "mit"), ("--runs", "run"), ("--examples", "scenes:images=true")])
 def test_what_would_change_nothing_in_a_card_that_is_there_is_refused(option, model, run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "run")
     folder = tmp_path / "run" / "best"
@@ -76,10 +76,11 @@ def unchecked(monkeypatch):
     monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
 
 
-@pytest.mark.parametrize("words", [[], ["--private"]])
+@each_row("words", [[], ["--private"]])
 def test_a_new_repository_is_private_if_asked_for(words, model, online, capsys, unchecked):  # noqa: F811
-    prints(capsys, "push", model, REPOSITORY, *words)
-    assert online.repositories[REPOSITORY].private is bool(words)
+    repository = f"{REPOSITORY}-{len(words)}"
+    prints(capsys, "push", model, repository, *words)
+    assert online.repositories[repository].private is bool(words)
 
 
 def test_other_files_of_a_repository_are_deleted_if_asked_for(model, online, capsys, unchecked):  # noqa: F811
@@ -120,23 +121,6 @@ def test_the_packaged_captioner_whose_code_is_linked_is_pushed(tmp_path, capsys)
     prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "shared")
     assert not any(file.is_symlink() for file in (tmp_path / "shared").iterdir())
     assert "non-commercial" in (tmp_path / "shared" / "README.md").read_text()
-
-
-def test_every_option_is_used(model, online, monkeypatch, capsys):  # noqa: F811
-    asked = {}
-    facts, examples = "hf_ngsan.sharing.known_facts.known_facts", "hf_ngsan.sharing.examples.write_examples"
-    monkeypatch.setattr(facts, lambda name, runs, **given: asked.update(runs=runs, **given) or CardFacts())
-    monkeypatch.setattr(examples, lambda model, processor, spec, folder: asked.update(examples=spec) or {})
-    monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
-    push = ["push", model, REPOSITORY]
-    prints(capsys, *push, "--private", "--license", "mit", "--runs", "a", "b", "--examples", "scenes")
-    assert asked == {"license": "mit", "runs": ["a", "b"], "examples": "scenes"}
-    repository = online.repositories[REPOSITORY]
-    assert repository.private
-    repository.files["other.bin"] = b""
-    assert "other.bin" in fails(capsys, *push) and "other.bin" in repository.files
-    prints(capsys, *push, "--overwrite")
-    assert "other.bin" not in repository.files
 
 
 def test_a_folder_is_checked_before_it_is_uploaded(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 
 from hf_ngsan.commands import score as command
 from hf_ngsan.metrics import CaptionMetrics, DocumentFrequency
+from tests.tables import each_row
 
 REFERENCES = {
     "images": [{"id": 3}, {"id": 7}, {"id": 11}],
@@ -100,7 +101,7 @@ def result(**changes):
     return [RESULTS[0], {**RESULTS[1], **changes}]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "facts"),
     [
         ("[", ["JSON"]),
@@ -136,7 +137,7 @@ def test_bad_results_are_explained(files, content, facts):
     assert not (files / "scores.json").exists()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("content", "facts"),
     [
         ([], ["list"]),
@@ -171,7 +172,7 @@ def printed(capsys, *arguments, **files):
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("results_form", "references_form"),
     [("{}", None), (None, "{}"), ("{}", "{}"), ("val/{}.jpg", "val/{}.jpg")],
 )
@@ -187,7 +188,7 @@ def test_image_ids_may_be_strings_in_either_file(files, capsys, results_form, re
     assert written == ([3, 7] if results_form is None else [results_form.format(image_id) for image_id in (3, 7)])
 
 
-@pytest.mark.parametrize("end", ["\n", "\n\n", "\r\n", ""])
+@each_row("end", ["\n", "\n\n", "\r\n", ""])
 def test_both_files_may_be_json_lines(files, capsys, end):
     expected = printed(capsys, files)
     rows = [RESULTS[0], {**RESULTS[1], "caption": "A bird on\u2028a branch."}]
@@ -200,7 +201,7 @@ def test_both_files_may_be_json_lines(files, capsys, end):
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-@pytest.mark.parametrize("check", [False, True])
+@each_row("check", [False, True])
 def test_results_may_come_through_a_pipe(files, capsys, check):
     options = ["--check-server-format"] if check else []
     references = None if check else "references.json"
@@ -214,7 +215,7 @@ def test_results_may_come_through_a_pipe(files, capsys, check):
     writer.join()
 
 
-@pytest.mark.parametrize("side", ["results", "references"])
+@each_row("side", ["results", "references"])
 def test_an_empty_device_is_an_empty_file(files, side):
     with pytest.raises(ValueError, match=f"{os.devnull}"):
         score(files, **{side: os.devnull})
@@ -253,7 +254,7 @@ def test_server_format(files, capsys):
     assert "Note" not in output
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rows", "message"),
     [
         (RESULTS, r"1 image\(s\) of the split have no caption, such as 11"),

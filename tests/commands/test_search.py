@@ -21,6 +21,7 @@ from tests.extraction.tiny import write_coco_file
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
 from tests.retrieval.test_index_folder import with_items, with_new_manifest, without
+from tests.tables import each_row
 
 from .running import fails, prints
 
@@ -269,7 +270,9 @@ def same_index(first, second) -> bool:
     )
 
 
-@pytest.mark.parametrize("backend", ["exact", "usearch", pytest.param("milvus", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "backend", ["usearch", *(pytest.param(one, marks=pytest.mark.slow) for one in ("exact", "milvus"))]
+)
 def test_an_index_grows(model, photos, tmp_path, capsys, embedded, backend):
     """New files are added and changed ones are embedded again, no others; the index is the one made at once."""
     if backend != "exact":
@@ -425,11 +428,12 @@ def test_other_images_of_the_same_names_are_refused(model, photos, tmp_path, cap
         assert str(index) in said and IndexFolder.open(index).checksum() == before
 
 
-@pytest.mark.parametrize("place", ["another working directory", "a moved folder"])
+@each_row("place", ["another working directory", "a moved folder"])
 def test_an_index_grows_whatever_the_images_folder_is_called(
     model, photos, tmp_path, capsys, monkeypatch, embedded, place
 ):
     index = tmp_path / "index"
+    embedded.clear()
     grow(capsys, model, photos, index)
     PHOTOS[0].save(photos / "new.png")
     if place == "a moved folder":
@@ -438,7 +442,7 @@ def test_an_index_grows_whatever_the_images_folder_is_called(
     assert "new.png" in grow(capsys, model, photos.name, index) and sum(embedded) == 6
 
 
-@pytest.mark.parametrize("place", [".", "link"])
+@each_row("place", [".", "link"])
 def test_an_index_grows_wherever_it_is(model, photos, tmp_path, capsys, monkeypatch, place):
     (tmp_path / "new" / "index").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "new" / "index")
@@ -467,7 +471,7 @@ def test_an_index_without_stamps_grows(model, photos, tmp_path, capsys, embedded
     assert same_index(index, tmp_path / "at_once")
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["made", "growing"])
+@each_row("first", [True, False])
 def test_images_change_between_a_kill_and_the_next_run(model, photos, tmp_path, capsys, monkeypatch, first):
     """The index that was begun is of other images then; what it has of the same ones is kept."""
     index, write = tmp_path / "index", IndexFolder.write_shard

@@ -2,12 +2,12 @@
 
 import shutil
 
-import pytest
 import yaml
 
 from hf_ngsan.cli import main
 from hf_ngsan.training import Recipe
 from hf_ngsan.training.loop import TrainingLoop
+from tests.tables import each_row
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
 from tests.tasks.tiny import DATA
 
@@ -91,7 +91,7 @@ def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
     prints(capsys, *command, "--resume")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("overrides", "words"),
     [
         (["epoch=3"], ["epoch", "training.epochs"]),
@@ -189,12 +189,10 @@ def translation(folder, batch_size=None, **training):
     return tiny_translation.tiny_sections(folder, batch_tokens=10_000 if batch_size else 60, **training)
 
 
-@pytest.mark.parametrize("size", [{}, ONE_UPDATE], ids=["several updates", "one"])
-@pytest.mark.parametrize(
-    "task",
-    [captioning, self_critical, language_modeling, retrieval, questions, translation],
-    ids=lambda task: task.__name__,
-)
+TASKS = [captioning, self_critical, language_modeling, retrieval, questions, translation]
+
+
+@each_row(("task", "size"), [(captioning, {}), *((task, ONE_UPDATE) for task in TASKS)])
 def test_a_run_that_diverged_exits_with_1_and_leaves_no_best_model(task, size, tmp_path, capsys):
     """After the only update of an epoch no loss of the training tells that the model gives no numbers."""
     sections = task(tmp_path, epochs=1, learning_rate=1e30, **size)

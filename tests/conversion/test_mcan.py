@@ -172,7 +172,7 @@ def test_wrong_files_get_one_sentence_and_leave_nothing(tmp_path, capsys):
     for name, content in write.items():
         (tmp_path / name).write_text(json.dumps(content))
     (tmp_path / "no.json").write_text("{")
-    (tmp_path / "deep.yml").write_text("[" * 100_000)
+    (tmp_path / "deep.yml").write_text("[" * 5_000)
     good = {"checkpoint": "good.pkl", "config": "heads.json", "vocabulary": "words.json", "answers": "answers.json"}
     for wrong, said in (
         ({"checkpoint": "evil.pkl"}, "evil.pkl"),

@@ -45,7 +45,7 @@ def test_vgg(name, plan):
     [
         pytest.param("resnet152", 152, 1, 64, 58_143_808, marks=pytest.mark.slow),
         pytest.param("resnext101_32x8d", 101, 32, 8, 86_742_336, marks=pytest.mark.slow),
-        ("resnext50_32x4d", 50, 32, 4, 22_979_904),
+        pytest.param("resnext50_32x4d", 50, 32, 4, 22_979_904, marks=pytest.mark.slow),
         ("resnet50", 50, 1, 64, 23_508_032),
     ],
 )
@@ -93,20 +93,19 @@ def test_another_checkpoint_is_refused(spoil, message):
         script.convert_weights(script.CONFIGURATIONS["vgg11"], weights)
 
 
-@each_row(("given", "taken_for"), [(50, "resnet152"), (50, "resnext50_32x4d"), (50, "vgg11")])
-def test_one_architecture_is_not_taken_for_another(given, taken_for):
-    with pytest.raises(ConversionError, match="weight"):
-        script.convert_weights(script.CONFIGURATIONS[taken_for], torchvision_resnet_state_dict(DEPTHS[given]))
+def test_one_architecture_is_not_taken_for_another():
+    weights = torchvision_resnet_state_dict(DEPTHS[50])
+    for taken_for in ("resnet152", "resnext50_32x4d", "vgg11"):
+        with pytest.raises(ConversionError, match="weight"):
+            script.convert_weights(script.CONFIGURATIONS[taken_for], weights)
 
 
-@each_row("name", ["vgg11", "resnet50", "resnext50_32x4d"])
+@each_row("name", ["vgg11", "resnext50_32x4d"])
 def test_the_folder_holds_the_backbone_and_its_preprocessing(name, tmp_path):
     if name == "vgg11":
         weights, model_class = vgg_state_dict(), NGSANVGGBackbone
     else:
-        is_resnext = name.startswith("resnext")
-        weights = torchvision_resnet_state_dict(DEPTHS[50], *((32, 4) if is_resnext else ()))
-        model_class = NGSANResNeXtBackbone if is_resnext else ResNetBackbone
+        weights, model_class = torchvision_resnet_state_dict(DEPTHS[50], 32, 4), NGSANResNeXtBackbone
     converted = script.convert_weights(script.CONFIGURATIONS[name], weights)
     folder = tmp_path / "backbones" / name
     save(converted, folder)

@@ -1,6 +1,7 @@
 """Every recipe in examples/configs is complete, explained, and builds the model it is named after."""
 
 import dataclasses
+import functools
 import re
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from hf_ngsan.tasks import load_recipe
 from hf_ngsan.tasks.captioning.build import build_config
 from hf_ngsan.training.optimizer import learning_rate_at
 from tests.guests.tiny import save, tiny
+from tests.tables import each_row
 
 CONFIGS = Path(__file__).parents[2] / "examples" / "configs"
 FOLDER = CONFIGS / "ngsan"
@@ -25,7 +27,12 @@ SPECIAL_TOKENS = 4
 
 
 def build(name):
-    recipe = load_recipe(FOLDER / name)
+    return build_from(FOLDER / name)
+
+
+@functools.cache
+def build_from(file):
+    recipe = load_recipe(file)
     fields = dict(recipe.model)
     if "init_from" in fields:
         config = load_config(fields["init_from"], "captioning")
@@ -52,14 +59,14 @@ def name_of(file):
     return f"{file.parent.name}/{file.stem}"
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.parent.name != "guests"], ids=name_of)
+@each_row("file", [file for file in FILES if file.parent.name != "guests"])
 def test_a_recipe_loads_and_builds(file):
     model = build(file)
     assert model.config.model_type.startswith(file.parent.name)
     assert model.num_parameters() > 1e5
 
 
-@pytest.mark.parametrize("file", [file for file in FILES if file.parent.name == "guests"], ids=name_of)
+@each_row("file", [file for file in FILES if file.parent.name == "guests"])
 def test_a_recipe_of_a_model_on_the_hub_is_that_of_a_folder_of_its_kind(file, tmp_path):
     folder = save(tiny(file.stem), tmp_path / file.stem)
     recipe = load_recipe(file, [f"model.init_from={folder}"])
@@ -67,7 +74,7 @@ def test_a_recipe_of_a_model_on_the_hub_is_that_of_a_folder_of_its_kind(file, tm
     assert "/" in yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["init_from"]
 
 
-@pytest.mark.parametrize("file", FILES, ids=name_of)
+@each_row("file", FILES)
 def test_every_key_is_commented(file):
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] != "#"]
     keys = [
@@ -88,7 +95,7 @@ def count_keys(values):
     return sum(1 + count_keys(value) for value in values.values()) if isinstance(values, dict) else 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "millions"),
     [
         ("san_l1", 18.1),
@@ -109,7 +116,7 @@ def test_sizes_are_those_of_the_paper(name, millions):
     assert round(build(f"{name}.yaml").num_parameters() / 1e6, 1) == millions
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "fields"),
     [
         ("san", {"query_norm": None, "geometric_bias": []}),
@@ -134,13 +141,13 @@ def test_a_recipe_is_the_row_it_is_named_after(name, fields):
     assert {field: getattr(config, field) for field in fields} == fields
 
 
-@pytest.mark.parametrize("folder", sorted({file.parent for file in FILES}), ids=lambda folder: folder.name)
+@each_row("folder", sorted({file.parent for file in FILES}))
 def test_the_readme_names_every_recipe(folder):
     named = set(re.findall(r"`(\w+\.yaml)`", (folder / "README.md").read_text(encoding="utf-8")))
     assert named == {file.name for file in folder.glob("*.yaml")}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "fusion", "adaptive", "layers"),
     [("base", None, False, 3), ("ga", "additive", False, 3), ("aa", None, True, 4), ("rstnet", "additive", True, 4)],
 )
@@ -186,7 +193,7 @@ def test_the_spatial_captioner_has_the_sizes_and_optimizer_of_its_paper():
     assert recipe.data.max_caption_length == recipe.evaluation.max_new_tokens == 14 + 1
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "heads", "diversity_weight"),
     [
         ("mhsan", (10, 10), 0.1),

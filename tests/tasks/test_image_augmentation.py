@@ -13,10 +13,12 @@ from hf_ngsan.data.feature_copies import copy_folder
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.image_augmentation import AugmentationSettings, ImageAugmentation, crop_box, cropped, mirrored
 from hf_ngsan.training import RecipeError
+from tests.tables import each_row
 from tests.tasks.test_pixels import PIXELS, pixel_recipe, weights
 from tests.tasks.tiny import tiny_recipe
 
 PLAIN = AugmentationSettings()
+FEW = {"spec": "scenes:size=8,validation=2,images=true,image_size=32"}
 
 
 def row(**fields) -> dict:
@@ -38,7 +40,7 @@ def test_a_mirror_image_has_its_boxes_and_sides():
     np.testing.assert_array_equal(np.asarray(again["image"]), before)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("caption", "expected"),
     [
         ("the leftmost of two", "the rightmost of two"),
@@ -72,7 +74,7 @@ def test_a_crop_moves_its_boxes():
     np.testing.assert_allclose(changed["visual_boxes"], [[0.0, 0.0, 0.0, 1 / 3], [0.0, 0.0, 1.0, 1.0]], atol=1e-6)
 
 
-@pytest.mark.parametrize("size", [(30, 20), (8, 500), (500, 8)])
+@each_row("size", [(30, 20), (8, 500), (500, 8)])
 def test_crops_keep_their_share_and_their_shape(size):
     random = np.random.default_rng(0)
     crops = [crop_box(size, 0.3, random) for _ in range(300)]
@@ -139,16 +141,17 @@ def check_runs(folder, recipe, other):
 
 def test_a_run_with_augmentation_resumes_bit_exactly(tmp_path):
     def recipe(name, **training):
-        made = pixel_recipe(tmp_path / name, training={"schedule": "constant", **training})
+        made = pixel_recipe(tmp_path / name, data=FEW, training={"schedule": "constant", **training})
         augmentation = AugmentationSettings(smallest_crop=0.5, flip=0.5, color_jitter=0.1)
         return dataclasses.replace(made, augmentation=augmentation)
 
-    check_runs(tmp_path, recipe, pixel_recipe(tmp_path / "plain", training={"schedule": "constant", "epochs": 2}))
+    plain = pixel_recipe(tmp_path / "plain", data=FEW, training={"schedule": "constant", "epochs": 2})
+    check_runs(tmp_path, recipe, plain)
 
 
 def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
     features = tmp_path / "features"
-    rows = load_data("scenes:size=20,validation=4,test=1", "train").map(lambda row: {**row, "split": "train"})
+    rows = load_data("scenes:size=8,validation=4,test=1", "train").map(lambda row: {**row, "split": "train"})
     rows.save_to_disk(str(features))
     darker = rows.map(lambda row: {**row, "visual_features": 0.5 * np.asarray(row["visual_features"])})
     for number in (1, 2):
@@ -162,7 +165,7 @@ def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
     check_runs(tmp_path, recipe, recipe("plain", copies=False, epochs=2))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "sections", "settings", "named"),
     [
         (tiny_recipe, {"data": PIXELS}, {"flip": 0.5}, "augmentation"),

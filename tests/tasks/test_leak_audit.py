@@ -12,6 +12,7 @@ from tests.models.ngsan.variants import REPRESENTATIVES
 from tests.models.nsa_transformer import tiny as nsa_transformer
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
+from tests.tables import each_row
 
 CONTRACTS = {
     "later words",
@@ -49,7 +50,7 @@ def leaks(found: dict) -> set[str]:
     return {name for name, finding in found.items() if not finding.holds}
 
 
-@pytest.mark.parametrize("name", CAPTIONERS)
+@each_row("name", CAPTIONERS)
 def test_no_captioner_leaks(name):
     make, fields = CAPTIONERS[name]
     found = audited(make(**fields))
@@ -58,13 +59,13 @@ def test_no_captioner_leaks(name):
     assert (found["order of regions"].change is None) == a_grid
 
 
-@pytest.mark.parametrize("name", nsa_transformer.VARIANTS)
+@each_row("name", nsa_transformer.VARIANTS)
 def test_no_translator_leaks(name):
     found = audited(nsa_transformer.tiny_translator(**nsa_transformer.VARIANTS[name]))
     assert found.keys() == {*OF_TEXT, "padded source tokens", "other sources of the batch"} and not leaks(found)
 
 
-@pytest.mark.parametrize("is_released", [False, True])
+@each_row("is_released", [False, True])
 def test_the_language_model_leaks_as_released_only(is_released):
     released = {"language_attention": "bidirectional", "language_tokenization": "caption_ids"}
     found = audited(rstnet.tiny_language_model(**released if is_released else {}))
@@ -111,7 +112,7 @@ def add(output, more):
     return output
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "spoil", "contract"),
     [
         (tiny.tiny_captioner, spoil_words, "later words"),
@@ -133,7 +134,7 @@ def test_a_model_in_training_is_audited_as_it_decodes_and_trains_on():
     assert model.training
 
 
-@pytest.mark.parametrize(("release", "code"), [(False, 0), (True, 1)])
+@each_row(("release", "code"), [(False, 0), (True, 1)])
 def test_the_command(release, code, tmp_path, capsys):
     rstnet.tiny_captioner(release=release).save_pretrained(tmp_path)
     RSTNetProcessor(tokenizer=tiny.tiny_tokenizer()).save_pretrained(tmp_path)

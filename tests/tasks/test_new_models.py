@@ -11,9 +11,10 @@ from hf_ngsan.tasks.retrieval.recipe import RetrievalRecipe
 from hf_ngsan.tasks.translation.build import new_translator
 from hf_ngsan.tasks.translation.recipe import TranslationRecipe
 from hf_ngsan.training.recipe import RecipeError
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("build", "kind"),
     [
         (new_captioner, CaptioningRecipe),
@@ -23,7 +24,7 @@ from hf_ngsan.training.recipe import RecipeError
         (new_translator, TranslationRecipe),
     ],
 )
-@pytest.mark.parametrize("wrong", ["nonsense", "of another task"])
+@each_row("wrong", ["nonsense", "of another task"])
 def test_a_model_is_built_only_for_its_own_task(build, kind, wrong):
     usual = kind.default_model_type
     model_type = ("mcan" if usual == "mhsan" else "mhsan") if wrong == "of another task" else wrong

@@ -21,6 +21,7 @@ from hf_ngsan.tasks.captioning.build import new_captioner
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
 from tests.extraction.test_vision import DETECTOR
+from tests.tables import each_row
 from tests.tasks.tiny import tiny_recipe
 
 BACKBONE = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1], "use_batch_norm": True}
@@ -125,7 +126,7 @@ def test_the_vision_part_has_a_learning_rate_of_its_own(tmp_path):
     assert lines[0]["learning_rate"] == pytest.approx(0.01)
 
 
-@pytest.mark.parametrize("vision", [{**VISION, "frozen": True}, None])
+@each_row("vision", [{**VISION, "frozen": True}, None])
 def test_a_learning_rate_for_a_vision_part_that_is_not_trained_is_refused(vision, tmp_path):
     images = "false" if vision is None else "true"
     recipe = pixel_recipe(
@@ -139,10 +140,12 @@ def test_a_learning_rate_for_a_vision_part_that_is_not_trained_is_refused(vision
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("frozen", [False, True])
+@each_row("frozen", [False, True])
 def test_the_spatial_captioner_and_self_critical_training(frozen, tmp_path):
     critical = {"epochs": 1, "samples_per_image": 2, "learning_rate": 0.01, "freeze_encoder": frozen}
-    recipe = spatial_recipe(tmp_path / "run", training={"epochs": 1, "stage": "auto"}, self_critical=critical)
+    data = {"spec": "scenes:size=8,seed=3,images=true,image_size=32", "validation_split": None}
+    training = {"epochs": 1, "stage": "auto"}
+    recipe = spatial_recipe(tmp_path / "run", data=data, training=training, self_critical=critical)
     result = train(recipe)
     assert [entry["stage"] for entry in result.history] == ["xe", "scst"]
     before, after = weights(tmp_path / "run/xe"), weights(tmp_path / "run/last")
@@ -174,9 +177,7 @@ def named(tmp_path):
     return {**VISION, "pretrained": str(tmp_path / "backbone")}
 
 
-@pytest.mark.parametrize(
-    ("image_size", "size"), [(None, {"height": 40, "width": 24}), (32, {"height": 32, "width": 32})]
-)
+@each_row(("image_size", "size"), [(None, {"height": 40, "width": 24}), (32, {"height": 32, "width": 32})])
 def test_a_named_backbone_says_how_images_are_prepared(named, tmp_path, image_size, size):
     recipe = pixel_recipe(
         tmp_path / "run", {"vision_config": named}, data={"image_size": image_size}, training={"epochs": 1}
@@ -227,7 +228,7 @@ def cut_short(vision, folder):
     return vision
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "said"),
     [
         (lambda vision, folder: {**vision, "pretrained": str(folder / "nowhere")}, r"model\.vision_config: .*nowhere"),
@@ -250,7 +251,7 @@ def test_a_backbone_that_cannot_be_used_is_refused_in_one_sentence(named, tmp_pa
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(("name", "said"), [("best", "'ngsan'"), (".", "pretrained")])
+@each_row(("name", "said"), [("best", "'ngsan'"), (".", "pretrained")])
 def test_a_captioner_is_no_source_of_a_backbone(trained, tmp_path, name, said):
     recipe = pixel_recipe(tmp_path, {"vision_config": {"pretrained": str(trained[1].output_dir / name)}})
     with pytest.raises(RecipeError, match=said):

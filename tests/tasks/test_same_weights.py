@@ -57,7 +57,9 @@ def checksum(folder) -> str:
     return digest.hexdigest()[:16]
 
 
-@pytest.mark.parametrize("run", RUNS)
+@pytest.mark.parametrize(
+    "run", ["teacher forcing", *(pytest.param(run, marks=pytest.mark.slow) for run in ("both stages", "from pixels"))]
+)
 def test_weights_are_those_recorded(tmp_path, run):
     machine = processor()
     if torch.__version__.split("+")[0] != RECORDED_WITH or machine not in CHECKSUMS:

@@ -9,6 +9,7 @@ import torch
 from hf_ngsan.data import DataError
 from hf_ngsan.tasks import new_dual_encoder
 from hf_ngsan.tasks.word_vectors import read_word_vectors
+from tests.tables import each_row
 from tests.tasks.tiny_retrieval import tiny_recipe
 
 
@@ -28,10 +29,9 @@ def test_word_vectors_of_a_file(tmp_path):
         torch.testing.assert_close(model.text.embed_tokens.weight[word].detach(), expected)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "contents",
     ["zebra 1 1\nblue 1 2\nred name@domain.com 3 4\n. . . 5 6\n", "2 2\nblue 1 2 \nzebra 3 4 \n", "blue 1 2\r\n"],
-    ids=["glove.840B", "word2vec", "windows"],
 )
 def test_word_vectors_as_they_are_published(tmp_path, contents):
     """Words with blanks, and blanks behind the last number."""
@@ -54,7 +54,7 @@ def test_a_dictionary_has_a_word_a_line(tmp_path):
     assert read_word_vectors(str(tmp_path / "vectors.npy"), str(tmp_path / "words.txt"), ["red"])["red"] == [2.0]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "dictionary", "named"),
     [
         ("short.txt", None, "line 2"),

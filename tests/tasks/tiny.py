@@ -13,7 +13,7 @@ MODEL = {
 }
 DATA = {"spec": "scenes:size=30,seed=3", "min_word_count": 1, "max_caption_length": 18}
 TRAINING = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warmup_epochs": 0, "tracker": None, "num_threads": 1}
-EVALUATION = {"num_beams": 2, "batch_size": 3, "max_new_tokens": 14}
+EVALUATION = {"num_beams": 2, "batch_size": 32, "max_new_tokens": 14}
 
 
 def tiny_recipe(output_dir: Path, model=(), data=(), training=(), evaluation=(), self_critical=()) -> CaptioningRecipe:

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import shutil
 
 import numpy as np
 import pytest
@@ -34,6 +35,7 @@ from tests.guests.tiny import save, tiny
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 NUM_PHOTOS = 60
 VALUES = st.lists(st.tuples(st.sampled_from([0.1, 0.2, 0.5, 0.9]), st.booleans()), min_size=2, max_size=30)
@@ -101,6 +103,7 @@ def made(tmp_path_factory):
     """A captioner, twice, and photographs, half with its captions; the first shares its dual encoder's vision."""
     folder = tmp_path_factory.mktemp("confidence")
     captioner = pixel_captioner()
+    captioner.generation_config.max_new_tokens = 5
     save_model(captioner, pixel_processor(), folder / "captioner")
     dual_encoder = mhsan.tiny_model(vision_config=mhsan.VISION)
     dual_encoder.vision.load_state_dict(captioner.model.vision.state_dict())
@@ -110,7 +113,7 @@ def made(tmp_path_factory):
         mhsan.tiny_model(seed=2, vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), folder / "other"
     )
     images = [photo((32, 24), seed) for seed in range(NUM_PHOTOS)]
-    written = pipeline("image-to-text", model=str(folder / "captioner"))(images, num_beams=2)
+    written = pipeline("image-to-text", model=str(folder / "captioner"))(images, num_beams=2, batch_size=20)
     captions = [[one["generated_text"] if number % 2 else "no such words"] for number, [one] in enumerate(written)]
     rows = {"image_id": list(range(NUM_PHOTOS)), "image": images, "captions": captions}
     features = Features({"image_id": Value("int64"), "image": ImageFeature(), "captions": Sequence(Value("string"))})
@@ -122,7 +125,7 @@ def made(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["captioner", "apart"])
+@each_row("name", ["captioner", "apart"])
 def test_a_confidence_is_the_logistic_function_of_likelihood_and_similarity(made, tmp_path, name):
     fitted_to = Calibration.load(made / name / CONFIDENCE)
     assert fitted_to.shares_vision == (name == "captioner")
@@ -152,7 +155,8 @@ def test_a_calibration_is_of_its_captions(made):
     found = Calibration.load(made / "captioner" / CONFIDENCE)
     captioner = pipeline("image-to-text", model=str(made / "captioner"))
     rows = DatasetDict.load_from_disk(made / "data")["validation"]
-    answers = [answer for [answer] in captioner(list(rows["image"]), return_confidence=True, num_beams=2)]
+    options = {"return_confidence": True, "num_beams": 2, "batch_size": 20}
+    answers = [answer for [answer] in captioner(list(rows["image"]), **options)]
     captions = [answer["generated_text"] for answer in answers]
     cider_d = CiderD().compute(predictions=captions, references=list(rows["captions"]), per_image=True)["per_image"]
     assert found.median_cider_d == pytest.approx(float(np.median(cider_d["cider_d"])))
@@ -190,7 +194,7 @@ def test_scores_of_a_captioner_without_a_calibration(made, capsys, tmp_path):
         captioner(photo((32, 24), 3), return_confidence=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "fact"),
     [
         (lambda found: found.pop("similarity"), "similarity"),
@@ -229,7 +233,8 @@ def test_every_option_of_a_calibration(made, tmp_path, monkeypatch, capsys):
         "embed_visual",
         lambda encoder, seen, shared: batches.append(len(seen["visual_features"])) or embed(encoder, seen, shared),
     )
-    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
+    shutil.copytree(made / "captioner", tmp_path / "captioner")
+    (tmp_path / "captioner" / CONFIDENCE).unlink()
     command = ["calibrate", "--model", tmp_path / "captioner", "--dual-encoder", made / "mhsan"]
     command += ["--data", f"images:{made / 'data'}", "--num-beams", 2]
     prints(capsys, *command, "--train-split", "validation", "--batch-size", 7)
@@ -259,7 +264,9 @@ def test_what_cannot_be_calibrated(made, capsys, tmp_path):
     assert "Hub" in fails(capsys, "calibrate", "--model", "user/captioner", *data)
     save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
     (tmp_path / "captioner" / CONFIDENCE).mkdir()
-    assert "is a folder" in fails(capsys, "calibrate", "--model", tmp_path / "captioner", *data)
+    assert "is a folder" in fails(
+        capsys, "calibrate", "--model", tmp_path / "captioner", *data, "--dual-encoder", made / "mhsan"
+    )
 
 
 def test_a_calibration_that_names_a_dual_encoder_of_other_features(made, tmp_path):

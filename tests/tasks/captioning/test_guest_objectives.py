@@ -13,6 +13,7 @@ from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings
 from hf_ngsan.training.objectives.self_critical_rewards import TextRewards
 from tests.guests.tiny import CAPTIONERS, photos, tiny
+from tests.tables import each_row
 
 CAPTIONS = [["a red ball", "the cat on it"], ["two dog in the photo", None]]
 REFERENCES = [["a red ball on the left", "the ball"], ["two dog in the photo"], ["a cat"], ["the dog on the right"]]
@@ -59,7 +60,7 @@ def own_loss(guest, visual, labels) -> torch.Tensor:
     return guest.model(**inputs, labels=torch.cat([before, labels], dim=1)).loss
 
 
-@pytest.mark.parametrize("name", CAPTIONERS)
+@each_row("name", CAPTIONERS)
 def test_the_loss_is_the_models_own(name):
     guest, batch = tiny_guest(name)
     labels = batch.pop("labels")
@@ -83,7 +84,7 @@ def test_label_smoothing_is_that_of_the_model_unless_another_is_set():
     assert GuestTeacherForcing(guest, 0.0).label_smoothing == 0.0
 
 
-@pytest.mark.parametrize("name", CAPTIONERS)
+@each_row("name", CAPTIONERS)
 def test_samples_have_the_probabilities_with_which_the_model_writes_them(name):
     guest, batch = tiny_guest(name)
     objective = critical(guest, baseline="greedy")
@@ -104,7 +105,7 @@ def without_targets(inputs: dict) -> dict:
     return {name: one for name, one in inputs.items() if name not in ("labels", "advantages", "statistics")}
 
 
-@pytest.mark.parametrize("name", CAPTIONERS)
+@each_row("name", CAPTIONERS)
 def test_the_greedy_caption_is_that_of_generate(name):
     guest, batch = tiny_guest(name)
     objective = critical(guest, baseline="greedy")
@@ -128,8 +129,8 @@ def cut(row: list[int], end: int) -> list[int]:
     return row[: row.index(end)] if end in row else row
 
 
-@pytest.mark.parametrize("baseline", ["greedy", "leave_one_out"])
-@pytest.mark.parametrize("name", REMEMBERED)
+@each_row("baseline", ["greedy", "leave_one_out"])
+@each_row("name", REMEMBERED)
 def test_the_gradient_is_the_same_from_one_encoding_as_from_a_new_one(name, baseline):
     guest, batch = tiny_guest(name)
     objective = critical(guest, baseline=baseline)
@@ -140,7 +141,7 @@ def test_the_gradient_is_the_same_from_one_encoding_as_from_a_new_one(name, base
         torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", REMEMBERED)
+@each_row("name", REMEMBERED)
 def test_images_are_encoded_once_for_samples_greedy_captions_and_loss(name, monkeypatch):
     guest, batch = tiny_guest(name)
     objective = critical(guest, baseline="greedy")
@@ -165,7 +166,7 @@ def test_the_image_encoder_is_itself_after_use():
     assert torch.equal(guest.model.generate(pixel_values=batch["pixel_values"], max_new_tokens=4), before)
 
 
-@pytest.mark.parametrize("name", ["blip", "git"])
+@each_row("name", ["blip", "git"])
 def test_the_expected_gradient_is_that_of_the_expected_reward(name, monkeypatch):
     """All captions of two words of a vocabulary of four, each weighted by its probability."""
     guest, batch = tiny_guest(name)
@@ -190,6 +191,8 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(name, monkeypatch)
     probabilities = log_probabilities().exp()
     torch.testing.assert_close(probabilities.view(2, -1).sum(-1), torch.ones(2))
     rewards, _ = objective.reward(everything, None, torch.arange(2))
+    of_captions = objective.rewards(everything, torch.arange(2).repeat_interleave(13))
+    torch.testing.assert_close(rewards.flatten(), of_captions.to(rewards))
     expected_reward = (probabilities * rewards.flatten()).sum()
     weights = list(guest.model.parameters())
     exact = torch.autograd.grad(-expected_reward, weights, allow_unused=True)

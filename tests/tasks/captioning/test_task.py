@@ -14,10 +14,13 @@ from hf_ngsan.training.checkpoints import CheckpointError
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import RewardError
 from hf_ngsan.training.recipe import RecipeError
+from tests.tables import each_row
 
 from ...training.test_loop import same_weights, scores
 from ..tiny import tiny_sections
 
+DATA = {"spec": "scenes:size=16,validation=4,seed=3"}
+"""Two updates an epoch."""
 SELF_CRITICAL = {"epochs": 2, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10}
 
 
@@ -27,7 +30,7 @@ class KilledError(BaseException):
 
 def staged_recipe(folder, stage="auto", model=(), training=(), self_critical=()) -> CaptioningRecipe:
     sections = tiny_sections(
-        folder, model, training={"stage": stage, "epochs": 1, "save_every_steps": 1, **dict(training)}
+        folder, model, DATA, {"stage": stage, "epochs": 1, "save_every_steps": 1, **dict(training)}
     )
     if "init_from" in sections["model"]:
         sections["model"] = dict(model)
@@ -59,7 +62,14 @@ def test_the_second_stage_follows_the_first(straight):
 
 @pytest.mark.parametrize(
     ("method", "epochs"),
-    [("update", 0.5), ("begin_next_stage", 1), ("update", 1), ("update", 1.5), ("save_checkpoint", 2), ("update", 2.5)],
+    [
+        ("begin_next_stage", 1),
+        ("update", 1.5),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in (("update", 0.5), ("update", 1), ("save_checkpoint", 2), ("update", 2.5))
+        ),
+    ],
 )
 def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch, straight, method, epochs):
     straight_folder, expected = straight
@@ -74,6 +84,7 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch, straight, 
     assert same_weights(tmp_path / "run" / "last", straight_folder / "last")
 
 
+@pytest.mark.slow
 def test_a_frozen_encoder_stays_as_the_first_stage_left_it_in_a_run_that_was_killed_too(tmp_path, monkeypatch):
     killed = staged_recipe(tmp_path / "run", self_critical={"freeze_encoder": True})
     straight = staged_recipe(tmp_path / "straight", self_critical={"freeze_encoder": True})
@@ -90,6 +101,7 @@ def test_a_frozen_encoder_stays_as_the_first_stage_left_it_in_a_run_that_was_kil
     assert not any(name.startswith("model.decoder.layers.") and name.endswith(".weight") for name in kept)
 
 
+@pytest.mark.slow
 def test_a_run_killed_after_its_first_better_self_critical_model_begins_the_stage_as_before(tmp_path, monkeypatch):
     training = {"learning_rate": 1e-6, "save_every_steps": None}
     recipe = staged_recipe(tmp_path / "run", training=training, self_critical={"learning_rate": 0.02})
@@ -134,7 +146,7 @@ def test_a_self_critical_run_goes_on_from_a_trained_model_and_becomes_no_other(t
         train(other, resume=True)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("stage", "settings", "message"),
     [
         ("scst", {}, "init_from"),
@@ -167,7 +179,7 @@ def test_a_reward_that_is_no_number_stops_the_run_which_can_be_resumed(tmp_path,
     monkeypatch.syspath_prepend(str(tmp_path))
     import toy_reward_of_user as module
 
-    settings = {"reward_function": "toy_reward_of_user:reward"}
+    settings = {"reward_function": "toy_reward_of_user:reward", "epochs": 1}
     straight = train(staged_recipe(tmp_path / "straight", self_critical=settings))
     recipe = staged_recipe(tmp_path / "run", self_critical=settings)
     module.calls, module.fails_at = 0, 3
@@ -179,7 +191,7 @@ def test_a_reward_that_is_no_number_stops_the_run_which_can_be_resumed(tmp_path,
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
 
 
-def test_document_frequencies_may_come_from_a_file(tmp_path):
+def test_document_frequencies_may_come_from_a_file(tmp_path, straight):
     recipe = staged_recipe(tmp_path / "run", self_critical={"document_frequency": str(tmp_path / "df.npz")})
     with pytest.raises(RewardError, match=r"df\.npz"):
         train(recipe)
@@ -191,8 +203,7 @@ def test_document_frequencies_may_come_from_a_file(tmp_path):
     DocumentFrequency.from_captions(ids, eos_token_id=tokenizer.eos_token_id, ignored_token_ids=special).save(
         tmp_path / "df.npz"
     )
-    own, from_file = train(staged_recipe(tmp_path / "own")), train(recipe)
-    assert scores(own.history) == scores(from_file.history)
+    assert scores(train(recipe).history) == scores(straight[1].history)
     without_end = {"document_frequency": str(tmp_path / "df.npz"), "end_token_in_reward": False}
     with pytest.raises(RewardError, match="end_token_in_reward"):
         train(staged_recipe(tmp_path / "without", self_critical=without_end))
@@ -209,21 +220,26 @@ def test_features_that_are_no_grid_of_the_model_are_refused_before_anything_is_w
     assert len(train(CaptioningRecipe.from_dict(sections)).history) == 2
 
 
-def test_teachers_change_what_is_learnt_and_a_killed_run_ends_the_same(tmp_path, monkeypatch, straight):
-    teachers = [str(tmp_path / "first" / "best"), str(tmp_path / "second" / "best")]
-    for seed, folder in enumerate(("first", "second")):
-        train(staged_recipe(tmp_path / folder, "xe", training={"seed": seed}))
-    settings = {"epochs": 2, "teachers": teachers, "teacher_weight": 0.9, "teacher_temperature": 2.0}
-    results = {}
-    for name, changes in {"taught": {}, "alone": {"teachers": []}, "other": {"teachers": teachers[:1]}}.items():
-        results[name] = train(staged_recipe(tmp_path / name, "xe", training={**settings, **changes}))
-    losses = {name: result.history[0]["loss"] for name, result in results.items()}
-    assert len(set(losses.values())) == 3
+def taught(folder, teachers, **training) -> CaptioningRecipe:
+    settings = {"teachers": list(map(str, teachers)), "teacher_weight": 0.9, "teacher_temperature": 2.0}
+    return staged_recipe(folder, "xe", training={**settings, **training})
+
+
+def test_each_teacher_changes_what_is_learnt(tmp_path, straight):
+    teachers = [straight[0] / "last", straight[0] / "xe"]
+    losses = {train(taught(tmp_path / str(number), teachers[:number])).history[0]["loss"] for number in range(3)}
+    assert len(losses) == 3
+
+
+@pytest.mark.slow
+def test_a_killed_run_with_a_teacher_ends_the_same(tmp_path, monkeypatch, straight):
+    train(taught(tmp_path / "straight", [straight[0] / "last"], epochs=2))
+    killed = taught(tmp_path / "killed", [straight[0] / "last"], epochs=2)
     with monkeypatch.context() as patch, pytest.raises(KilledError):
         die_at(patch, "update", 3)
-        train(staged_recipe(tmp_path / "killed", "xe", training=settings))
-    train(staged_recipe(tmp_path / "killed", "xe", training=settings), resume=True)
-    assert same_weights(tmp_path / "killed" / "last", tmp_path / "taught" / "last")
+        train(killed)
+    train(killed, resume=True)
+    assert same_weights(tmp_path / "killed" / "last", tmp_path / "straight" / "last")
 
 
 def test_teachers_of_another_vocabulary_are_refused(tmp_path):
@@ -239,33 +255,41 @@ def test_teachers_of_another_vocabulary_are_refused(tmp_path):
 def distilling(folder, student, teachers, **drawn) -> CaptioningRecipe:
     settings = {"stage": "distill", "teachers": teachers, "save_every_steps": 1}
     drawn = {"epochs": 4, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10, **drawn}
-    sections = tiny_sections(folder, training=settings)
+    sections = tiny_sections(folder, data=DATA, training=settings)
     return CaptioningRecipe.from_dict({**sections, "model": {"init_from": student}, "distillation": drawn})
 
 
-def test_a_captioner_learns_from_teachers_on_images_without_captions(tmp_path, monkeypatch, straight):
-    train(staged_recipe(tmp_path / "first", "xe"))
-    student = str(tmp_path / "first" / "best")
-    teachers = [str(straight[0] / "best"), student]
-    images = load_rows("scenes:size=24,seed=8", "train").remove_columns("captions")
+@pytest.fixture
+def photographs(tmp_path):
+    """The spec of images without captions."""
+    images = load_rows("scenes:size=16,seed=8", "train").remove_columns("captions")
     DatasetDict(train=images).save_to_disk(str(tmp_path / "images"))
-    spec = f"features:{tmp_path / 'images'}"
+    return f"features:{tmp_path / 'images'}"
 
-    result = train(distilling(tmp_path / "straight", student, teachers, images=spec))
+
+def test_a_captioner_learns_from_teachers_on_images_without_captions(tmp_path, straight, photographs):
+    student = str(straight[0] / "xe")
+    teachers = [str(straight[0] / "last"), student]
+    result = train(distilling(tmp_path / "run", student, teachers, images=photographs))
     first, *_, last = result.history
-    assert {entry["stage"] for entry in result.history} == {"distill"} and first["step"] == 3
+    assert {entry["stage"] for entry in result.history} == {"distill"} and first["step"] == 2
     assert last["loss"] < first["loss"] and 0 < last["teacher_agreement"] <= 1
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
-        die_at(patch, "update", 3)
-        train(distilling(tmp_path / "killed", student, teachers, images=spec))
-    train(distilling(tmp_path / "killed", student, teachers, images=spec), resume=True)
-    assert same_weights(tmp_path / "killed" / "last", tmp_path / "straight" / "last")
-
     own = train(distilling(tmp_path / "own", student, teachers, epochs=1))
     assert own.history[0]["loss"] != first["loss"], "without distillation.images the training split is learnt on"
 
 
-@pytest.mark.parametrize("lacks", ["teachers", "init_from"])
+@pytest.mark.slow
+def test_a_killed_distillation_ends_the_same(tmp_path, monkeypatch, straight, photographs):
+    student, teachers = str(straight[0] / "xe"), [str(straight[0] / "last")]
+    train(distilling(tmp_path / "straight", student, teachers, images=photographs))
+    with monkeypatch.context() as patch, pytest.raises(KilledError):
+        die_at(patch, "update", 3)
+        train(distilling(tmp_path / "killed", student, teachers, images=photographs))
+    train(distilling(tmp_path / "killed", student, teachers, images=photographs), resume=True)
+    assert same_weights(tmp_path / "killed" / "last", tmp_path / "straight" / "last")
+
+
+@each_row("lacks", ["teachers", "init_from"])
 def test_distillation_needs_teachers_and_a_captioner(tmp_path, straight, lacks):
     best = str(straight[0] / "best")
     model = {} if lacks == "init_from" else {"init_from": best}

@@ -11,6 +11,7 @@ from hf_ngsan.tasks.captioning.visualness import captions_with_visualness, table
 from tests.commands.running import fails, prints
 from tests.models.rstnet.tiny import tiny_captioner
 from tests.models.tiny import tiny_tokenizer
+from tests.tables import each_row
 
 SPEC = "scenes:size=12,images=true"
 
@@ -33,7 +34,7 @@ def test_the_mean_is_over_occurrences_alone():
     assert [entry.std for entry in table] == pytest.approx([0.0, 0.0, math.sqrt((0.04 + 0 + 0.04) / 3)])
 
 
-@pytest.mark.parametrize("options", [{"num_beams": 1}, {"num_beams": 3}], ids=str)
+@each_row("options", [{"num_beams": 1}, {"num_beams": 3}])
 def test_captions_are_those_of_generate_whatever_the_batch(options, folder):
     model, processor = load_captioner(folder)
     rows = load_rows(SPEC, "test").select_columns(["image_id", "visual_features", "visual_boxes"])

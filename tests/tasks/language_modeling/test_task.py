@@ -19,6 +19,7 @@ from hf_ngsan.tasks.language_modeling.evaluate import evaluate_language_model
 from hf_ngsan.tasks.language_modeling.recipe import LanguageModelingRecipe
 from hf_ngsan.training.recipe import RecipeError
 from tests.commands.running import fails, prints
+from tests.tables import each_row
 from tests.tasks.tiny import DATA, EVALUATION, TRAINING
 
 ENCODER = {
@@ -58,7 +59,7 @@ def test_training_lowers_perplexity_below_that_of_guessing(trained):
     assert 0.1 < scores["token_accuracy"] <= 1
 
 
-@pytest.mark.parametrize("attention", ["causal", "bidirectional"])
+@each_row("attention", ["causal", "bidirectional"])
 def test_perplexity_is_that_of_every_word_given_those_before_it(attention):
     """The release's text encoder must not see the word that it is to predict."""
     rows = load_rows(DATA["spec"], "validation").select(range(3))
@@ -159,7 +160,7 @@ def test_words_are_aligned_with_the_pieces_that_they_have_within_a_text(tmp_path
     assert model.word_pieces[:, 0].tolist() == [1, 0, 2, 3, 5]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("fields", "message"),
     [
         ({"text_encoder_config": {**ENCODER, "vocab_size": 3}}, "vocab_size of 3"),
@@ -168,7 +169,6 @@ def test_words_are_aligned_with_the_pieces_that_they_have_within_a_text(tmp_path
         ({"vocab_size": 3}, "vocab_size"),
         ({"language_attention": "both"}, "language_attention"),
     ],
-    ids=str,
 )
 def test_models_that_cannot_be_are_refused(fields, message, tmp_path):
     recipe = LanguageModelingRecipe.from_dict(sections(tmp_path, fields))

@@ -22,6 +22,7 @@ from hf_ngsan.training import RecipeError
 from tests.commands.running import fails, prints
 from tests.data.conftest import cache  # noqa: F401
 from tests.data.test_vqa import features, write_questions  # noqa: F401
+from tests.tables import each_row
 from tests.tasks.tiny_questions import row, save_questions, tiny_recipe, tiny_sections, tiny_task
 
 
@@ -135,7 +136,7 @@ def test_questions_of_vqa_v2_are_trained_on_with_the_features_of_their_images(tm
     assert result.history[0]["accuracy"] >= 0 and result.history[0]["loss"] > 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("section", "key", "value", "said"),
     [
         ("model", "vocab_size", 5, "model.vocab_size"),

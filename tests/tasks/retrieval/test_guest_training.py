@@ -21,11 +21,12 @@ from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSet
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.recipe import RecipeError
 from tests.guests.tiny import DUAL_ENCODERS, photos, save_all, tiny
+from tests.tables import each_row
 
 from ...training.test_loop import same_weights, scores
 from ..captioning.test_task import KilledError, die_at
 
-SPEC = "scenes:size=24,validation=8,images=true,image_size=32"
+SPEC = "scenes:size=16,validation=4,images=true,image_size=32"
 CAPTIONS = ["a red ball", "two dog on the photo", "the blue cat", "it"]
 
 
@@ -60,7 +61,7 @@ def gradients(encoder: DualEncoder, objective: Contrastive, batches: list[MicroB
     return {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
 
 
-@pytest.mark.parametrize("name", DUAL_ENCODERS)
+@each_row("name", DUAL_ENCODERS)
 def test_the_loss_and_its_gradient_are_the_models_own(name):
     encoder = tiny_encoder(name)
     batch = batch_of(encoder)
@@ -79,9 +80,9 @@ def test_the_loss_and_its_gradient_are_the_models_own(name):
         torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("captions", [1, 3])
-@pytest.mark.parametrize("name", ["clip", "siglip", "chinese_clip"])
+@each_row("own", [True, False])
+@each_row("captions", [1, 3])
+@each_row("name", ["clip", "siglip", "chinese_clip"])
 def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, captions, own):
     encoder = tiny_encoder(name)
     batch = batch_of(encoder, captions)
@@ -98,7 +99,7 @@ def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, captions, own):
     assert (whole["logit_scale"] != 0) == own
 
 
-@pytest.mark.parametrize("name", ["clip", "siglip", "align"])
+@each_row("name", ["clip", "siglip", "align"])
 def test_texts_of_one_image_are_not_negatives_of_each_other(name):
     """Against a loop over pairs, each with the others of its own image left out."""
     encoder = tiny_encoder(name)
@@ -159,21 +160,20 @@ def test_the_evaluation_of_the_training_is_that_of_the_saved_model(start, tmp_pa
     assert result.history[-1]["loss"] < result.history[0]["loss"]
 
 
-@pytest.mark.parametrize("lora", [{}, {"rank": 2, "target_modules": ["q_proj"]}])
+@pytest.mark.parametrize("lora", [{"rank": 2, "target_modules": ["q_proj"]}, pytest.param({}, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, lora):
     settings = {"ema_decay": 0.5, "gradient_accumulation_steps": 2, "save_every_steps": 1}
     expected = train(recipe_of(start / "clip", tmp_path / "straight", lora, **settings))
     killed = recipe_of(start / "clip", tmp_path / "run", lora, **settings)
     with monkeypatch.context() as patch:
-        die_at(patch, "update", 4)
+        die_at(patch, "update", 3)
         with pytest.raises(KilledError):
             train(killed)
     assert scores(train(killed, resume=True).history) == scores(expected.history)
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
 
 
-@pytest.mark.parametrize("own", [True, False])
-@pytest.mark.parametrize("lora", [{}, {"rank": 2}])
+@each_row(("own", "lora"), [(True, {}), (False, {}), (True, {"rank": 2})])
 def test_a_frozen_scale_stays_as_it_is(start, tmp_path, own, lora):
     train(recipe_of(start / "siglip", tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
     before, after = (load_file(one / "model.safetensors") for one in (start / "siglip", tmp_path / "run" / "last"))
@@ -181,7 +181,7 @@ def test_a_frozen_scale_stays_as_it_is(start, tmp_path, own, lora):
     assert torch.equal(before["logit_bias"], after["logit_bias"]) == bool(lora or not own)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("section", "values"),
     [
         ("model", {"projection_dim": 4}),

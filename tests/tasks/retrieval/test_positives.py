@@ -9,6 +9,7 @@ from datasets import Dataset
 from hf_ngsan.ground.coco_files import CocoFileError
 from hf_ngsan.tasks import PairEmbeddings
 from hf_ngsan.tasks.retrieval.positives import read_positives
+from tests.tables import each_row
 
 ROWS = Dataset.from_dict({"image_id": [9, 4], "captions": [["a dog", "a dog"], ["a  cat sits", "a dog"]]})
 ANNOTATIONS = [(70, 4, "a cat sits "), (71, 9, "a dog"), (72, 9, "a dog"), (73, 4, "a dog"), (74, 5, "elsewhere")]
@@ -36,7 +37,7 @@ def test_ids_become_places(files):
     assert scores == pytest.approx({"image_to_text_map_at_r": 50.0, "text_to_image_map_at_r": 100.0})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("image_to_text", "named"),
     [({"5": [71]}, "'5'"), ({"9": [74]}, "74"), ({"9": []}, "9"), ([], "i2t"), ({"x": [71]}, "'x'")],
 )

@@ -21,6 +21,7 @@ from hf_ngsan.training import RecipeError
 from tests.commands.running import fails
 from tests.models.mhsan.tiny import BERT, tiny_config, tiny_processor
 from tests.models.tiny import tiny_tokenizer
+from tests.tables import each_row
 from tests.tasks.tiny_retrieval import DATA, tiny_recipe, tiny_sections
 
 SPEC = DATA["spec"]
@@ -180,7 +181,7 @@ def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
     assert [torch.equal(*pair) for pair in zip(before, after, strict=True)] == [False, True]
 
 
-@pytest.mark.parametrize("stage", ["joint", "staged"])
+@each_row("stage", ["joint", "staged"])
 def test_frozen_layers_of_a_text_encoder_stay_as_they_are(tmp_path, stage):
     make_text_encoder(tiny_config(text_config=BERT).text_config).save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
@@ -205,7 +206,7 @@ def test_pairs_have_the_same_number_of_captions():
     assert torch.equal(batch["input_ids"][0], batch["input_ids"][1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("sections", "message"),
     [
         ({"model": {"margin": 0.3}}, r"model\.margin.*contrastive\.margin"),

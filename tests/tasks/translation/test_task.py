@@ -22,6 +22,7 @@ from hf_ngsan.tasks.translation.rows import load_pairs, with_lengths
 from hf_ngsan.tasks.translation.task import TranslationTask, collate_pairs
 from hf_ngsan.training.recipe import RecipeError
 from tests.commands.running import fails, prints
+from tests.tables import each_row
 from tests.tasks.tiny_translation import tiny_sections
 
 
@@ -70,7 +71,7 @@ def test_a_batch_holds_a_number_of_tokens_and_what_the_model_asks_for(tmp_path):
 
 
 def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path):
-    whole, stopped = (tiny_sections(tmp_path / name, {"dropout": 0.1}) for name in ("whole", "stopped"))
+    whole, stopped = (tiny_sections(tmp_path / name, {"dropout": 0.1}, epochs=2) for name in ("whole", "stopped"))
     train(recipe_of(whole))
     train(recipe_of({**stopped, "training": {**stopped["training"], "epochs": 1}}))
     train(recipe_of(stopped), resume=True)
@@ -95,7 +96,7 @@ def test_pairs_beyond_the_limit_are_counted_named_and_not_trained_on(tmp_path, c
         translate_rows(*translator, rows)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("section", "change", "named"),
     [
         ("model", {"hidden_size": 15}, "hidden_size"),
@@ -107,7 +108,6 @@ def test_pairs_beyond_the_limit_are_counted_named_and_not_trained_on(tmp_path, c
         ("training", {"schedule": "sqrt"}, "schedule"),
         ("evaluation", {"metric": "cider_d"}, "cider_d"),
     ],
-    ids=str,
 )
 def test_recipes_that_cannot_be_are_refused(section, change, named, tmp_path):
     sections = tiny_sections(tmp_path)
