@@ -7,6 +7,7 @@ import pytest
 
 from hf_ngsan.data import DataError, load_coco_layout, load_data
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 CAT, DOG, BIRD = np.eye(3)
 
@@ -115,7 +116,7 @@ BOX = ("instances", "annotations", 1)
 CAPTION = ("captions", "annotations", 2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("change", "facts"),
     [
         (put("instances", "images", value=REMOVED), ["instances_train.json", "'images'"]),
@@ -152,7 +153,7 @@ def test_a_failed_reading_leaves_nothing_behind(coco_folder, cache):
     assert not [path for path in (cache / "hf_ngsan").iterdir() if path.is_dir()]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("split", "images", "captions", "boxes"),
     [("train", 3700, 18510, 27822), ("val", 400, 2002, 2929), ("test", 400, 2000, 2949)],
 )

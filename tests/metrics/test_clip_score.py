@@ -11,6 +11,7 @@ from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics import ClipScore
 from tests.commands.running import fails, prints
 from tests.guests.tiny import photos, save, tiny
+from tests.tables import each_row
 
 CAPTIONS = ["a red ball", "two dogs left of the cat"]
 REFERENCES = [["the ball", "a ball on it"], ["two cat"]]
@@ -31,7 +32,7 @@ def cosine(model, first: torch.Tensor, second: torch.Tensor) -> float:
     return float(torch.cosine_similarity(first.double(), second.double()))
 
 
-@pytest.mark.parametrize(("prompt", "weight"), [("A photo depicts", 2.5), ("", 100.0), ("", 0.001)])
+@each_row(("prompt", "weight"), [("A photo depicts", 2.5), ("", 100.0), ("", 0.001)])
 def test_values_are_those_of_the_formula(encoder, prompt, weight):
     """With weight 100 and no prompt the value of a pair is that of torchmetrics' CLIPScore."""
     model, processor = encoder.model, encoder.processor
@@ -73,7 +74,7 @@ def test_long_captions_are_refused_or_cut(encoder):
     assert cut == ClipScore(encoder, truncate=True).compute(predictions=[shorter], images=photos(1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "named"),
     [
         ({"predictions": CAPTIONS, "images": photos(1)}, "2"),

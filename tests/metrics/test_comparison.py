@@ -5,9 +5,10 @@ import pytest
 from scipy.stats import bootstrap
 
 from hf_ngsan.metrics.comparison import MIN_ITEMS, NUMBERS_AT_ONCE, compare, holm
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize(("number", "resamples"), [(50, 2000), (5000, 2000)])
+@each_row(("number", "resamples"), [(50, 2000), (5000, 2000)])
 def test_the_interval_is_scipys_on_the_same_resamples(number, resamples):
     assert (number * resamples > NUMBERS_AT_ONCE) == (number == 5000), "the second case is drawn in parts"
     differences = np.random.default_rng(1).gamma(2.0, size=number) - 1.9

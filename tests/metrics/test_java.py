@@ -4,9 +4,10 @@ import pytest
 
 from hf_ngsan.metrics import CaptionMetrics, Meteor, Spice
 from hf_ngsan.metrics import java as module
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("metric", [Meteor, Spice])
+@each_row("metric", [Meteor, Spice])
 def test_java_is_missing(metric, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(module.JavaMetricUnavailable, match=f"{metric.display_name} .*PATH"):
@@ -27,7 +28,7 @@ def test_the_package_is_missing(pretend_java, monkeypatch):
         Meteor()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("metric", "present", "missing"),
     [
         (Meteor, [], r"meteor-1\.5\.jar.*pycocoevalcap"),
@@ -101,8 +102,8 @@ def fake_java(pretend_java, monkeypatch, tmp_path):
 WRITE_SCORES = "while [ $1 != -out ]; do shift; done; printf '%s' '{}' > $2"
 
 
-@pytest.mark.parametrize("metric", [Meteor, Spice])
-@pytest.mark.parametrize(
+@each_row("metric", [Meteor, Spice])
+@each_row(
     ("script", "reason"),
     [
         ("echo 'Error: could not find the moon' >&2; exit 1", "could not find the moon"),

@@ -11,6 +11,7 @@ from filelock import FileLock
 from hf_ngsan.tasks import train
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.output_folder import LOCK, MARKER, check_output_folder, claim_files, files_in
+from tests.tables import each_row
 
 from ..tasks.tiny import tiny_recipe
 
@@ -36,7 +37,7 @@ def test_overwriting_deletes_the_run_and_nothing_else(tmp_path, finished):
     assert "best/config.json" in after and len(result.history) == 1
 
 
-@pytest.mark.parametrize("name", ["thesis.tex", "best/notes.txt", "checkpoints/mine/a.txt", "data/1.jpg"])
+@each_row("name", ["thesis.tex", "best/notes.txt", "checkpoints/mine/a.txt", "data/1.jpg"])
 def test_a_folder_with_files_of_the_users_is_not_overwritten(tmp_path, finished, name):
     folder = copy(finished, tmp_path / "run")
     (folder / name).parent.mkdir(exist_ok=True)
