@@ -46,10 +46,6 @@ def test_features_are_stored_as_float16_in_shards_with_checksums(regions, tmp_pa
     assert not list(tmp_path.rglob(".incomplete-*"))
 
 
-SLOW = pytest.mark.slow
-MOMENTS = [0.35, 0.95, *(pytest.param(moment, marks=SLOW) for moment in (0.05, 0.2, 0.5, 0.65, 0.8))]
-
-
 @each_row(
     ("limit", "value", "expected"), [("BYTES_PER_RECORD_BATCH", 100, [1] * 10), ("ROWS_PER_RECORD_BATCH", 2, [2] * 5)]
 )
@@ -64,7 +60,7 @@ def test_few_rows_are_held_and_batches_and_shards_change_no_row(regions, tmp_pat
     assert load_from_disk(str(tmp_path / "first")).to_list() == load_from_disk(str(tmp_path / "second")).to_list()
 
 
-@each_row("moment", MOMENTS)
+@each_row("moment", [0.35, 0.65, 0.95])
 def test_dying_at_a_file_operation(regions, tmp_path, moment):
     with pytest.MonkeyPatch.context() as monkeypatch:
         reaper = Reaper(monkeypatch, tmp_path)

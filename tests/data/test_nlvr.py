@@ -107,6 +107,7 @@ def test_a_broken_line_is_named(tmp_path, broken, said):
         load_data(f"nlvr:{tmp_path}", "dev")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("HF_NGSAN_TEST_DATA" not in os.environ, reason="HF_NGSAN_TEST_DATA is not set")
 def test_the_real_corpus():
     spec = f"nlvr:{os.environ['HF_NGSAN_TEST_DATA']}/data/nlvr"

@@ -107,6 +107,7 @@ def test_extra_scores_come_with_the_reader(registry):
         extra_scores_of("unknown")
 
 
+@pytest.mark.slow
 def test_the_registry_imports_no_reader():
     code = (
         "import sys\n"

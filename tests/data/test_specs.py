@@ -187,6 +187,7 @@ def test_what_a_killed_process_left_is_not_taken_for_a_dataset(cache):
     assert not incomplete.exists()
 
 
+@pytest.mark.slow
 def test_two_processes_may_ask_at_once(tmp_path):
     code = "from hf_ngsan.data import load_data; print(hash(str(load_data('scenes:size=150', 'train')['captions'])))"
     environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path), "PYTHONHASHSEED": "0"}

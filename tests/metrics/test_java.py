@@ -57,6 +57,7 @@ def test_spice_lacks_its_models(java):
         pytest.skip("the models of SPICE are installed")
 
 
+@pytest.mark.slow
 def test_meteor(java):
     scores = CaptionMetrics(metrics=["meteor", "bleu"]).compute(
         predictions=["a cat sits on a mat", "", "||| a b", "1 1/2 cups"],
@@ -71,7 +72,8 @@ def test_meteor(java):
     assert 0 < scores["meteor"] < 1
 
 
-@pytest.mark.parametrize("name", ["noisy", pytest.param("human", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["noisy", "human"])
 def test_meteor_is_exact(java, metric_reference, name):
     expected = metric_reference.read(f"scores_val_{name}")
     references = metric_reference.captions("val_human_refs" if name == "human" else "val")

@@ -350,7 +350,7 @@ def test_an_error_of_the_model_is_that_of_its_batch_alone():
 def test_what_takes_too_long_and_what_waits_too_much(pipeline):
     class Slow:
         def __call__(self, images, **options):
-            time.sleep(0.2)
+            time.sleep(0.1)
             return [[{"generated_text": "late"}] for _ in images]
 
     for limits, status in ((ServingLimits(seconds=0.01), 504), (ServingLimits(waiting=0), 503)):

@@ -190,6 +190,7 @@ async def sent_slowly(port: int, start: bytes, rest: bytes, seconds: float) -> b
     return b""
 
 
+@pytest.mark.slow
 def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_meanwhile():
     whole = photo_request("Connection: close")
     head = whole.index(b"\r\n\r\n") + 4

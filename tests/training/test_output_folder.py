@@ -101,7 +101,7 @@ def test_a_run_waits_for_the_last_processes_of_a_killed_one(tmp_path):
     (tmp_path / "run").mkdir()
     lock = FileLock(tmp_path / "run" / LOCK, thread_local=False)
     lock.acquire()
-    threading.Timer(1.0, lock.release).start()
+    threading.Timer(0.1, lock.release).start()
     assert len(train(tiny_recipe(tmp_path / "run", training={"epochs": 1})).history) == 1
 
 
@@ -176,6 +176,7 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
     assert len(result.history) == 2
 
 
+@pytest.mark.slow
 def test_a_stage_begins_with_the_best_model_of_the_whole_stage_before(tmp_path, monkeypatch):
     """The run is killed when the folder between the stages is there, and resumed with more epochs of the first."""
     from hf_ngsan.training.loop import TrainingLoop

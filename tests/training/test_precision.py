@@ -87,7 +87,7 @@ def test_the_model_that_is_evaluated_is_the_one_that_is_loaded(tmp_path, monkeyp
     assert torch.equal(seen[-1], logits(model, processor))
 
 
-@each_row("precision", [None, "bf16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param(None, marks=pytest.mark.slow)])
 def test_captions_are_drawn_in_the_precision_of_the_loss(tmp_path, monkeypatch, precision):
     seen = []
     draw = SelfCritical.draw_captions

@@ -187,7 +187,7 @@ def sections(kind):
     )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=20)
 @given(
     st.builds(
         CaptioningRecipe,

@@ -195,6 +195,7 @@ def load_in_a_process(spec: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_hub_name_offline_or_without_a_network_fails_at_once():
     message = load_in_a_process("images:nobody/photos", HF_HUB_OFFLINE="1")
     assert "nobody/photos" in message and message.count("\n") == 1

@@ -156,8 +156,14 @@ DROPPING = {"dropout": 0.3}
 """Dropout masks must not depend on how a batch is cut."""
 
 
-@each_row("captions", [1, 2])
-@each_row("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("loss", "captions"),
+    [
+        pytest.param(loss, captions, marks=[pytest.mark.slow] * ((loss, captions) != ("hardest", 2)))
+        for loss in LOSSES
+        for captions in (1, 2)
+    ],
+)
 def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss, captions):
     runs = {"start": {"learning_rate": 0.0}}
     runs |= {str(steps): {"gradient_accumulation_steps": steps} for steps in (1, 3, 8)}
@@ -172,6 +178,7 @@ def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss,
     assert float((one - start).abs().max()) > 0.02
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_weights(tmp_path):
     """Of the last batch of 41 rows one process has nothing, and waits for the other."""
     training = {"epochs": 1, "gradient_accumulation_steps": 2}
