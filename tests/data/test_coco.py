@@ -62,15 +62,6 @@ def test_what_is_left_out_is_counted(coco_folder):
     assert numbers == [["3", "5", "2", "2"], ["1"]]
 
 
-def test_a_file_that_is_a_device_is_not_read(coco_folder):
-    folder = coco_folder.write()
-    file = next(folder.glob("instances_*.json"))
-    file.unlink()
-    file.symlink_to("/dev/zero")
-    with fails_naming(file.name, "device"):
-        load_coco_layout(folder, "train")
-
-
 def test_a_changed_file_is_read_again(coco_folder):
     assert load_coco_layout(coco_folder.write(), "train")[0]["captions"] == ["A bird"]
     coco_folder.captions["annotations"][2]["caption"] = "A bard"

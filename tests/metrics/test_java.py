@@ -104,17 +104,23 @@ def fake_java(pretend_java, monkeypatch, tmp_path):
 WRITE_SCORES = "while [ $1 != -out ]; do shift; done; printf '%s' '{}' > $2"
 
 
-@each_row("metric", [Meteor, Spice])
-@each_row(
+SELDOM = [
+    ("printf '\\377' >&2; exit 1", "stopped"),
+    ("exec sleep 600", "no answer within 1 s"),
+    ("exec cat /dev/zero", "no score|no answer"),
+    ("yes nonsense | head -n 5; " + WRITE_SCORES.format('[{"image_id": 7}]'), "no score|stopped"),
+    ("yes '' | head -n 5; " + WRITE_SCORES.format("7"), "no score|stopped"),
+]
+BABBLE = "while read line; do echo moon; done; " + WRITE_SCORES.format("moon")
+
+
+@pytest.mark.parametrize("metric", [Meteor, pytest.param(Spice, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
     ("script", "reason"),
     [
         ("echo 'Error: could not find the moon' >&2; exit 1", "could not find the moon"),
-        ("printf '\\377' >&2; exit 1", "stopped"),
-        ("exec sleep 600", "no answer within 1 s"),
-        ("exec cat /dev/zero", "no score|no answer"),
-        ("while read line; do echo moon; done; " + WRITE_SCORES.format("moon"), "no score|no answer"),
-        ("yes nonsense | head -n 5; " + WRITE_SCORES.format('[{"image_id": 7}]'), "no score|stopped"),
-        ("yes '' | head -n 5; " + WRITE_SCORES.format("7"), "no score|stopped"),
+        (BABBLE, "no score|no answer"),
+        *(pytest.param(*fault, marks=pytest.mark.slow) for fault in SELDOM),
     ],
 )
 def test_a_program_that_stops_hangs_or_babbles_is_reported(fake_java, monkeypatch, metric, script, reason):

@@ -87,7 +87,7 @@ def test_an_upload_that_is_cut_five_times_ends_complete(online, folder):
     assert len(online.repositories[REPOSITORY].commits) == 2
 
 
-@each_row("path", ["/api/repos/create", f"/api/models/{REPOSITORY}/commit/main"])
+@pytest.mark.parametrize("path", ["/api/repos/create", f"/api/models/{REPOSITORY}/commit/main"])
 def test_a_request_that_is_cut_is_made_again(online, folder, path):
     online.broken_answers = {path: 5}
     upload_checkpoint(folder, REPOSITORY)
