@@ -128,7 +128,7 @@ def test_long_captions_of_a_file_are_cut_if_asked(folder, files, capsys):
 
 def test_a_captioner_is_evaluated(folder, tmp_path, capsys):
     blip = save(tiny("blip"), tmp_path / "blip")
-    options = ["--data", "scenes:images=true", "--split", "test", "--limit", "2", "--metrics", "rouge_l"]
+    options = ["--data", "scenes:size=4,test=2,images=true", "--split", "test", "--limit", "2", "--metrics", "rouge_l"]
     command = ["evaluate", "--model", str(blip), *options, "--clip-score", str(folder), "--truncate-captions"]
     assert main([*command, "--record"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -136,6 +136,6 @@ def test_a_captioner_is_evaluated(folder, tmp_path, capsys):
     assert {"clip_score", "ref_clip_score"} <= printed.keys()
     for part in ("encoder:clip", "long:cut", "w:2.5"):
         assert part in recorded["fingerprints"]["clip_score"]
-    without_images = ["--data", "scenes", "--limit", "2", "--clip-score", folder]
+    without_images = ["--data", "scenes:size=4,test=2", "--limit", "2", "--clip-score", folder]
     assert "images" in fails(capsys, "evaluate", "--model", blip, *without_images)
     assert "--truncate-captions" in fails(capsys, "evaluate", "--model", blip, *options, "--truncate-captions")

@@ -141,7 +141,7 @@ def test_more_epochs_go_on_where_the_run_ended(tmp_path):
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
 
 
-@each_row("ema_decay", [0.0, 0.9])
+@pytest.mark.parametrize("ema_decay", [0.9, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_a_run_without_its_last_checkpoint_goes_on_from_the_one_before_it(tmp_path, ema_decay):
     settings = {"save_every_steps": 3, "ema_decay": ema_decay, "keep_checkpoints": 9}
     straight = train(tiny_recipe(tmp_path / "straight", training=settings))
