@@ -375,6 +375,14 @@ def test_an_index_can_be_continued_by_another_engine(folder_of_photos, tmp_path,
 def test_a_command_refuses_an_engine_that_cannot_run_its_model(tmp_path, capsys):
     tiny_captioner().save_pretrained(tmp_path / "captioner")
     tiny_processor().save_pretrained(tmp_path / "captioner")
-    command = ["evaluate", "--model", str(tmp_path / "captioner"), "--data", "scenes:size=4,validation=2,test=2", "--limit", "2"]
+    command = [
+        "evaluate",
+        "--model",
+        str(tmp_path / "captioner"),
+        "--data",
+        "scenes:size=4,test=2",
+        "--limit",
+        "2",
+    ]
     assert main([*command, "--engine", "onnx"]) == 2
     assert "--engine" in capsys.readouterr().err
