@@ -167,7 +167,7 @@ def test_what_cannot_be_registered(fields, message):
 
 
 def test_a_model_of_transformers_is_registered_for_a_task_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setattr(auto, "MODEL_TYPES", dict(auto.MODEL_TYPES))
+    monkeypatch.setitem(auto.MODEL_TYPES, "clip", auto.ModelType(CLIPConfig.__module__))
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     parts = {"text_config": {**sizes, "vocab_size": 30}, "vision_config": {**sizes, "image_size": 16, "patch_size": 8}}
     clip = CLIPModel(CLIPConfig(**parts, projection_dim=8))

@@ -2,9 +2,11 @@
 
 They travel with every model that is derived from others, in its configuration and in a file `LICENSE` beside it:
 
-    model, processor = load_model("ngsan-flickr8k")
-    sources_of(model.config)                # [Source(name="ngsan-flickr8k", license="other", license_name=...)]
-    save_model(model, processor, "mine")    # mine/config.json names the source, and mine/LICENSE is its text
+```python
+model, processor = load_model("ngsan-flickr8k")
+sources_of(model.config)                # [Source(name="ngsan-flickr8k", license="other", license_name=...)]
+save_model(model, processor, "mine")    # mine/config.json names the source, and mine/LICENSE is its text
+```
 """
 
 import json

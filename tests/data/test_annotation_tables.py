@@ -12,6 +12,7 @@ from tests.commands.running import fails, prints
 from tests.data.facts import fails_naming
 from tests.data.formats.files import SIZES
 from tests.data.formats.test_annotations import image_of, write_coco, write_json, write_karpathy
+from tests.tables import each_row
 
 FOLDER = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "feature_formats")
 
@@ -43,7 +44,7 @@ def test_captions_by_image(tmp_path):
         convert_annotations(inputs, tmp_path / "out")
 
 
-@pytest.mark.parametrize("order", [1, -1])
+@each_row("order", [1, -1])
 def test_questions_with_answers(order, tmp_path):
     inputs = write_vqa(tmp_path, [question(10), question(11)], [answer(11), answer(10)])
     convert_annotations(inputs[::order], tmp_path / "out")
@@ -76,7 +77,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@each_row("fault", FAULTS)
 def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     own_question, own_answer, facts = FAULTS[fault]
     inputs = write_vqa(tmp_path, [question(20), own_question], [answer(20), own_answer])

@@ -10,6 +10,7 @@ from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor
 from hf_ngsan.data import CaptionCollator, build_tokenizer, load_data
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 
 def echo(**inputs):
@@ -103,20 +104,20 @@ def test_weights_follow_their_captions():
     assert batch["caption_weights"].tolist() == [*(float(text[-1]) for text in batch["captions"][0]), 7.0, 0.0]
 
 
-@pytest.mark.parametrize("setting", ["captions_per_image", "max_caption_length"])
+@each_row("setting", ["captions_per_image", "max_caption_length"])
 def test_settings_out_of_range(setting):
     with fails_naming(setting, 0):
         CaptionCollator(echo, **{setting: 0})
 
 
-@pytest.mark.parametrize("row", [{}, {"image_id": 4}, {"image_id": 4, "image": None, "visual_features": None}])
+@each_row("row", [{}, {"image_id": 4}, {"image_id": 4, "image": None, "visual_features": None}])
 def test_a_row_needs_features_or_an_image(row):
     with fails_naming("visual_features", "image", row.get("image_id", "")):
         CaptionCollator(echo)([{"image": object()}, row])
 
 
-@pytest.mark.parametrize("captions", ["a cat", ["a cat"], np.array(["a cat"])])
-@pytest.mark.parametrize("column", ["captions", "caption"])
+@each_row("captions", ["a cat", ["a cat"], np.array(["a cat"])])
+@each_row("column", ["captions", "caption"])
 def test_a_caption_may_stand_alone_or_in_a_column_caption(column, captions):
     rows = [make_row(captions=None) | {column: captions}, make_row(captions=2) | {"caption": "not this one"}]
     assert choose(rows, captions_per_image=2) == [["a cat", None], ["0-0", "0-1"]]

@@ -11,6 +11,7 @@ from hf_ngsan.data import caption_features, check_dataset, check_row, clamp_boxe
 from hf_ngsan.data.contract import MIN_SIDE, with_arrays
 from tests.data.facts import fails_naming
 from tests.data.rows import make_row
+from tests.tables import each_row
 
 
 def changed(field, index, value):
@@ -56,7 +57,7 @@ def test_good_rows_pass_with_and_without_boxes_and_captions():
     assert "visual_boxes" not in check_row({"visual_features": [[1.0, 2.0]], "visual_boxes": None}, where="here")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("row", "facts"),
     [
         (changed("visual_features", (1, 2), np.nan), ["visual_features[1, 2]", "nan"]),
@@ -146,7 +147,7 @@ def test_boxes_in_some_rows_only_are_an_error():
         check_dataset(dataset_of([make_row(), make_row(visual_boxes=None)]), name="mine")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("dataset", "facts"),
     [
         (

@@ -13,6 +13,7 @@ from hf_ngsan.data.conversion import convert_features
 from tests.data.facts import fails_naming
 from tests.data.formats.files import features_of, tsv_line, write_pth, write_tsv, write_vatex
 from tests.extraction.tiny import files_of
+from tests.tables import each_row
 from tests.training.test_crash import KilledError, Reaper
 
 IDS = range(20, 31)
@@ -45,11 +46,7 @@ def test_features_are_stored_as_float16_in_shards_with_checksums(regions, tmp_pa
     assert not list(tmp_path.rglob(".incomplete-*"))
 
 
-SLOW = pytest.mark.slow
-MOMENTS = [0.35, 0.95, *(pytest.param(moment, marks=SLOW) for moment in (0.05, 0.2, 0.5, 0.65, 0.8))]
-
-
-@pytest.mark.parametrize(
+@each_row(
     ("limit", "value", "expected"), [("BYTES_PER_RECORD_BATCH", 100, [1] * 10), ("ROWS_PER_RECORD_BATCH", 2, [2] * 5)]
 )
 def test_few_rows_are_held_and_batches_and_shards_change_no_row(regions, tmp_path, monkeypatch, limit, value, expected):
@@ -63,7 +60,7 @@ def test_few_rows_are_held_and_batches_and_shards_change_no_row(regions, tmp_pat
     assert load_from_disk(str(tmp_path / "first")).to_list() == load_from_disk(str(tmp_path / "second")).to_list()
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+@each_row("moment", [0.35, 0.65, 0.95])
 def test_dying_at_a_file_operation(regions, tmp_path, moment):
     with pytest.MonkeyPatch.context() as monkeypatch:
         reaper = Reaper(monkeypatch, tmp_path)
@@ -77,7 +74,7 @@ def test_dying_at_a_file_operation(regions, tmp_path, moment):
     assert not list(tmp_path.rglob(".incomplete-*"))
 
 
-@pytest.mark.parametrize("make", [write_pth, write_vatex])
+@each_row("make", [write_pth, write_vatex])
 def test_it_resumes_between_and_within_inputs(make, tmp_path, monkeypatch):
     inputs = [make(tmp_path / "first"), write_vatex(tmp_path / "second")]
     options = {"images_per_shard": 1, "grid_size": (1, 1)}
@@ -139,7 +136,7 @@ def test_no_folder_that_holds_something_is_touched(regions, tmp_path):
     assert convert(regions, tmp_path / "empty").num_rows == 10
 
 
-@pytest.mark.parametrize(
+@each_row(
     "options",
     [{"dtype": "int8"}, {"boxes": "yxyx"}, {"grid_size": (0, 1)}, {"images_per_shard": 0}, {"split": " "}],
 )

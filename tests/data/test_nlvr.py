@@ -10,6 +10,7 @@ from PIL import Image
 
 from hf_ngsan.data import load_data
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 pytestmark = pytest.mark.usefixtures("cache")
 ITEMS = [
@@ -84,7 +85,7 @@ def wrong_item(**changes) -> dict:
     return example(structured_rep=[[{**ITEMS[0][0], **changes}], [], []])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("broken", "said"),
     [
         (example(label="maybe"), ["label", "maybe"]),
@@ -99,7 +100,6 @@ def wrong_item(**changes) -> dict:
         (wrong_item(y_loc=-1), ["-1"]),
         ([1], ["line 2"]),
     ],
-    ids=str,
 )
 def test_a_broken_line_is_named(tmp_path, broken, said):
     write(tmp_path, [example("1-0"), broken])
@@ -107,6 +107,7 @@ def test_a_broken_line_is_named(tmp_path, broken, said):
         load_data(f"nlvr:{tmp_path}", "dev")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif("HF_NGSAN_TEST_DATA" not in os.environ, reason="HF_NGSAN_TEST_DATA is not set")
 def test_the_real_corpus():
     spec = f"nlvr:{os.environ['HF_NGSAN_TEST_DATA']}/data/nlvr"

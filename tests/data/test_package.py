@@ -6,6 +6,7 @@ import pytest
 import hf_ngsan.data
 
 
+@pytest.mark.slow
 def test_names_are_imported_when_used_and_not_before():
     code = (
         "import sys, hf_ngsan.data as data\n"

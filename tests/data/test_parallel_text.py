@@ -8,6 +8,7 @@ from datasets import Dataset, DatasetDict
 from hf_ngsan.data import load_data
 from hf_ngsan.data.parallel_text import decoded_lines, name_lines
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 SOURCE = ["A dog.", "Two men.", "A girl\u2028runs.", "A\u00a0house."]
 TARGET = ["Ein Hund.", "Zwei Männer.", "Ein Mädchen läuft.", "Ein Haus."]
@@ -23,7 +24,7 @@ def pairs(rows) -> list[tuple[int, str, str]]:
     return [(row["line"], row["source"], row["target"]) for row in rows]
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@each_row("end", ["\n", "\r\n"])
 def test_lines_of_one_number_are_a_pair(tmp_path, end):
     rows = load_data(write(tmp_path, end=end), "train")
     assert pairs(rows) == [*zip(range(1, 5), SOURCE, TARGET, strict=True)]
@@ -36,7 +37,7 @@ def test_a_last_line_without_end_and_a_byte_order_mark(tmp_path):
     assert pairs(load_data(spec, "train"))[0][1] == "A dog." and len(load_data(spec, "train")) == 4
 
 
-@pytest.mark.parametrize("name", ["val", "dev"])
+@each_row("name", ["val", "dev"])
 def test_splits_are_named_by_files(tmp_path, name):
     spec = write(tmp_path, split=name)
     assert len(load_data(spec, "validation")) == 4
@@ -85,7 +86,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
         load_data(spec, "train")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("keys", "named"),
     [
         ("", "source=LANGUAGE"),
@@ -107,7 +108,7 @@ def test_lines_of_a_stream_are_told_by_their_number():
         list(decoded_lines([b"one\n", b"\xff\n"], "it"))
 
 
-@pytest.mark.parametrize("kind", ["columns", "translation"])
+@each_row("kind", ["columns", "translation"])
 def test_datasets_of_the_library(tmp_path, kind):
     columns = {"en": [*SOURCE, None], "de": [*TARGET, "Nichts."]}
     if kind == "translation":

@@ -2,10 +2,10 @@ import io
 import itertools
 
 import numpy as np
-import pytest
 from datasets import Dataset
 
 from hf_ngsan.data import caption_features, check_dataset, load_data
+from tests.tables import each_row
 
 
 class Screen(io.StringIO):
@@ -30,10 +30,9 @@ def check_rows():
     check_dataset(Dataset.from_list([row] * 3, features=caption_features(4)), name="rows")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("work", "words"),
     [(prepare_scenes, "preparing scenes train"), (check_rows, "checking rows")],
-    ids=["prepare", "check"],
 )
 def test_long_work_shows_a_bar_in_a_terminal_and_nothing_in_a_file(cache, monkeypatch, work, words):
     monkeypatch.setattr("tqdm.std.time", itertools.count(step=60).__next__)

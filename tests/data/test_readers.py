@@ -9,6 +9,7 @@ import pytest
 from hf_ngsan.data import Reader, describe_readers, extra_scores_of, load_data, register_reader
 from hf_ngsan.data.readers import READERS
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 DATASETS = Path(__file__).parents[2] / "docs" / "datasets.md"
 
@@ -21,7 +22,7 @@ def registry(monkeypatch):
     return copy
 
 
-@pytest.mark.parametrize("reader", READERS.values(), ids=list(READERS))
+@each_row("reader", READERS.values())
 def test_an_entry_says_what_its_loader_takes(reader):
     parameters = list(signature(resolve_name(reader.loader)).parameters)
     assert parameters[parameters.index("split") + 1 :] == list(reader.keys)
@@ -39,7 +40,7 @@ def test_the_help_text_and_the_documentation_have_every_reader():
         assert f"| `{reader.usage}` | {reader.summary} | {columns} |" in page
 
 
-@pytest.mark.parametrize("width", [80, 100])
+@each_row("width", [80, 100])
 def test_the_help_text_keeps_to_its_width(width):
     assert max(map(len, describe_readers(width).splitlines())) <= width
 
@@ -80,7 +81,7 @@ def test_the_same_reader_may_be_registered_again_but_no_other_of_its_name(regist
         register_reader(Reader("scenes", "a:c", "my data", []))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reader", "fact"),
     [
         (Reader("", "a:b", "", []), "''"),
@@ -106,6 +107,7 @@ def test_extra_scores_come_with_the_reader(registry):
         extra_scores_of("unknown")
 
 
+@pytest.mark.slow
 def test_the_registry_imports_no_reader():
     code = (
         "import sys\n"

@@ -1,11 +1,11 @@
 """Lists of vectors read in one step are those that `datasets` reads vector by vector."""
 
 import numpy as np
-import pytest
 from datasets import Dataset, Features, List, Value, concatenate_datasets
 
 from hf_ngsan.data.contract import caption_features, with_arrays
 from hf_ngsan.data.row_formats import with_whole_arrays
+from tests.tables import each_row
 
 
 def dataset_of(lengths, dtype="float16", seed=0) -> Dataset:
@@ -39,8 +39,8 @@ def assert_same(one, other):
         assert one == other
 
 
-@pytest.mark.parametrize("dtype", ["float16", "float32"])
-@pytest.mark.parametrize("lengths", [[3, 3, 3, 3], [2, 3, 4, 1]])
+@each_row("dtype", ["float16", "float32"])
+@each_row("lengths", [[3, 3, 3, 3], [2, 3, 4, 1]])
 def test_rows_and_batches_are_the_same(dtype, lengths):
     whole = dataset_of(lengths, dtype)
     parts = concatenate_datasets([dataset_of(lengths[:1], dtype), dataset_of(lengths, dtype, seed=1)])
@@ -69,6 +69,6 @@ def test_what_is_missing_is_read_as_before():
     assert_same(fast[2], dataset[2])
 
 
-@pytest.mark.parametrize("rows", [[{"image_id": 1}], Dataset.from_list([{"image_id": 1}])])
+@each_row("rows", [[{"image_id": 1}], Dataset.from_list([{"image_id": 1}])])
 def test_other_rows_are_left_as_they_are(rows):
     assert with_whole_arrays(rows) is rows

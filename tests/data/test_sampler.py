@@ -1,12 +1,12 @@
 import math
 from itertools import chain
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_ngsan.data import EpochSampler, TokenSampler
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 
 def flat(batches):
@@ -78,7 +78,7 @@ def test_without_shuffling_rows_stay_in_order_and_incomplete_batches_can_be_drop
     assert list(EpochSampler(7, 3, seed=0, shuffle=False, drop_last=True)) == [[0, 1, 2], [3, 4, 5]]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "facts"),
     [
         ({"batch_size": 0}, ["0"]),

@@ -13,6 +13,7 @@ from hf_ngsan.data.specs import check_captions
 from hf_ngsan.ground.files import temporary_path
 from tests.data.facts import fails_naming
 from tests.data.rows import dataset_of, make_row
+from tests.tables import each_row
 
 
 def make_dataset(rows=3, first=0, **changes):
@@ -26,7 +27,7 @@ def save(folder, **splits):
     return f"features:{folder / 'mine'}"
 
 
-@pytest.mark.parametrize(("split", "number"), [("train", 40), ("validation", 4), ("val", 4), ("test", 8)])
+@each_row(("split", "number"), [("train", 40), ("validation", 4), ("val", 4), ("test", 8)])
 def test_scenes_have_three_splits_of_sensible_sizes(split, number):
     dataset = load_data("scenes:size=40", split)
     assert len(dataset) == number
@@ -50,7 +51,7 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
     assert load_data("scenes:size=20,seed=1", "train")["captions"] != small["captions"]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("spec", "facts"),
     [
         ("coco", ["'coco'", "scenes", "coco-layout:DIR", "features:DIR"]),
@@ -112,7 +113,7 @@ def test_saved_data_are_checked_and_again_after_a_change(tmp_path):
             load_data(spec, "train")
 
 
-@pytest.mark.parametrize("cache", ["a file", "/proc/nowhere"])
+@each_row("cache", ["a file", "/proc/nowhere"])
 def test_saved_data_need_no_cache_and_others_name_it(tmp_path, monkeypatch, cache):
     spec = save(tmp_path, train=make_dataset(), test=make_dataset(visual_boxes=[[0, 0, 1, 2]] * 2))
     (tmp_path / "a file").write_text("")
@@ -132,7 +133,7 @@ def test_a_split_without_captions_is_for_inference_even_beside_one_that_has_them
     assert "captions" in load_data(f"features:{tmp_path / 'mine'}", "train").column_names
 
 
-@pytest.mark.parametrize("boxes", [None, Array2D((None, 4), "float32"), List(List(Value("float64")))])
+@each_row("boxes", [None, Array2D((None, 4), "float32"), List(List(Value("float64")))])
 def test_boxes_without_area_of_any_type_are_widened_with_a_warning_each_time(tmp_path, boxes):
     rows = make_dataset(visual_boxes=np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.5]]))
     if boxes is not None:
@@ -152,7 +153,7 @@ def test_a_saved_split_without_rows_is_named(tmp_path):
         load_data(save(tmp_path, train=make_dataset(), test=make_dataset().select([])), "train")
 
 
-@pytest.mark.parametrize("content", [None, b"not arrow"])
+@each_row("content", [None, b"not arrow"])
 def test_a_folder_that_is_no_saved_dataset(tmp_path, content):
     folder = tmp_path / "mine"
     if content is None:
@@ -186,6 +187,7 @@ def test_what_a_killed_process_left_is_not_taken_for_a_dataset(cache):
     assert not incomplete.exists()
 
 
+@pytest.mark.slow
 def test_two_processes_may_ask_at_once(tmp_path):
     code = "from hf_ngsan.data import load_data; print(hash(str(load_data('scenes:size=150', 'train')['captions'])))"
     environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path), "PYTHONHASHSEED": "0"}

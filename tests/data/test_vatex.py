@@ -11,6 +11,7 @@ from hf_ngsan.data import load_data
 from tests.data.facts import fails_naming
 from tests.data.formats.files import VIDEOS as LENGTHS
 from tests.data.formats.files import frames_of, write_vatex
+from tests.tables import each_row
 
 VIDEOS = list(LENGTHS)
 REAL = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "feature_formats", "vatex_i3d")
@@ -27,7 +28,7 @@ def write(folder: Path, videos=VIDEOS, name: str = "vatex_validation_v1.0.json")
     return f"vatex:{folder}"
 
 
-@pytest.mark.parametrize("name", ["vatex_validation_v1.0.json", "vatex_val.json"])
+@each_row("name", ["vatex_validation_v1.0.json", "vatex_val.json"])
 def test_videos_are_rows_of_frames_without_boxes(tmp_path, name):
     rows = load_data(write(tmp_path, name=name), "validation")
     assert rows["file_name"][:] == VIDEOS and rows["image_id"][:] == list(range(len(VIDEOS)))
@@ -60,14 +61,13 @@ def test_changed_features_are_read_again(tmp_path):
     assert load_data(spec, "validation")[0]["visual_features"].shape[0] == 7
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("broken", "named"),
     [
         (np.zeros((3, 4, 5), np.float32), "(3, 4, 5)"),
         (np.full((1, 3, 6), np.nan, np.float32), "nan"),
         (None, "cut"),
     ],
-    ids=["shape", "values", "cut"],
 )
 def test_broken_features_are_refused_by_name(tmp_path, broken, named):
     spec, file = write(tmp_path), tmp_path / "val" / f"{VIDEOS[1]}.npy"
@@ -98,7 +98,7 @@ def test_captions_that_cannot_be_used_are_named(tmp_path):
 
 
 @pytest.mark.skipif(not REAL.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/feature_formats")
-@pytest.mark.parametrize(("language", "beginning"), [("en", "A man is juggling"), ("zh", "一 个 男 人")])
+@each_row(("language", "beginning"), [("en", "A man is juggling"), ("zh", "一 个 男 人")])
 def test_real_layout(language, beginning):
     rows = load_data(f"vatex:{REAL},language={language}", "validation")
     assert len(rows) == 5 and {row["visual_features"].shape[1] for row in rows} == {1024}

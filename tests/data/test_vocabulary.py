@@ -9,6 +9,7 @@ from hf_ngsan.data import build_tokenizer
 from hf_ngsan.data.vocabulary import words_of
 from hf_ngsan.ground.bounds import MAX_TEXT_LENGTH
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shirt-clad man!", "zebra"]
 
@@ -40,7 +41,7 @@ def test_only_frequent_words_are_kept():
     assert tokenizer("cat dog").input_ids == [1, 4, 3, 2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("caption", "words"),
     [
         ("A Man, rides... (a) HORSE!", "a man rides a horse"),
@@ -84,7 +85,7 @@ def test_any_text_is_encoded_and_its_decoding_encodes_alike(text):
     assert tokenizer(tokenizer.decode(known, skip_special_tokens=True)).input_ids == known
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("captions", "facts"),
     [
         (["a cat", None], ["captions[1]", "None"]),

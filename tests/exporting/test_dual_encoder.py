@@ -77,7 +77,7 @@ def test_the_command_exports_and_evaluates(tmp_path, capsys):
     clip = saved("clip", tmp_path / "clip")
     said = prints(capsys, "export", "--model", clip, "--output", tmp_path / "graphs")
     assert float(said.split("difference ")[1].split(")")[0]) <= 1e-4
-    options = ["--data", "scenes:images=true", "--split", "test", "--limit", "4"]
+    options = ["--data", "scenes:size=4,test=4,images=true", "--split", "test", "--limit", "4"]
     reports = [
         json.loads(prints(capsys, "evaluate", "--model", folder, *options)) for folder in (clip, tmp_path / "graphs")
     ]

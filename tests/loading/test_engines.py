@@ -45,6 +45,17 @@ def cache(tmp_path, monkeypatch) -> Path:
     return tmp_path / "assets" / "hf_ngsan" / "engines"
 
 
+@pytest.fixture(scope="module")
+def assets(tmp_path_factory) -> Path:
+    """A cache that keeps the graphs of the tests before: each is exported once."""
+    return tmp_path_factory.mktemp("assets")
+
+
+@pytest.fixture
+def kept_graphs(cache, assets, monkeypatch) -> None:
+    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(assets))
+
+
 def tiny_vision(seed: int = 0) -> VisionModel:
     torch.manual_seed(seed)
     return VisionModel(VisionConfig(backbone_config=BACKBONE, grid_size=[3, 3], frozen=False)).eval()
@@ -74,9 +85,9 @@ def runs(monkeypatch) -> list[int]:
     return found
 
 
-@each_row("engine", ["onnx", "openvino"])
+@pytest.mark.parametrize("engine", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
 @torch.no_grad()
-def test_features_are_those_of_pytorch(engine):
+def test_features_are_those_of_pytorch(engine, kept_graphs):
     try:
         formats.check_format(engine)
     except MissingExporterError as missing:
@@ -91,7 +102,7 @@ def test_features_are_those_of_pytorch(engine):
     assert engine_of(vision).agrees is True
 
 
-def test_the_engine_runs_what_it_can_and_pytorch_the_rest(runs):
+def test_the_engine_runs_what_it_can_and_pytorch_the_rest(runs, kept_graphs):
     vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)
     use_engine(vision, processor(), "onnx")
     with torch.no_grad():
@@ -108,7 +119,7 @@ def test_the_engine_runs_what_it_can_and_pytorch_the_rest(runs):
 
 
 @torch.inference_mode()
-def test_a_graph_of_other_weights_is_not_used(runs, caplog):
+def test_a_graph_of_other_weights_is_not_used(runs, caplog, kept_graphs):
     vision, pixels = tiny_vision(), torch.rand(2, 3, 32, 32)
     use_engine(vision, processor(), "onnx")
     for weight in vision.parameters():
@@ -142,6 +153,7 @@ def test_a_graph_is_exported_once_and_again_for_other_weights_and_sizes(cache, m
     assert len([path for path in cache.iterdir() if path.is_dir()]) == 3
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_damaged_graph_is_exported_again(cache):
     use_engine(tiny_vision(), processor(), "onnx")
@@ -296,15 +308,9 @@ def test_a_captioner_that_cannot_be_exported_keeps_its_encoder_and_decoder(monke
     assert exchanged == [captioner.model.vision.backbone]
 
 
-@pytest.fixture(scope="module")
-def cache_of_captioner(tmp_path_factory) -> Path:
-    return tmp_path_factory.mktemp("assets")
-
-
 @pytest.fixture
-def captioner(tmp_path, cache_of_captioner, monkeypatch) -> Path:
+def captioner(tmp_path, kept_graphs) -> Path:
     """A captioner, exported by the first test that needs it."""
-    monkeypatch.setattr("huggingface_hub.constants.HF_ASSETS_CACHE", str(cache_of_captioner))
     for part in (pixel_captioner(), pixel_processor()):
         part.save_pretrained(tmp_path / "captioner")
     return tmp_path / "captioner"
@@ -369,6 +375,14 @@ def test_an_index_can_be_continued_by_another_engine(folder_of_photos, tmp_path,
 def test_a_command_refuses_an_engine_that_cannot_run_its_model(tmp_path, capsys):
     tiny_captioner().save_pretrained(tmp_path / "captioner")
     tiny_processor().save_pretrained(tmp_path / "captioner")
-    command = ["evaluate", "--model", str(tmp_path / "captioner"), "--data", "scenes", "--limit", "2"]
+    command = [
+        "evaluate",
+        "--model",
+        str(tmp_path / "captioner"),
+        "--data",
+        "scenes:size=4,test=2",
+        "--limit",
+        "2",
+    ]
     assert main([*command, "--engine", "onnx"]) == 2
     assert "--engine" in capsys.readouterr().err

@@ -192,6 +192,7 @@ print(json.dumps({{
 """
 
 
+@pytest.mark.slow
 def test_a_process_without_the_package_reads_runs_and_saves_again(checkpoint, captions, tmp_path):
     source = checkpoint
     for copy in ("once", "twice"):

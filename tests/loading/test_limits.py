@@ -15,12 +15,9 @@ from hf_ngsan.models.configuration_hub import MAX_LAYERS, MAX_NUMBER, Configurat
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.models.text_scores import text_scores
-from hf_ngsan.tasks import train
-from hf_ngsan.training import RecipeError
 from tests.tables import each_row
 
 from ..models.tiny import tiny_captioner, tiny_config, tiny_processor
-from ..tasks.tiny import tiny_recipe
 
 
 @pytest.fixture(scope="module")
@@ -70,28 +67,11 @@ def test_a_configuration_within_bounds_of_more_parameters_than_there_are_weights
         load_captioner(changed(captioner, tmp_path, vocab_size=MAX_NUMBER))
 
 
-@each_row(
-    "fields", [{"num_labels": 10**9}, {"depths": [10**6, 1]}, {"hidden_sizes": [2**19, 2**20]}, {"depths": [1] * 10**6}]
-)
+@each_row("fields", [{"num_labels": 10**9}, {"depths": [10**6, 1]}, {"hidden_sizes": [2**19, 2**20]}])
 def test_a_backbone_of_transformers_with_absurd_numbers(backbone, tmp_path, fields):
     assert load_vision(backbone)[0].config.feature_size == 8
     with pytest.raises(ExtractionError, match="changed"):
         load_vision(changed(backbone, tmp_path, **fields))
-
-
-@each_row(
-    "fields",
-    [
-        {"num_hidden_layers": 10**6},
-        {"hidden_size": 10**9},
-        {"hidden_size": 2**20},
-        {"vision_config": {"grid_size": [10**9, 1]}},
-    ],
-)
-def test_a_training_config_with_absurd_numbers(tmp_path, fields):
-    with pytest.raises(RecipeError, match="section model"):
-        train(tiny_recipe(tmp_path / "run", model={"num_attention_heads": 8, **fields}))
-    assert not (tmp_path / "run").exists()
 
 
 def test_the_largest_numbers_are_allowed():

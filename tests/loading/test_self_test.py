@@ -66,9 +66,7 @@ def test_a_model_whose_cache_is_not_read_does_not_pass(saved, monkeypatch):
     assert not run_self_test(model, processor, saved).passed
 
 
-@each_row(
-    "text", ["", "[]", "{}", "[" * 100_000, '{"seed": "x"}', '{"seed": 0, "versions": {}, "token_ids": [1e9]}', "\x00"]
-)
+@each_row("text", ["", "{}", '{"seed": 0, "versions": {}, "token_ids": [1e9]}'])
 def test_a_damaged_record(saved, text, capsys):
     (saved / SELF_TEST).write_text(text)
     with pytest.raises(SelfTestError, match=SELF_TEST):

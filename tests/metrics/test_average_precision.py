@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_ngsan.metrics.average_precision import map_at_r
+from tests.tables import each_row
 
 
 def by_definition(row: list[float], right: set[int]) -> float:
@@ -34,7 +35,7 @@ def test_it_is_the_mean_of_what_the_definition_gives(data, queries, items):
     )
 
 
-@pytest.mark.parametrize("positives", [{}, {0: []}, {0: [2]}, {0: [-1]}, {1: [0]}, {-1: [0]}])
+@each_row("positives", [{}, {0: []}, {0: [2]}, {0: [-1]}, {1: [0]}, {-1: [0]}])
 def test_queries_and_items_must_exist(positives):
     with pytest.raises(ValueError):
         map_at_r(np.zeros((1, 2)), positives)

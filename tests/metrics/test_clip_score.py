@@ -11,6 +11,7 @@ from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics import ClipScore
 from tests.commands.running import fails, prints
 from tests.guests.tiny import photos, save, tiny
+from tests.tables import each_row
 
 CAPTIONS = ["a red ball", "two dogs left of the cat"]
 REFERENCES = [["the ball", "a ball on it"], ["two cat"]]
@@ -31,7 +32,7 @@ def cosine(model, first: torch.Tensor, second: torch.Tensor) -> float:
     return float(torch.cosine_similarity(first.double(), second.double()))
 
 
-@pytest.mark.parametrize(("prompt", "weight"), [("A photo depicts", 2.5), ("", 100.0), ("", 0.001)])
+@each_row(("prompt", "weight"), [("A photo depicts", 2.5), ("", 100.0), ("", 0.001)])
 def test_values_are_those_of_the_formula(encoder, prompt, weight):
     """With weight 100 and no prompt the value of a pair is that of torchmetrics' CLIPScore."""
     model, processor = encoder.model, encoder.processor
@@ -73,7 +74,7 @@ def test_long_captions_are_refused_or_cut(encoder):
     assert cut == ClipScore(encoder, truncate=True).compute(predictions=[shorter], images=photos(1))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("given", "named"),
     [
         ({"predictions": CAPTIONS, "images": photos(1)}, "2"),
@@ -127,7 +128,7 @@ def test_long_captions_of_a_file_are_cut_if_asked(folder, files, capsys):
 
 def test_a_captioner_is_evaluated(folder, tmp_path, capsys):
     blip = save(tiny("blip"), tmp_path / "blip")
-    options = ["--data", "scenes:images=true", "--split", "test", "--limit", "2", "--metrics", "rouge_l"]
+    options = ["--data", "scenes:size=4,test=2,images=true", "--split", "test", "--limit", "2", "--metrics", "rouge_l"]
     command = ["evaluate", "--model", str(blip), *options, "--clip-score", str(folder), "--truncate-captions"]
     assert main([*command, "--record"]) == 0
     printed = json.loads(capsys.readouterr().out)
@@ -135,6 +136,6 @@ def test_a_captioner_is_evaluated(folder, tmp_path, capsys):
     assert {"clip_score", "ref_clip_score"} <= printed.keys()
     for part in ("encoder:clip", "long:cut", "w:2.5"):
         assert part in recorded["fingerprints"]["clip_score"]
-    without_images = ["--data", "scenes", "--limit", "2", "--clip-score", folder]
+    without_images = ["--data", "scenes:size=4,test=2", "--limit", "2", "--clip-score", folder]
     assert "images" in fails(capsys, "evaluate", "--model", blip, *without_images)
     assert "--truncate-captions" in fails(capsys, "evaluate", "--model", blip, *options, "--truncate-captions")

@@ -3,6 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.metrics.diagnostics import BAD_ENDINGS, caption_diagnostics
+from tests.tables import each_row
 
 from .plain import ngrams
 
@@ -41,7 +42,7 @@ def test_numbers_equal_their_definitions(captions):
     assert sum(result["length_histogram"].values()) == result["num_captions"] == len(captions)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("captions", "named"),
     [([], "list"), ("a cat", "list"), (["a", 3], "Caption 1 .*int")],
 )

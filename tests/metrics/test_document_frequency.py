@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hf_ngsan.metrics import DocumentFrequency
+from tests.tables import each_row
 
 from .plain import document_frequencies
 
@@ -22,7 +23,7 @@ def test_counts_images_not_captions():
     assert DocumentFrequency.from_captions(TOKENIZED, tokenizer=None).to_dict() == table
 
 
-@pytest.mark.parametrize("kind", [list, np.array, torch.tensor])
+@each_row("kind", [list, np.array, torch.tensor])
 def test_token_ids_end_with_the_end_token(kind):
     images = [[[1, 5, 6, 2, 0, 0], [1, 5, 2, 9, 9, 2]], [[1, 6, 7, -100, -100]]]
     frequency = DocumentFrequency.from_captions(
@@ -73,7 +74,7 @@ def rewrite(path, **changes):
     np.savez(path, **arrays)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "changes",
     [
         {"format": "something else"},
@@ -107,7 +108,7 @@ def test_files_of_others(tmp_path):
             DocumentFrequency.load(path)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("captions", "named"),
     [
         ([], "0"),

@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.metrics import Bleu, CaptionMetrics, Cider, CiderD, DocumentFrequency, PTBTokenizer, RougeL, rouge
+from tests.tables import each_row
 
 from . import plain
 
@@ -82,7 +83,7 @@ def test_white_space_divides_words_as_in_the_official_scorers():
     assert scores["per_image"]["rouge_l"][0] == pytest.approx(plain.rouge_l("x cups", ["1 1/2 cups"]))
 
 
-@pytest.mark.parametrize("empty", ["", "   ", "...", "\U0001f600", "\n"])
+@each_row("empty", ["", "   ", "...", "\U0001f600", "\n"])
 def test_empty_predictions_score_zero(empty):
     scores = CaptionMetrics().compute(predictions=[empty, empty], references=[["a cat", "."], ["..."]], per_image=True)
     images = scores.pop("per_image")
@@ -111,7 +112,7 @@ def test_other_document_frequencies_change_cider_only():
         )
 
 
-@pytest.mark.parametrize("metric", [Bleu, RougeL, Cider, CiderD, CaptionMetrics])
+@each_row("metric", [Bleu, RougeL, Cider, CiderD, CaptionMetrics])
 def test_they_are_evaluate_modules(metric):
     scores = metric().compute(predictions=PREDICTIONS, references=REFERENCES, per_image=True)
     assert set(scores["per_image"]) == set(scores) - {"per_image"}
@@ -158,7 +159,7 @@ def test_any_tokenizer_will_do():
     assert official == CaptionMetrics().compute(predictions=PREDICTIONS, references=REFERENCES)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("predictions", "references", "named"),
     [
         (["a"], [["a"], ["b"]], "1 predictions.* 2 "),
@@ -188,7 +189,7 @@ def test_bad_batches_leave_the_good_ones_alone():
     assert metric.compute() == Bleu().compute(predictions=PREDICTIONS, references=REFERENCES)
 
 
-@pytest.mark.parametrize("name", ["human", "shuffled", "noisy"])
+@each_row("name", ["human", "shuffled", "noisy"])
 def test_reference_values(metric_reference, cider_benchmark, name):
     expected = metric_reference.read(f"scores_val_{name}")
     references = metric_reference.captions("val_human_refs" if name == "human" else "val")

@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 
 from hf_ngsan.metrics import CaptionMetrics
+from tests.tables import each_row
 
 SCRIPT = Path(__file__).parents[2] / "benchmarks" / "human_judgements.py"
 JUDGEMENTS = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k", "human_judgements")
@@ -34,7 +35,7 @@ def test_agreement_is_the_published_one(script, name, pairs):
         assert round(tau, 1) == group.published[metric]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "columns", "expected"),
     [
         ("experts", "1\t1\t1", {"two cars stand here": "ab", "a brown dog": "cd"}),

@@ -6,8 +6,10 @@ from hf_ngsan.metrics import CaptionMetrics, Meteor, Spice
 from hf_ngsan.metrics import java as module
 from hf_ngsan.metrics.java import JavaMeteor
 
+PROGRAMS = pytest.mark.parametrize("metric", [JavaMeteor, pytest.param(Spice, marks=pytest.mark.slow)])
 
-@pytest.mark.parametrize("metric", [JavaMeteor, Spice])
+
+@PROGRAMS
 def test_java_is_missing(metric, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(module.JavaMetricUnavailable, match=f"{metric.display_name} .*PATH"):
@@ -76,7 +78,7 @@ def fake_java(pretend_java, monkeypatch, tmp_path):
 WRITE_SCORES = "while [ $1 != -out ]; do shift; done; printf '%s' '{}' > $2"
 
 
-@pytest.mark.parametrize("metric", [JavaMeteor, Spice])
+@PROGRAMS
 @pytest.mark.parametrize(
     ("script", "reason"),
     [

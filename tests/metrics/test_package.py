@@ -6,6 +6,7 @@ import pytest
 import hf_ngsan.metrics
 
 
+@pytest.mark.slow
 def test_importing_the_package_loads_nothing_heavy():
     code = (
         "import sys; import hf_ngsan.ground.lazy; before = set(sys.modules)\n"

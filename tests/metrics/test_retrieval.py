@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.metrics.retrieval import retrieval_metrics, retrieval_ranks
+from tests.tables import each_row
 
 
 @st.composite
@@ -87,7 +88,7 @@ def test_folds_are_the_mean_of_the_parts():
     assert again == pytest.approx(folded)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("similarity", "options", "named"),
     [
         (np.zeros((2, 5)), {}, "caption_images"),

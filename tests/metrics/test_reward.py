@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.metrics import CiderD, CiderDReward, DocumentFrequency
+from tests.tables import each_row
 
 END, PAD = 2, 0
 TRAIN = [[[5, 6, 7, END], [5, 6, END]], [[5, 8, 9, END]], [[6, 9, 4, END], [9, 9, 9, END]]]
@@ -140,7 +141,7 @@ def test_the_device_of_the_input_comes_out(reward):
 CANDIDATES = torch.tensor([[5, 6, END], [5, 6, END]])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("arguments", "named"),
     [
         ((CANDIDATES[0], TRAIN), "candidate_ids"),

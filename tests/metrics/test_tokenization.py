@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from hf_ngsan.metrics import PTBTokenizer, ptb_rules
 from hf_ngsan.metrics.ptb_characters import simplify, split_pairs
+from tests.tables import each_row
 
 # What `java edu.stanford.nlp.process.PTBTokenizer -preserveLines -lowerCase` of CoreNLP 3.4.1 writes, each text alone.
 CASES = [
@@ -68,7 +69,7 @@ CASES = [
 PUNCTUATION = ["''", "'", "``", "`", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 
 
-@pytest.mark.parametrize(("text", "tokens"), CASES)
+@each_row(("text", "tokens"), CASES)
 def test_known_cases(text, tokens):
     assert PTBTokenizer(keep_punctuation=True).tokenize([text]) == [tokens]
     words = " ".join(token for token in tokens.split(" ") if token not in PUNCTUATION)
@@ -81,8 +82,8 @@ def test_nothing_is_left_of_nothing():
     assert PTBTokenizer().tokenize([]) == PTBTokenizer(joined=True).tokenize([]) == []
 
 
-@pytest.mark.parametrize("end", ["\n", "\r", "\r\n", "\v", "\f", "\u2028", "\u2029"])
-@pytest.mark.parametrize("joined", [False, True])
+@each_row("end", ["\n", "\r", "\r\n", "\v", "\f", "\u2028", "\u2029"])
+@each_row("joined", [False, True])
 def test_line_ends_are_blanks_and_move_no_caption(end, joined):
     captions = [f"a cat{end}on a mat", f"{end}two dogs{end}", "a bird"]
     assert PTBTokenizer(joined).tokenize(captions) == ["a cat on a mat", "two dogs", "a bird"]
@@ -108,7 +109,7 @@ def test_joined_captions_depend_on_the_next_one_as_in_the_original():
     assert joined == ["at 12th ave s", *alone[1:5], "a dog :-rrb-", "smile -rrb-"]
 
 
-@pytest.mark.parametrize("bad", [None, 3, b"a cat", ["a cat"]])
+@each_row("bad", [None, 3, b"a cat", ["a cat"]])
 def test_captions_must_be_strings(bad):
     with pytest.raises(ValueError, match="Caption 1"):
         PTBTokenizer().tokenize(["a cat", bad])
@@ -197,7 +198,7 @@ UNITS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(("unit", "end"), UNITS.items())
+@each_row(("unit", "end"), UNITS.items())
 def test_long_repetitions_are_read_in_linear_time(unit, end, monkeypatch):
     steps = 0
     find = ptb_rules.longest_match
@@ -241,7 +242,7 @@ def test_real_captions(metric_reference):
         assert dict(zip(ids, PTBTokenizer().tokenize(captions), strict=True)) == expected | exceptions
 
 
-@pytest.mark.parametrize("name", ["human", "shuffled", "noisy"])
+@each_row("name", ["human", "shuffled", "noisy"])
 def test_real_predictions(metric_reference, name):
     rows = sorted(metric_reference.read(f"predictions_val_{name}"), key=lambda row: row["image_id"])
     expected = metric_reference.read(f"tokenized_predictions_val_{name}")

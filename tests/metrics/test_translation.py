@@ -6,6 +6,7 @@ import pytest
 import sacrebleu
 
 from hf_ngsan.metrics.translation import score_translations
+from tests.tables import each_row
 
 REFERENCES = ["the cat sat on the mat .", "a dog runs fast through the park ."]
 PREDICTIONS = ["the cat sat on a mat .", "a dog runs through the park ."]
@@ -25,7 +26,7 @@ def test_perfect_translations_and_signatures():
         assert parts | {f"version:{sacrebleu.__version__}"} <= set(found.signatures[name].split("|"))
 
 
-@pytest.mark.parametrize("predictions", [[], ["a"]])
+@each_row("predictions", [[], ["a"]])
 def test_every_translation_needs_a_reference(predictions):
     with pytest.raises(ValueError, match=str(len(REFERENCES))):
         score_translations(predictions, REFERENCES)

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.metrics.vqa import CONTRACTIONS, answer_scores, normalize_answer, vqa_accuracy
+from tests.tables import each_row
 
 TRICKY = {
     "The red one.": "red 1",
@@ -57,7 +58,7 @@ TRICKY = {
 }
 
 
-@pytest.mark.parametrize(("answer", "expected"), TRICKY.items(), ids=map(repr, TRICKY))
+@each_row(("answer", "expected"), TRICKY.items())
 def test_tricky_answers(answer, expected):
     """What the official code makes of them."""
     assert normalize_answer(answer) == expected

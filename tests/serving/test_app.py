@@ -26,6 +26,7 @@ from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app
 from hf_ngsan.serving.app import StopIfAbandoned
 from hf_ngsan.serving.images import Budget, ImageReader
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 
 def png(image) -> bytes:
@@ -157,7 +158,7 @@ BAD = {
 }
 
 
-@pytest.mark.parametrize("case", BAD)
+@each_row("case", BAD)
 def test_a_bad_request_gets_one_sentence(client, case):
     request, status = BAD[case]
     answer = client.post("/caption", **request)
@@ -349,7 +350,7 @@ def test_an_error_of_the_model_is_that_of_its_batch_alone():
 def test_what_takes_too_long_and_what_waits_too_much(pipeline):
     class Slow:
         def __call__(self, images, **options):
-            time.sleep(0.2)
+            time.sleep(0.1)
             return [[{"generated_text": "late"}] for _ in images]
 
     for limits, status in ((ServingLimits(seconds=0.01), 504), (ServingLimits(waiting=0), 503)):
@@ -359,9 +360,7 @@ def test_what_takes_too_long_and_what_waits_too_much(pipeline):
             assert client.get("/health").json()["waiting"] == 0
 
 
-@pytest.mark.parametrize(
-    "failure", [RuntimeError("odd\nlines"), MemoryError("DefaultCPUAllocator"), SystemExit(3), KeyError("x")]
-)
+@each_row("failure", [RuntimeError("odd\nlines"), MemoryError("DefaultCPUAllocator"), SystemExit(3), KeyError("x")])
 def test_a_model_that_fails_costs_its_own_batch(failure):
     failures = [failure]
 
@@ -487,7 +486,7 @@ def test_a_batch_costs_no_more_than_a_request():
     assert sizes == [2, 2]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("address", "public"),
     [
         ("8.8.8.8", True),

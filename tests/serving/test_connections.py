@@ -20,6 +20,7 @@ from PIL import Image
 from hf_ngsan.ground.listening import listen
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 from hf_ngsan.serving.connections import BoundedConnection, most_connections
+from tests.tables import each_row
 
 HEAD = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n"
 GET = b"GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -80,7 +81,7 @@ async def ended(port: int, *sent: bytes) -> bytes:
     return received
 
 
-@pytest.mark.parametrize(
+@each_row(
     "sent",
     [
         (),
@@ -189,6 +190,7 @@ async def sent_slowly(port: int, start: bytes, rest: bytes, seconds: float) -> b
     return b""
 
 
+@pytest.mark.slow
 def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_meanwhile():
     whole = photo_request("Connection: close")
     head = whole.index(b"\r\n\r\n") + 4

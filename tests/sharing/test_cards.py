@@ -2,12 +2,11 @@
 
 from dataclasses import replace
 
-import pytest
-
 from hf_ngsan.sharing.cards import CardFacts, body, template
 from hf_ngsan.sharing.evaluations import RecordedEvaluation
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner
+from tests.tables import each_row
 
 SCORES = {"cider_d": 0.5, "bleu_4": 0.25}
 ONE = RecordedEvaluation("scenes", "test", 4000, SCORES, {"cider_d": "cider_d|beams:1"}, weights="", seed=0)
@@ -34,7 +33,7 @@ def test_sections_without_text_are_left_out(tmp_path):
     assert not {"## Stages", "## Examples"} & set(text.splitlines())
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("expression", "text"),
     [("value", "&#60;hr&#62;"), ("value | code", "<code>&#60;hr&#62;</code>"), ("value | markdown", "<hr>")],
 )

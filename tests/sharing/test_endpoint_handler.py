@@ -10,6 +10,7 @@ from hf_ngsan.sharing.endpoint_handler import MAX_IMAGES, EndpointHandler
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +37,7 @@ def test_it_captions_what_the_pipeline_captions(handler):
     assert beams == handler.pipeline(PHOTOS[0], num_beams=3, num_return_sequences=2)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("data", "fact"),
     [
         ({}, "missing"),

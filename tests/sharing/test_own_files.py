@@ -10,6 +10,7 @@ from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing.known_facts import known_facts
 from hf_ngsan.sharing.own_files import refuse_files_elsewhere
 from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.tables import each_row
 
 FILES = ["README.md", "training_config.yaml", "evaluations.json", "model.safetensors", "config.json", "unheard-of"]
 
@@ -31,10 +32,10 @@ def point(folder, name: str, target) -> None:
     (folder / name).symlink_to(target)
 
 
-@pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize(
-    "way", ["absolute", "../outside/{}", "./../model/../outside/{}", "here/here/../outside/{}", "sub/out/{}", "hop"]
-)
+WAYS = ["absolute", "../outside/{}", "./../model/../outside/{}", "here/here/../outside/{}", "sub/out/{}", "hop"]
+
+
+@each_row(("name", "way"), [*((name, "absolute") for name in FILES[:3]), *(("model.safetensors", way) for way in WAYS)])
 def test_a_link_out_of_the_folder(folder, name, way):
     target = folder.parent / "outside" / name if way == "absolute" else way.format(name)
     (folder / "here").symlink_to(".")
@@ -48,7 +49,7 @@ def test_a_link_out_of_the_folder(folder, name, way):
         known_facts(folder)
 
 
-@pytest.mark.parametrize("place", [".eval_results", "additional_chat_templates", "code.py"])
+@each_row("place", [".eval_results", "additional_chat_templates", "code.py"])
 def test_a_folder_that_is_a_link(folder, place):
     (folder / place).symlink_to(folder.parent / "outside")
     with pytest.raises(ModelFolderError, match=place):
@@ -78,7 +79,7 @@ def test_a_pipe_is_not_waited_for(folder):
         known_facts(folder)
 
 
-@pytest.mark.parametrize("target", ["../outside/model.safetensors", "{outside}/model.safetensors", "..", 5, None])
+@each_row("target", ["../outside/model.safetensors", "{outside}/model.safetensors", "..", 5, None])
 def test_an_index_of_weights_names_files_of_the_folder(folder, target):
     target = target.format(outside=folder.parent / "outside") if isinstance(target, str) else target
     weights = dict.fromkeys(load_file(folder / "model.safetensors"), target)
@@ -90,7 +91,7 @@ def test_an_index_of_weights_names_files_of_the_folder(folder, target):
     refuse_files_elsewhere(folder)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "settings"),
     [
         ("tokenizer_config.json", {"fast_tokenizer_files": ["../outside/tokenizer.4.0.0.json"]}),

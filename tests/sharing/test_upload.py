@@ -11,6 +11,7 @@ from hf_ngsan.sharing.upload_folder import files_of
 from tests.hub_stub import READER, REPOSITORY
 from tests.loading.test_hub import CODE
 from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.tables import each_row
 
 FILES = CODE | {
     SELF_TEST,
@@ -160,7 +161,7 @@ def test_branches_and_pull_requests(online, folder):
     assert repository.at("another")[1].keys() == names and not online.broken_answers.popitem()[1]
 
 
-@pytest.mark.parametrize("token", ["", "hf_unknown", READER])
+@each_row("token", ["", "hf_unknown", READER])
 def test_who_may_not_write_is_told(online, monkeypatch, token):
     monkeypatch.setenv("HF_TOKEN", token)
     with pytest.raises(UploadError, match=f"{REPOSITORY}.*token"):
@@ -186,7 +187,7 @@ def test_without_a_network(online, folder, monkeypatch):
         upload_checkpoint(folder, REPOSITORY)
 
 
-@pytest.mark.parametrize("name", ["a/b/c", "a b", ""])
+@each_row("name", ["a/b/c", "a b", ""])
 def test_a_name_that_is_none(online, name):
     with pytest.raises(ValueError):
         push_to_hub(tiny_captioner(), tiny_processor(), name)

@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_ngsan.training.batches import UpdateBatches, split_evenly, update_loader
+from tests.tables import each_row
 
 
 @given(st.lists(st.integers(), max_size=30), st.integers(1, 10))
@@ -45,7 +46,7 @@ class Rows(list):
         return super().__getitem__(index)
 
 
-@pytest.mark.parametrize("num_workers", [0, 1])
+@each_row("num_workers", [0, 1])
 def test_an_error_of_a_row_is_the_same_from_another_process(num_workers):
     batches = UpdateBatches(Rows(range(4)), collate, [[0, 1], [2], [3]], num_parts=1)
     updates = update_loader(batches, first=0, num_workers=num_workers)

@@ -9,6 +9,7 @@ from torch import nn
 from hf_ngsan.store.folders import MANIFEST
 from hf_ngsan.training import CheckpointError, Checkpoints, TrainingProgress, WeightAverage
 from hf_ngsan.training.checkpoints import read_checkpoint, write_checkpoint
+from tests.tables import each_row
 
 DATA = {"number of images": 3}
 
@@ -111,7 +112,7 @@ def write_checkpoint_of(folder, step):
     Checkpoints(folder, keep=9).save(step, lambda path: (path / "progress.json").write_text("{}"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("damage", "words"),
     [
         (lambda state: state.pop("progress"), ["progress"]),
@@ -141,7 +142,7 @@ def test_progress_that_cannot_be_is_passed_over_with_one_sentence(tmp_path, capl
     assert all(word in message for word in ["step-000000002", "progress.json", *words])
 
 
-@pytest.mark.parametrize("content", ["{", "[]", "5", "[" * 10**5])
+@each_row("content", ["{", "[]", "5", "[" * 10**5])
 def test_a_progress_file_that_is_none_is_passed_over(tmp_path, content):
     for step in (1, 2):
         write(tmp_path, step, trained(seed=step))

@@ -184,7 +184,12 @@ def check_equal(found: dict[str, torch.Tensor], whole: dict[str, torch.Tensor]) 
         )
 
 
-@pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * ("CLIP" in one)) for one in OBJECTIVES])
+OFTEN = ("teacher forcing", "self-critical", "hardest negatives", "answers")
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in OBJECTIVES]
+)
 def test_parts_of_a_batch_have_the_gradient_of_the_whole(name, tmp_path):
     folder = tmp_path / "whole"
     folder.mkdir()

@@ -1,14 +1,13 @@
 import io
 from types import SimpleNamespace
 
-import pytest
-
 from hf_ngsan.training import gathering
 from hf_ngsan.training.gathering import map_sharded
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("num_items", [0, 1, 5, 12])
-@pytest.mark.parametrize("num_processes", [1, 2, 3])
+@each_row("num_items", [0, 1, 5, 12])
+@each_row("num_processes", [1, 2, 3])
 def test_processes_share_the_same_batches_without_loss_or_repetition(monkeypatch, num_items, num_processes):
     batches, shares = [], []
     monkeypatch.setattr(gathering, "gather_object", lambda own: shares.append(own) or own)
@@ -28,7 +27,7 @@ def test_processes_share_the_same_batches_without_loss_or_repetition(monkeypatch
     assert map_sharded(work, num_items, 4, accelerator) == [index * 10 for index in range(num_items)]
 
 
-@pytest.mark.parametrize(("terminal", "process_index", "shown"), [(True, 0, True), (True, 1, False), (False, 0, False)])
+@each_row(("terminal", "process_index", "shown"), [(True, 0, True), (True, 1, False), (False, 0, False)])
 def test_only_the_main_process_shows_a_bar_and_only_in_a_terminal(monkeypatch, terminal, process_index, shown):
     screen = io.StringIO()
     screen.isatty = lambda: terminal

@@ -33,7 +33,7 @@ def micro_batches(loop, update, parts):
     return UpdateBatches(loop.rows, loop.collator, shares, parts)[update]
 
 
-@pytest.mark.parametrize("parts", [1, 3])
+@each_row("parts", [1, 3])
 def test_an_update_is_adam_on_the_mean_loss_per_token_of_the_global_batch(tmp_path, parts):
     recipe = tiny_recipe(tmp_path, model=NO_DROPOUT, training={"max_grad_norm": 0.5, "adam_epsilon": 1e-4})
     reference, loop = make_loop(recipe).bare_model, make_loop(recipe)
@@ -88,8 +88,8 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoints(tmp_pa
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == checkpoints
 
 
-@pytest.mark.parametrize("score", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("greater_is_better", [True, False])
+@each_row("score", [math.nan, math.inf, -math.inf])
+@each_row("greater_is_better", [True, False])
 def test_a_score_that_is_no_number_is_never_the_best(tmp_path, score, greater_is_better):
     loop = make_loop(tiny_recipe(tmp_path))
     loop.greater_is_better = greater_is_better
@@ -152,7 +152,7 @@ def test_more_epochs_go_on_where_the_run_ended(tmp_path):
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
 
 
-@pytest.mark.parametrize("ema_decay", [0.0, 0.9])
+@pytest.mark.parametrize("ema_decay", [0.9, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_a_run_without_its_last_checkpoint_goes_on_from_the_one_before_it(tmp_path, ema_decay):
     settings = {"save_every_steps": 3, "ema_decay": ema_decay, "keep_checkpoints": 9}
     straight = train(tiny_recipe(tmp_path / "straight", training=settings))

@@ -5,6 +5,7 @@ import pytest
 
 from hf_ngsan.training.optimizer import learning_rate_at
 from hf_ngsan.training.settings import TrainingSettings
+from tests.tables import each_row
 
 
 def rates(settings, steps_per_epoch, epochs):
@@ -47,7 +48,7 @@ def test_inverse_square_root_is_that_of_vaswani():
     assert rates(by_epochs, 10, 20) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("schedule", ["step", "cosine", "inverse_sqrt", "constant"])
+@each_row("schedule", ["step", "cosine", "inverse_sqrt", "constant"])
 def test_no_warm_up(schedule):
     settings = TrainingSettings(schedule=schedule, learning_rate=1.0, warmup_epochs=0)
     assert learning_rate_at(0, 7, settings) == 1.0

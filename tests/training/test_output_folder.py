@@ -11,6 +11,7 @@ from filelock import FileLock
 from hf_ngsan.tasks import train
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.output_folder import LOCK, MARKER, check_output_folder, claim_files, files_in
+from tests.tables import each_row
 
 from ..tasks.tiny import tiny_recipe
 
@@ -36,7 +37,7 @@ def test_overwriting_deletes_the_run_and_nothing_else(tmp_path, finished):
     assert "best/config.json" in after and len(result.history) == 1
 
 
-@pytest.mark.parametrize("name", ["thesis.tex", "best/notes.txt", "checkpoints/mine/a.txt", "data/1.jpg"])
+@each_row("name", ["thesis.tex", "best/notes.txt", "checkpoints/mine/a.txt", "data/1.jpg"])
 def test_a_folder_with_files_of_the_users_is_not_overwritten(tmp_path, finished, name):
     folder = copy(finished, tmp_path / "run")
     (folder / name).parent.mkdir(exist_ok=True)
@@ -100,7 +101,7 @@ def test_a_run_waits_for_the_last_processes_of_a_killed_one(tmp_path):
     (tmp_path / "run").mkdir()
     lock = FileLock(tmp_path / "run" / LOCK, thread_local=False)
     lock.acquire()
-    threading.Timer(1.0, lock.release).start()
+    threading.Timer(0.1, lock.release).start()
     assert len(train(tiny_recipe(tmp_path / "run", training={"epochs": 1})).history) == 1
 
 
@@ -175,6 +176,7 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
     assert len(result.history) == 2
 
 
+@pytest.mark.slow
 def test_a_stage_begins_with_the_best_model_of_the_whole_stage_before(tmp_path, monkeypatch):
     """The run is killed when the folder between the stages is there, and resumed with more epochs of the first."""
     from hf_ngsan.training.loop import TrainingLoop

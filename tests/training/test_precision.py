@@ -14,6 +14,7 @@ from hf_ngsan.tasks.captioning import task as captioning
 from hf_ngsan.training.loop import full_precision
 from hf_ngsan.training.objectives.self_critical import SelfCritical
 from hf_ngsan.training.run import precision_of
+from tests.tables import each_row
 from tests.tasks.tiny import tiny_recipe
 
 
@@ -27,7 +28,7 @@ def clean_state():
         state._reset_state()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("found", "precision"),
     [({"avx512_f": True, "avx512_bf16": True}, "bf16"), ({"sve_bf16": True}, "bf16"), ({"avx512_bf16": False}, "no")],
 )
@@ -86,7 +87,7 @@ def test_the_model_that_is_evaluated_is_the_one_that_is_loaded(tmp_path, monkeyp
     assert torch.equal(seen[-1], logits(model, processor))
 
 
-@pytest.mark.parametrize("precision", [None, "bf16"])
+@pytest.mark.parametrize("precision", ["bf16", pytest.param(None, marks=pytest.mark.slow)])
 def test_captions_are_drawn_in_the_precision_of_the_loss(tmp_path, monkeypatch, precision):
     seen = []
     draw = SelfCritical.draw_captions

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hf_ngsan.ground.bounds import MAX_INTEGER
 from hf_ngsan.tasks import CaptioningRecipe, load_recipe
 from hf_ngsan.training.recipe import RecipeError, save_recipe
+from tests.tables import each_row
 
 SECTIONS = CaptioningRecipe.sections()
 
@@ -78,7 +79,7 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
     assert recipe.data.spec == "scenes"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "named"),
     [
         ("trainig: {epochs: 3}", "trainig.* training[?]"),
@@ -126,7 +127,7 @@ def test_a_bad_recipe_is_refused_in_one_sentence(tmp_path, text, named):
     str(error.value).encode()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("override", "named"),
     [
         ("epochs", "'epochs'"),
@@ -186,7 +187,7 @@ def sections(kind):
     )
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=20)
 @given(
     st.builds(
         CaptioningRecipe,

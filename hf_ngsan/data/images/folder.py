@@ -1,6 +1,8 @@
 """Folders of photographs: image files of any names, with `metadata.csv` or with a text file beside each.
 
+```python
 read_folder(Path("photos"))["train"][0]  # {"image": <PIL image>, "captions": ["Two cats sleep on a bench."]}
+```
 """
 
 import csv

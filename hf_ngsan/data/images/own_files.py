@@ -1,7 +1,9 @@
 """The files of a dataset: only these are opened, whatever paths its rows name.
 
+```python
 OwnFiles("photos").find("garden/cats.jpg", "row 3")  # "/home/me/photos/garden/cats.jpg"
 OwnFiles("photos").find("http://example.org/a.jpg", "row 4")  # DataError
+```
 """
 
 import os

@@ -1,6 +1,8 @@
 """WebDataset's tar files, in a folder or on the Hub, as datasets of images with captions.
 
+```python
 open_tar_files({"train": ["photos/000.tar"]}, streaming=True)["train"]  # an `IterableDataset`
+```
 """
 
 import shutil

@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import numpy as np
-import pytest
 from datasets import load_from_disk
 
 from hf_ngsan.data import load_data
@@ -13,6 +12,7 @@ from hf_ngsan.data.formats.annotation_files import AnnotatedImage
 from hf_ngsan.data.formats.annotations import Annotations
 from tests.data.facts import fails_naming
 from tests.data.formats.files import SIZES, VIDEOS, boxes_of, write_cocobu, write_tsv, write_vatex
+from tests.tables import each_row
 
 SPLITS = {7: "train", 12: "restval", 391895: "val"}
 
@@ -100,7 +100,7 @@ def test_videos_are_joined_by_name(tmp_path):
         assert list(row["captions"]) == [f"the {row['file_name']}"]
 
 
-@pytest.mark.parametrize("kind", ["imgid", "filename"])
+@each_row("kind", ["imgid", "filename"])
 def test_flickr_features_are_named_by_place_or_by_file(kind, tmp_path):
     names = {"imgid": (1, 2, 3), "filename": (1007, 1012, 391895)}[kind]
     images = [
@@ -131,7 +131,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@each_row("fault", FAULTS)
 def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     changes, facts = FAULTS[fault]
     path = write_karpathy(tmp_path / "split.json", [image_of(7), image_of(12, **changes), image_of(391895)])
@@ -142,7 +142,7 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     assert [fact for fact in facts if fact not in skipped[0]["reason"]] == [] and len(skipped) == 1
 
 
-@pytest.mark.parametrize("text", ["{", '{"images": [1]}', '{"images": {}, "annotations": []}', "[]", "7"])
+@each_row("text", ["{", '{"images": [1]}', '{"images": {}, "annotations": []}', "[]", "7"])
 def test_files_that_are_none_are_named(text, tmp_path):
     (tmp_path / "split.json").write_text(text, encoding="utf-8")
     with fails_naming("split.json"):

@@ -1,11 +1,11 @@
 """Boxes in any convention arrive in that of the contract, or are refused."""
 
 import numpy as np
-import pytest
 
 from hf_ngsan.data.formats.conventions import contract_boxes
 from hf_ngsan.data.formats.registry import CONVENTIONS
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 SIZE = (200, 100)
 CORNERS = np.array([[0.0, 0.0, 1.0, 1.0], [0.25, 0.5, 0.75, 0.875]])
@@ -22,7 +22,7 @@ def written(convention):
     return boxes if convention.endswith("-normalized") else boxes * np.tile(SIZE, 2)
 
 
-@pytest.mark.parametrize("convention", CONVENTIONS)
+@each_row("convention", CONVENTIONS)
 def test_every_convention_becomes_that_of_the_contract(convention):
     boxes = contract_boxes(written(convention), SIZE, convention, "here")
     assert boxes.dtype == np.float32
@@ -60,8 +60,8 @@ def test_rounding_is_clipped_and_no_more_is():
         contract_boxes(boxes + np.array([0, 0, 0.2, 0]), SIZE, None, "here")
 
 
-@pytest.mark.parametrize("read_as", CONVENTIONS)
-@pytest.mark.parametrize("convention", CONVENTIONS)
+@each_row("read_as", CONVENTIONS)
+@each_row("convention", CONVENTIONS)
 def test_boxes_in_another_convention_are_refused(convention, read_as):
     """No box of one of these conventions makes sense in the other, but for width and height read as corners."""
     if read_as == convention:
@@ -74,7 +74,7 @@ def test_boxes_in_another_convention_are_refused(convention, read_as):
             contract_boxes(boxes, SIZE, read_as, "here")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("box", "fact"),
     [([5, 5, 5, 9], "area"), ([9, 5, 5, 9], "area"), ([np.nan, 0, 5, 9], "finite"), ([-9, 0, 5, 9], "-9")],
 )

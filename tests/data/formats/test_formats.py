@@ -35,6 +35,7 @@ from tests.data.formats.files import (
     write_vatex,
     write_vqa,
 )
+from tests.tables import each_row
 
 
 def rows_of(path, output, **options):
@@ -61,7 +62,7 @@ def made(format_name, path):
     return {**REGION_FORMATS, **GRID_FORMATS}[format_name](path)
 
 
-@pytest.mark.parametrize("name", REGION_FORMATS)
+@each_row("name", REGION_FORMATS)
 def test_regions_arrive_as_they_are(name, tmp_path):
     path = made(name, tmp_path)
     assert recognise(path).name == name.removesuffix("-rows")
@@ -77,7 +78,7 @@ def test_regions_arrive_as_they_are(name, tmp_path):
             assert (rows[image_id]["width"], rows[image_id]["height"]) == (width, height)
 
 
-@pytest.mark.parametrize("name", GRID_FORMATS)
+@each_row("name", GRID_FORMATS)
 def test_cells_of_feature_maps_arrive_row_by_row(name, tmp_path):
     path = made(name, tmp_path)
     assert recognise(path).name == name
@@ -131,7 +132,7 @@ def test_hidden_files_are_left_alone(tmp_path):
     assert list(rows_of(tmp_path / "files", tmp_path / "out")) == list(SIZES)
 
 
-@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@each_row("end", [b"\n", b"\r\n"])
 def test_lines_end_as_on_any_system_and_the_last_one_need_not(end, tmp_path):
     path = write_tsv(tmp_path / "regions.tsv", end=end)
     path.write_bytes(path.read_bytes().rstrip() + b"\n\n" + tsv_line(12, image_id=13))
@@ -201,7 +202,7 @@ TSV_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", TSV_FAULTS)
+@each_row("fault", TSV_FAULTS)
 def test_a_broken_line_is_named_and_nothing_is_left_or_it_is_skipped(fault, tmp_path):
     lines, facts = TSV_FAULTS[fault]
     path = write_tsv(tmp_path / "broken.tsv", lines)
@@ -231,7 +232,7 @@ VQA_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", VQA_FAULTS)
+@each_row("fault", VQA_FAULTS)
 def test_a_broken_archive_is_named(fault, tmp_path):
     arrays, facts = VQA_FAULTS[fault]
     np.savez(tmp_path / "12.npz", **arrays)
@@ -255,7 +256,7 @@ def test_folders_without_boxes_or_with_others_are_named(tmp_path):
     assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
 
 
-@pytest.mark.parametrize("shape", [(), (0, DIMENSION), (0, 3, DIMENSION), (2, 3, 0)])
+@each_row("shape", [(), (0, DIMENSION), (0, 3, DIMENSION), (2, 3, 0)])
 def test_features_without_numbers_are_named_or_listed(shape, tmp_path):
     path = write_cocobu(tmp_path / "cocobu")
     np.savez(path / "cocobu_att" / "12.npz", feat=np.ones(shape, np.float32))
@@ -319,7 +320,7 @@ HDF5_FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", HDF5_FAULTS)
+@each_row("fault", HDF5_FAULTS)
 def test_arrays_that_are_not_all_in_an_hdf5_file(fault, tmp_path):
     h5py = pytest.importorskip("h5py")
     options = dict(HDF5_FAULTS[fault])

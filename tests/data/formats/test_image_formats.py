@@ -4,7 +4,6 @@ import io
 import json
 import tarfile
 
-import pytest
 from datasets import Dataset, Features, List, Value, load_from_disk
 from datasets import Image as ImageColumn
 from PIL import Image
@@ -15,6 +14,7 @@ from hf_ngsan.data.formats.registry import recognise
 from hf_ngsan.data.inspection import inspect_data
 from tests.data.facts import fails_naming
 from tests.data.formats.test_annotations import image_of, write_karpathy
+from tests.tables import each_row
 
 COLOURS = {7: "red", 12: "lime", 391895: "blue"}
 
@@ -131,7 +131,7 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize("fault", FAULTS)
+@each_row("fault", FAULTS)
 def test_a_broken_sample_is_named_or_listed(fault, tmp_path):
     members, facts = FAULTS[fault]
     path = write_tar(tmp_path / "000.tar", {**members_of(7), **members, **members_of(391895)})
@@ -142,7 +142,7 @@ def test_a_broken_sample_is_named_or_listed(fault, tmp_path):
     assert (result.num_rows, len(result.skipped)) == (2, 1)
 
 
-@pytest.mark.parametrize("damage", ["cut", "header", "empty", "text"])
+@each_row("damage", ["cut", "header", "empty", "text"])
 def test_a_tar_file_that_is_damaged_is_named(damage, tmp_path):
     path = tar_of(tmp_path / "000.tar")
     content = bytearray(path.read_bytes())
@@ -185,7 +185,7 @@ def damaged_tars(folder):
     }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@each_row("damage", DAMAGES)
 def test_no_member_is_lost_without_a_word(damage, tmp_path):
     path = tmp_path / "train.tar"
     path.write_bytes(damaged_tars(tmp_path)[damage])
@@ -216,7 +216,7 @@ def test_a_member_that_is_there_twice_is_named_or_listed(tmp_path):
     assert (result.num_rows, [entry["image_id"] for entry in result.skipped]) == (1, ["000000007"])
 
 
-@pytest.mark.parametrize("has_split", [True, False])
+@each_row("has_split", [True, False])
 def test_a_parquet_file(has_split, tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     splits = ["train", "train", "val"] if has_split else None

@@ -11,6 +11,7 @@ import pytest
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.formats.annotations import Annotations
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 FOLDER = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "feature_formats")
 HAS_FILES = "HF_NGSAN_TEST_DATA" in os.environ and FOLDER.is_dir()
@@ -35,7 +36,7 @@ def checksum(array):
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()[:16]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "key", "number"),
     [
         ("bottom_up_tsv/karpathy_test_resnet101_faster_rcnn_genome.tsv", "bottom_up", 7),
@@ -61,7 +62,7 @@ def test_regions(path, key, number, tmp_path):
             assert (row["width"], row["height"]) == size
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "key", "options"),
     [
         ("grid_hdf5/X101_grid_feats_coco_trainval.hdf5", "hdf5", {}),
@@ -88,7 +89,7 @@ def test_videos(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", BROKEN_FEATURES, ids=lambda entry: entry["file"])
+@pytest.mark.parametrize("entry", BROKEN_FEATURES)
 def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
     pytest.importorskip("h5py")
     file = FOLDER / "broken" / entry["file"]
@@ -125,7 +126,7 @@ def test_an_image_that_a_file_lacks_is_named(tmp_path):
         convert_features([FOLDER / "broken" / INCOMPLETE, tmp_path / "captions.json"], tmp_path / "out")
 
 
-@pytest.mark.parametrize("file", ["karpathy_faults.json", "karpathy_cut.json"])
+@each_row("file", ["karpathy_faults.json", "karpathy_cut.json"])
 def test_broken_splits_are_named(file, tmp_path):
     with fails_naming(file):
         Annotations([FOLDER / "broken" / file], None)

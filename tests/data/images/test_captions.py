@@ -2,7 +2,6 @@ import json
 
 import numpy as np
 import pyarrow as pa
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +9,7 @@ from hf_ngsan.data import load_data
 from hf_ngsan.data.images.identity import first_rows
 from hf_ngsan.data.images.rows import gather_captions
 from tests.data.images.photos import picture_bytes
+from tests.tables import each_row
 
 TEXTS = st.sampled_from(["a cat", "a dog", " a\u00e9 ", "", " ", "\n", "\u2003", None])
 CELLS = {
@@ -57,7 +57,7 @@ def test_captions_are_gathered_at_the_first_row_of_their_image(drawn):
     assert gather_captions(chunks, owners).to_pylist() == gather_by_loops(columns, expected)
 
 
-@pytest.mark.parametrize("kind", list(CELLS))
+@each_row("kind", list(CELLS))
 def test_slices_of_a_table_are_read_from_their_place(kind):
     cells = {True: [["a", "b"], ["c", "d"], ["e", "f"]], False: ["a", "b", "c"]}[pa.types.is_nested(kind)]
     column = pa.chunked_array([pa.array(cells, kind)]).slice(1, 2)

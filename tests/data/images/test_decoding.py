@@ -13,11 +13,12 @@ from hf_ngsan.data import DataError, caption_features, load_data
 from hf_ngsan.data.images import decoding
 from hf_ngsan.models import images
 from tests.models.test_images import damaged_exif, encoded, photo
+from tests.tables import each_row
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])
-@pytest.mark.parametrize("orientation", [None, 1, 6])
-@pytest.mark.parametrize("mode", [None, "L"])
+@each_row("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])
+@each_row("orientation", [None, 1, 6])
+@each_row("mode", [None, "L"])
 def test_images_are_those_of_the_datasets_library(kind, orientation, mode):
     exif = Image.Exif()
     if orientation:

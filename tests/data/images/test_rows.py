@@ -26,6 +26,7 @@ from tests.data.images.photos import (
     write_image_folder,
     write_parquet,
 )
+from tests.tables import each_row
 
 FILE_NAMES = [f"photo_{index}.png" for index in range(3)]
 
@@ -73,7 +74,7 @@ SHAPES = {
 }
 
 
-@pytest.mark.parametrize("shape", SHAPES)
+@each_row("shape", SHAPES)
 def test_every_shape_gives_the_same_rows(tmp_path, shape):
     rows = load_data(f"images:{SHAPES[shape](tmp_path / 'mine')}", "train")
     check_rows(rows)
@@ -82,7 +83,7 @@ def test_every_shape_gives_the_same_rows(tmp_path, shape):
     assert rows.cache_files or shape.startswith("metadata"), "images lie on the disk, not in memory"
 
 
-@pytest.mark.parametrize(
+@each_row(
     "column",
     [{"image_id": [7, 5, 3_767_841_911]}, {"img_id": ["7", "005", "3767841911"]}, {"cocoid": [7.0, 5.0, 3767841911.0]}],
 )
@@ -108,7 +109,7 @@ def test_a_file_name_tells_the_rows_of_an_image_and_ends_in_its_number(tmp_path)
     assert rows["file_name"][:] == names
 
 
-@pytest.mark.parametrize(
+@each_row(
     "column",
     [
         {"image_id": ["a", "b", "c"]},
@@ -140,8 +141,8 @@ def test_an_id_of_several_images_is_not_taken_for_their_number(tmp_path):
     assert rows["image_id"][:] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("column", ["image_id", "file_name"])
-@pytest.mark.parametrize("kind", ["bytes", "files"])
+@each_row("column", ["image_id", "file_name"])
+@each_row("kind", ["bytes", "files"])
 def test_different_images_of_one_id_are_refused_and_equal_ones_are_one(tmp_path, column, kind):
     keys = [7, 12, 7] if column == "image_id" else ["7.png", "12.png", "7.png"]
     for other, is_refused in ((0, False), (2, True)):
@@ -172,7 +173,7 @@ def test_captions_without_a_word_and_images_without_captions_are_left_out(tmp_pa
         check_rows(rows, [0])
 
 
-@pytest.mark.parametrize("captions", [[None] * 3, [[], [" "], None]])
+@each_row("captions", [[None] * 3, [[], [" "], None]])
 def test_where_no_image_has_a_caption_all_stay_for_inference(tmp_path, captions):
     dataset = table({"image": [0, 1, 2]}).add_column("captions", captions)
     with warnings.catch_warnings():
@@ -216,7 +217,7 @@ def test_images_are_converted_to_the_mode_that_their_column_says(tmp_path):
     assert load_data(f"images:{tmp_path / 'mine'}", "train")[0]["image"].mode == "L"
 
 
-@pytest.mark.parametrize("as_bytes", [False, True])
+@each_row("as_bytes", [False, True])
 def test_images_as_paths_or_bytes(tmp_path, as_bytes):
     for index in range(3):
         (tmp_path / f"{index}.png").write_bytes(picture_bytes(index))
@@ -241,7 +242,7 @@ def test_width_and_height_are_kept_where_they_are_known(tmp_path):
             load_data(f"images:{write_parquet(huge, tmp_path / 'huge.parquet')}{keys}", "train")
 
 
-@pytest.mark.parametrize("split", ["validation", "val"])
+@each_row("split", ["validation", "val"])
 def test_splits_by_file_names_keys_and_columns(tmp_path, split):
     column = ["train", "valid", "train"]
     label = lists().add_column("split", [0, 1, 0]).cast_column("split", ClassLabel(names=["train", "dev"]))
@@ -301,8 +302,8 @@ def test_rows_can_be_changed_as_training_does_and_sent_to_another_process(tmp_pa
     assert chosen.map(lambda row: {"side": row["image"].width})["side"][:] == [22, 20]
 
 
-@pytest.mark.parametrize("content", [b"no image", b"", picture_bytes(1)[:40]])
-@pytest.mark.parametrize("as_file", [False, True])
+@each_row("content", [b"no image", b"", picture_bytes(1)[:40]])
+@each_row("as_file", [False, True])
 def test_a_damaged_image_is_named_when_it_is_read(tmp_path, content, as_file):
     if as_file:
         source = SHAPES["metadata.jsonl, lists"](tmp_path / "mine")

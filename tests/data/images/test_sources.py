@@ -19,6 +19,7 @@ from tests.data.images.photos import (
     write_image_folder,
     write_parquet,
 )
+from tests.tables import each_row
 
 
 def parquet(dataset):
@@ -74,7 +75,7 @@ def with_file(name, text=""):
     return write
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "keys", "facts"),
     [
         (parquet(lists().remove_columns("image")), "", ["captions", "image=COLUMN"]),
@@ -117,7 +118,7 @@ def test_what_is_no_dataset_of_images_is_named(tmp_path, make, keys, facts):
         load_data(f"images:{source}{keys}", "train")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("make", "split", "facts"),
     [
         (parquet_folder, "test", ["'test'", "train, validation"]),
@@ -159,7 +160,7 @@ def test_a_changed_folder_is_read_again(tmp_path):
     assert load_data(f"images:{folder}", "train")["captions"][:] == [["a bat"]]
 
 
-@pytest.mark.parametrize("place", ["a file", "/proc/nowhere"])
+@each_row("place", ["a file", "/proc/nowhere"])
 def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, place):
     folder, cache = parquet_folder(tmp_path / "mine"), tmp_path / place
     (tmp_path / "a file").write_text("")
@@ -194,6 +195,7 @@ def load_in_a_process(spec: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 def test_a_hub_name_offline_or_without_a_network_fails_at_once():
     message = load_in_a_process("images:nobody/photos", HF_HUB_OFFLINE="1")
     assert "nobody/photos" in message and message.count("\n") == 1

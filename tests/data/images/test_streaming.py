@@ -6,7 +6,6 @@ import pickle
 from pathlib import Path
 
 import numpy as np
-import pytest
 from datasets import Dataset, Image
 
 from hf_ngsan.data import EpochSampler, load_data, shuffle_buffer_of
@@ -22,6 +21,7 @@ from tests.data.images.photos import (
     write_image_folder,
     write_parquet,
 )
+from tests.tables import each_row
 
 NUMBER = 23
 
@@ -51,7 +51,7 @@ SOURCES = {
 }
 
 
-@pytest.mark.parametrize("make", SOURCES.values(), ids=SOURCES)
+@each_row("make", SOURCES.values())
 def test_rows_are_those_of_the_dataset(make, tmp_path):
     source = make(tmp_path / "data")
     expected, found = (load_data(f"images:{source}{keys}", "train") for keys in ("", ",streaming=true"))
@@ -73,7 +73,7 @@ def test_tar_files_of_webdataset(tmp_path):
         assert rows[0]["captions"] == ["the 7", "an image"]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@each_row("damage", DAMAGES)
 def test_no_member_of_a_tar_file_is_lost_without_a_word(damage, tmp_path, cache):
     content = damaged_tars(tmp_path)[damage]
     (tmp_path / "data").mkdir()
@@ -86,7 +86,7 @@ def test_no_member_of_a_tar_file_is_lost_without_a_word(damage, tmp_path, cache)
         file.unlink()
 
 
-@pytest.mark.parametrize("keys", ["", ",streaming=true"])
+@each_row("keys", ["", ",streaming=true"])
 def test_a_home_folder_is_not_searched(keys, tmp_path, monkeypatch):
     home = tmp_path / "home" / "somebody"
     home.mkdir(parents=True)
@@ -101,7 +101,7 @@ def test_a_home_folder_is_not_searched(keys, tmp_path, monkeypatch):
         load_data("features:~", "train")
 
 
-@pytest.mark.parametrize("buffer", [4, 100])
+@each_row("buffer", [4, 100])
 def test_any_order_is_right_and_few_images_are_held(buffer, tmp_path):
     rows = load_data(f"images:{many(tmp_path / 'data')},streaming=true,shuffle_buffer={buffer}", "train")
     assert shuffle_buffer_of(rows) == buffer
@@ -130,7 +130,7 @@ def test_another_process_reads_the_stream_itself(tmp_path):
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-@pytest.mark.parametrize("window", [1, 5, 7, 50])
+@each_row("window", [1, 5, 7, 50])
 def test_rows_are_shuffled_within_windows(window):
     orders = []
     for epoch in range(3):

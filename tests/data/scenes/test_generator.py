@@ -153,6 +153,7 @@ def digest(key):
     return hashlib.sha256(repr(content).encode()).hexdigest()
 
 
+@pytest.mark.slow
 def test_a_key_gives_the_same_scene_in_another_process():
     code = "from tests.data.scenes.test_generator import digest; print(digest((3, 1, 4)))"
     environment = os.environ | {"PYTHONHASHSEED": "123"}

@@ -1,15 +1,15 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_ngsan.data.scenes import COLOURS, FAMILIES, LANDMARK, SHAPES, Statement
 from hf_ngsan.data.scenes.relations import AMBIGUOUS, FAMILY_OF, FIRST, SECOND, SYMMETRIC, answer_families
+from tests.tables import each_row
 
 SQUARE = [10, 10, 20, 20]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("box", "relations"),
     [
         ([10, 24, 20, 34], {"near", "stacked with", "below"}),
@@ -117,7 +117,7 @@ def test_captions_are_short_and_parsed_back(subject, relation, other):
     assert Statement.parse(f"the {subject} is {relation} the {other}") == statement
 
 
-@pytest.mark.parametrize(
+@each_row(
     "caption",
     [
         "",

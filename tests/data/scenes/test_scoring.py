@@ -10,6 +10,7 @@ from hf_ngsan.data import (
 from hf_ngsan.data.scenes import LANDMARK, Statement
 from hf_ngsan.data.scenes.relations import FAMILY_OF
 from tests.data.facts import fails_naming
+from tests.tables import each_row
 
 
 @pytest.fixture(scope="module")
@@ -114,7 +115,7 @@ def test_prompts_end_before_the_relation(rows):
             assert prompt.group in ("symmetric", "directional")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("call", "facts"),
     [
         (lambda rows: score_relations(["a"], rows), ["1 rows", "150 rows"]),

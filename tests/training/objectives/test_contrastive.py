@@ -15,6 +15,7 @@ from hf_ngsan.training import RecipeError
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
 from hf_ngsan.training.objectives.objective import Update
+from tests.tables import each_row
 
 from ...tasks.tiny_retrieval import tiny_recipe, tiny_sections
 
@@ -54,8 +55,8 @@ def losses_of(images, texts, image_rows, text_rows, settings) -> torch.Tensor:
     )
 
 
-@pytest.mark.parametrize("texts_per_image", [1, 3])
-@pytest.mark.parametrize("loss", LOSSES)
+@each_row("texts_per_image", [1, 3])
+@each_row("loss", LOSSES)
 def test_losses_are_the_formulae(loss, texts_per_image):
     generator = torch.Generator().manual_seed(texts_per_image)
     image_rows = torch.tensor([7, 2, 30, 11])
@@ -70,7 +71,7 @@ def test_losses_are_the_formulae(loss, texts_per_image):
     assert max(expected) > 0
 
 
-@pytest.mark.parametrize("loss", LOSSES)
+@each_row("loss", LOSSES)
 def test_one_image_alone_has_no_negative_and_no_loss(loss):
     images, texts, rows = torch.ones(1, 3), torch.rand(2, 3, requires_grad=True), torch.tensor([5])
     losses = losses_of(images, texts, rows, rows.repeat(2), ContrastiveSettings(loss=loss))
@@ -90,10 +91,8 @@ class Linear(torch.nn.Module):
         return ModelOutput(image_embeds=self.of_images(pixels), text_embeds=self.of_texts(words))
 
 
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize(
-    ("cuts", "one_process", "calls"), [([4], True, 1), ([4], False, 4), ([1, 3], True, 4), ([2, 1, 1], False, 8)]
-)
+@each_row("loss", LOSSES)
+@each_row(("cuts", "one_process", "calls"), [([4], True, 1), ([4], False, 4), ([1, 3], True, 4), ([2, 1, 1], False, 8)])
 def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls):
     torch.manual_seed(0)
     model, settings = Linear(), ContrastiveSettings(loss=loss)
@@ -124,7 +123,7 @@ def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls):
     assert summary["chance_recall"] == pytest.approx(1 / 4)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("recalls", "chance", "warned"),
     [
         ([0.01, 0.01], 0.01, False),  # too early to say
@@ -157,8 +156,14 @@ DROPPING = {"dropout": 0.3}
 """Dropout masks must not depend on how a batch is cut."""
 
 
-@pytest.mark.parametrize("captions", [1, 2])
-@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize(
+    ("loss", "captions"),
+    [
+        pytest.param(loss, captions, marks=[pytest.mark.slow] * ((loss, captions) != ("hardest", 2)))
+        for loss in LOSSES
+        for captions in (1, 2)
+    ],
+)
 def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss, captions):
     runs = {"start": {"learning_rate": 0.0}}
     runs |= {str(steps): {"gradient_accumulation_steps": steps} for steps in (1, 3, 8)}
@@ -173,6 +178,7 @@ def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss,
     assert float((one - start).abs().max()) > 0.02
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_weights(tmp_path):
     """Of the last batch of 41 rows one process has nothing, and waits for the other."""
     training = {"epochs": 1, "gradient_accumulation_steps": 2}

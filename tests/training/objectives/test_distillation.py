@@ -9,6 +9,7 @@ from hf_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.training.objectives.distillation import OnPolicyDistillation
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.policy import Policy
+from tests.tables import each_row
 
 from .toy_policy import toy_captioner
 
@@ -38,7 +39,7 @@ def objective_of(student, teacher, temperature=1.0):
     return OnPolicyDistillation(teacher, Policy.of(student, max_new_tokens=LONGEST), SAMPLES, temperature)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@each_row("temperature", [1.0, 2.0])
 def test_the_loss_is_the_divergence_from_the_teacher_after_every_drawn_word(batch, temperature):
     student, teacher = captioner(0), captioner(1)
     objective = objective_of(student, teacher, temperature)

@@ -14,6 +14,7 @@ from hf_ngsan.training.objectives.policy import (
     sample_captions,
     search,
 )
+from tests.tables import each_row
 
 PAD, START, END, UNKNOWN = 0, 1, 2, 3
 NUM_WORDS, LONGEST = 12, 6
@@ -63,7 +64,7 @@ def as_captions(samples):
     return [row[: row.index(END) + 1] if END in row else row for row in rows]
 
 
-@pytest.mark.parametrize("settings", [{}, {"temperature": 0.6}, {"top_p": 0.7}, {"temperature": 1.5, "top_p": 0.9}])
+@each_row("settings", [{}, {"temperature": 0.6}, {"top_p": 0.7}, {"temperature": 1.5, "top_p": 0.9}])
 def test_words_are_drawn_as_often_as_the_policy_says(settings):
     torch.manual_seed(2)
     logits = 2 * torch.randn(NUM_WORDS)

@@ -4,6 +4,7 @@ from torch import nn
 from torch.nn import functional
 
 from hf_ngsan.training.objectives.row_dropout import RowDropout, hashed
+from tests.tables import each_row
 
 
 def splitmix64(state: int) -> int:
@@ -61,7 +62,7 @@ def test_modules_drop_in_training_mode_only_and_in_place_where_asked():
     assert torch.equal(dropped, drop([1, 2], (2, 50), p=0.5, seed=0, step=0))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("mask", "options"),
     [
         (None, {}),

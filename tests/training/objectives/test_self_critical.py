@@ -9,6 +9,7 @@ from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCritical, SelfCriticalSettings
 from tests.extraction.tiny import BACKBONE
 from tests.models.tiny import tiny_captioner
+from tests.tables import each_row
 
 from .toy_policy import (
     END,
@@ -72,8 +73,25 @@ def assert_mean_is(found: torch.Tensor, expected: torch.Tensor):
     assert abs(along.mean() - expected.norm()) <= 3 * along.std() / math.sqrt(len(found))
 
 
-@pytest.mark.parametrize("policy", [{}, {"temperature": 0.7, "top_p": 0.8}], ids=["plain", "tempered nucleus"])
-@pytest.mark.parametrize(("baseline", "share"), [("greedy", 1.0), ("leave_one_out", 1.0), ("mean", 2 / 3)])
+TEMPERED = {"temperature": 0.7, "top_p": 0.8}
+
+
+@pytest.mark.parametrize(
+    ("baseline", "share", "policy"),
+    [
+        ("leave_one_out", 1.0, {}),
+        *(
+            pytest.param(*row, marks=pytest.mark.slow)
+            for row in [
+                ("leave_one_out", 1.0, TEMPERED),
+                ("greedy", 1.0, {}),
+                ("greedy", 1.0, TEMPERED),
+                ("mean", 2 / 3, {}),
+                ("mean", 2 / 3, TEMPERED),
+            ]
+        ),
+    ],
+)
 def test_the_estimate_is_the_gradient_of_the_expected_reward(baseline, share, policy):
     model = toy_captioner()
     found = estimates(model, self_critical(policy=policy, baseline=baseline))
@@ -184,8 +202,8 @@ def test_no_graph_is_kept_through_decoding():
     assert not any(value.requires_grad for value in prepared.values() if isinstance(value, torch.Tensor))
 
 
-@pytest.mark.parametrize("kind", ["features", "pixels", "pixels and a frozen backbone"])
-@pytest.mark.parametrize(
+@each_row("kind", ["features", "pixels", "pixels and a frozen backbone"])
+@each_row(
     ("one_process", "micro_batches", "settings", "times"),
     [
         (True, 1, {}, 1),
@@ -229,7 +247,7 @@ def test_images_are_encoded_once_where_the_loss_can_have_their_states(
 HEALTHY = {"reward": 1.0, "bad_endings": 0.01, "reference_log_likelihood": -2.0}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("last", "words"),
     [
         ({"reward": 1.2}, []),

@@ -19,6 +19,7 @@ from hf_ngsan.training.objectives.self_critical_rewards import (
     load_document_frequency,
     load_reward_function,
 )
+from tests.tables import each_row
 
 REFERENCES = [
     ["a cat sits on a red mat", "the cat sleeps on a mat"],
@@ -90,7 +91,7 @@ def test_bleu_4_is_the_metric_on_text_with_the_end_as_a_word():
     assert total[1] == pytest.approx(1.0)
 
 
-@pytest.mark.parametrize("name", ["cider_d", "bleu_4"])
+@each_row("name", ["cider_d", "bleu_4"])
 def test_without_the_end_token_a_reward_is_the_metric_on_plain_text(name):
     frequency = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
     metric = CiderD(frequency, tokenizer=None) if name == "cider_d" else Bleu(tokenizer=None)
@@ -103,7 +104,7 @@ def test_without_the_end_token_a_reward_is_the_metric_on_plain_text(name):
     torch.testing.assert_close(rewards(broken_off, rows), rewards(samples, rows))
 
 
-@pytest.mark.parametrize("counted", [True, False])
+@each_row("counted", [True, False])
 def test_frequencies_must_be_counted_as_the_reward_counts(counted):
     ids = [[[*words, END] for words in TOKENIZER(texts, add_special_tokens=False)["input_ids"]] for texts in REFERENCES]
     frequency = DocumentFrequency.from_captions(ids, eos_token_id=END, ignored_token_ids=() if counted else (END,))
@@ -177,7 +178,7 @@ def test_a_caption_that_breaks_off_is_worth_less():
         assert rewards(ids.masked_fill(ids == END, PAD), torch.tensor([2])) < rewards(ids, torch.tensor([2]))
 
 
-@pytest.mark.parametrize("row", [[END, PAD, PAD], [END, 5, 6], [PAD, PAD, PAD], [START, END, 7]])
+@each_row("row", [[END, PAD, PAD], [END, 5, 6], [PAD, PAD, PAD], [START, END, 7]])
 def test_an_empty_sample_is_worth_nothing(row):
     # With these frequencies the end token has a weight, so that only the rule keeps the reward at 0.
     unrelated = DocumentFrequency.from_captions([[[7, 8]], [[9]], [[10]]], eos_token_id=END)
@@ -275,7 +276,7 @@ def test_functions_get_text_and_the_references_of_each_caption():
         assert parts["two"].shape == (len(SAMPLES),)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "values",
     [
         [1, 2],
@@ -286,7 +287,6 @@ def test_functions_get_text_and_the_references_of_each_caption():
         [torch.tensor(1.0), torch.tensor(2.0)],
         [np.float32(1), 2],
     ],
-    ids=str,
 )
 def test_functions_may_return_lists_arrays_or_tensors(values):
     rewards = CaptionRewards(REFERENCES, TOKENIZER, {}, {"mine": (lambda c, r: values, 2.0)})
@@ -294,7 +294,7 @@ def test_functions_may_return_lists_arrays_or_tensors(values):
     assert total.tolist() == [2, 4] and not total.requires_grad
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "returned"),
     [
         ([1.0, math.nan], "nan for caption 1"),
@@ -307,7 +307,6 @@ def test_functions_may_return_lists_arrays_or_tensors(values):
         (["1", "2"], "<U1"),
         ([1j, 1.0], "complex128"),
     ],
-    ids=str,
 )
 def test_what_a_function_must_not_return(values, returned):
     rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, {"mine:f": (lambda c, r: values, 1.0)})
@@ -330,7 +329,7 @@ ENDLESS = copy.deepcopy(TOKENIZER)
 ENDLESS.eos_token = None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("changed", "named"),
     [
         ({"weights": {}}, "other than 0"),
@@ -380,7 +379,7 @@ def test_a_function_of_the_current_folder_is_found(project):
     assert sys.path.count(str(project)) == 1 and sys.path[0] != str(project)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "named"),
     [
         ("my_rewards", "'my_rewards'"),

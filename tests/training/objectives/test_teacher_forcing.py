@@ -6,6 +6,7 @@ import torch
 
 from hf_ngsan.training.objectives import TeacherForcing, Update
 from hf_ngsan.training.objectives.teacher_forcing import Distillation
+from tests.tables import each_row
 
 VOCABULARY = 5
 
@@ -36,7 +37,7 @@ def slow_loss(logits, labels, smoothing):
     return total
 
 
-@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+@each_row("smoothing", [0.0, 0.1])
 def test_loss_is_the_sum_over_target_tokens(smoothing):
     torch.manual_seed(0)
     logits = torch.randn(3, 4, VOCABULARY)
@@ -123,7 +124,7 @@ def slow_divergence(logits, taught, temperature):
     return sum(p * math.log(p / q) for p, q in zip(*softened, strict=True))
 
 
-@pytest.mark.parametrize(("weight", "temperature"), [(0.3, 1.0), (0.5, 2.0), (1.0, 0.7), (0.0, 1.0)])
+@each_row(("weight", "temperature"), [(0.3, 1.0), (0.5, 2.0), (1.0, 0.7), (0.0, 1.0)])
 def test_a_teacher_shares_the_loss(weight, temperature):
     torch.manual_seed(0)
     logits, taught = torch.randn(2, 3, 4, VOCABULARY).unbind()
