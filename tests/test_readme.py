@@ -188,6 +188,10 @@ PROMISES = {
     ),
     "references --data scenes --split test --output references.json": Promise(files=("references.json",)),
     "score --predictions captions.json --references references.json": Promise(8, r"\w+ +\d\.\d{4}|6 images"),
+    "score --predictions captions.json --references references.json --metrics meteor": Promise(
+        2, r"meteor +\d\.\d{4}|6 images"
+    ),
+    "models": Promise(check=lambda printed: "ngsan-flickr8k" in printed),
     "evaluate --model runs/scenes --data scenes --record": Promise(
         files=("runs/scenes/best/evaluations.json",), check=scores("cider_d")
     ),

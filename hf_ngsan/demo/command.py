@@ -5,7 +5,7 @@ import argparse
 from ..ground.argument_types import at_most, user_path, whole_number
 from ..ground.bounds import MAX_INTEGER
 
-SUMMARY = """Show on one page what geometry changes in captions, and caption and find photographs.
+SUMMARY = """Show on one page what geometry changes in captions.
 
 The packaged captioners of synthetic scenes describe one, say what is true after two of its objects have changed places,
 and state relations on 100 scenes; photographs are captioned, with how sure the captioner is, and found by words. All of

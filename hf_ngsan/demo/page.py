@@ -1,6 +1,8 @@
 """The steps of `hf-ngsan demo`, each of which becomes a part of one page: scenes, their relations, photographs, search.
 
+```python
 main("runs/demo")  # writes runs/demo/index.html
+```
 """
 
 import base64

@@ -1,8 +1,10 @@
 """The folder `onnx/` of a model: graphs that answer in a process without torch and transformers.
 
-    made_from.json                               checksums of the files that the graphs were made from, and of theirs
-    encoder.onnx, decoder.onnx, captioner.json   of a captioner, for [`~captioner.Captioner`]
-    text.onnx, text.json                         of a dual encoder, for [`TextGraph`]
+```
+made_from.json                               checksums of the files that the graphs were made from, and of theirs
+encoder.onnx, decoder.onnx, captioner.json   of a captioner, for [`~captioner.Captioner`]
+text.onnx, text.json                         of a dual encoder, for [`TextGraph`]
+```
 
 Graphs count only as long as all these files are what they were: after fine-tuning, or with other settings of
 `generate()`, the model itself answers. `hf-ngsan export --model DIR` makes them anew.
