@@ -32,7 +32,7 @@ class PackagedModel:
     Attributes:
         name: as every command takes it.
         model_type, task: its architecture, and the task of that.
-        bytes: size of its folder on disk.
+        bytes: size of its files, without what Python compiles of its code.
         data, split: the dataset of its scores.
         scores: values by metric, as its card has them.
         metric: the one that chose it in training; None if its training config is missing.
@@ -111,7 +111,7 @@ def packaged_model_in(folder: Path) -> PackagedModel:
         name=folder.name,
         model_type=model_type,
         task=MODEL_TYPES[model_type].task,
-        bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()),
+        bytes=sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc"),
         data=measured["dataset"].get("name"),
         split=measured["dataset"].get("split"),
         scores={metric["type"]: metric["value"] for metric in measured["metrics"]},
