@@ -83,12 +83,17 @@ WRITE_SCORES = "while [ $1 != -out ]; do shift; done; printf '%s' '{}' > $2"
     ("script", "reason"),
     [
         ("echo 'Error: could not find the moon' >&2; exit 1", "could not find the moon"),
-        ("printf '\\377' >&2; exit 1", "stopped"),
-        ("exec sleep 600", "no answer within 1 s"),
-        ("exec cat /dev/zero", "no score|no answer"),
         ("while read line; do echo moon; done; " + WRITE_SCORES.format("moon"), "no score|no answer"),
-        ("yes nonsense | head -n 5; " + WRITE_SCORES.format('[{"image_id": 7}]'), "no score|stopped"),
-        ("yes '' | head -n 5; " + WRITE_SCORES.format("7"), "no score|stopped"),
+        *(
+            pytest.param(script, reason, marks=pytest.mark.slow)
+            for script, reason in (
+                ("printf '\\377' >&2; exit 1", "stopped"),
+                ("exec sleep 600", "no answer within 1 s"),
+                ("exec cat /dev/zero", "no score|no answer|stopped"),
+                ("yes nonsense | head -n 5; " + WRITE_SCORES.format('[{"image_id": 7}]'), "no score|stopped"),
+                ("yes '' | head -n 5; " + WRITE_SCORES.format("7"), "no score|stopped"),
+            )
+        ),
     ],
 )
 def test_a_program_that_stops_hangs_or_babbles_is_reported(fake_java, monkeypatch, metric, script, reason):
