@@ -53,8 +53,24 @@ def test_a_start_token_in_front_and_the_side_of_the_padding_change_no_loss(name,
         before = given["labels"].clone()
         torch.testing.assert_close(model(**inputs, **given).loss, expected, **SAME, msg=case)
         assert torch.equal(given["labels"], before), case
+
+
+def check_compiled(name, variant=None):
+    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
     graph = torch.compile(model, backend="eager", fullgraph=True)
-    torch.testing.assert_close(graph(**inputs, labels=BEHIND_START).loss, expected, **SAME)
+    torch.testing.assert_close(graph(**inputs, labels=BEHIND_START).loss, model(**inputs, labels=LABELS).loss, **SAME)
+
+
+@torch.no_grad()
+def test_a_compiled_captioner_drops_a_start_token():
+    check_compiled("ngsan")
+
+
+@pytest.mark.slow
+@every_architecture
+@torch.no_grad()
+def test_every_compiled_model_drops_a_start_token(name, variant):
+    check_compiled(name, variant)
 
 
 @torch.no_grad()
