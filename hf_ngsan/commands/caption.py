@@ -189,17 +189,13 @@ def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict
 
 
 def run(options: argparse.Namespace) -> int:
-    check(options)
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
+    check(options)
     if len(models) > 1 and options.save_attention:
         raise ValueError("--save-attention draws the attention of one captioner; give one --model.")
     ray = ray_workers(options)
-    if bool(options.images) == (options.data is not None):
-        raise ValueError("Give image files or a dataset, with --data, and not both.")
-    if not options.skip_errors:
-        check_images(options.images)
     paths = list(paths_of_images(options.images))[: options.limit]
     check_outputs(options, [*paths, options.data])
     for name in (*models, options.rerank_with, *(options.with_embeddings or ())[:1]):
@@ -253,13 +249,10 @@ def report(errors: list[str], number: int) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises an error for options that exclude or need each other, and for files that are missing, before torch comes.
-
-    What stands behind `--model` may be models, so that only other images are looked for.
-    """
+    """Raises an error, before torch comes, for options that exclude or need each other, and for missing files."""
     if options.engine == RAY:
         check_options_of_ray(options)
-    if options.images and options.data is not None:
+    if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
     if options.similarity_weight is not None and options.rerank_with is None:
         raise ValueError("--similarity-weight needs a dual encoder; name it with --rerank-with.")
@@ -268,7 +261,6 @@ def check(options: argparse.Namespace) -> None:
     check_data(options.data)
     if not options.skip_errors:
         check_images(options.images)
-    check_outputs(options, [*filter(os.path.isfile, options.images), options.data])
 
 
 def check_outputs(options: argparse.Namespace, inputs: Sequence[str | None]) -> None:

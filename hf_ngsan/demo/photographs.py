@@ -1,6 +1,5 @@
 """Photographs that other packages bring: captions of the packaged captioner, and search by words among them."""
 
-import importlib.util
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +9,12 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from ..ground.packaged_files import installed_photographs
 from ..ground.packaged_models import CAPTIONER, DUAL_ENCODER
 from ..loading.models import find_model_folder, load_model
 from ..models.images import load_image
 from ..tasks.retrieval.encoders import embed_images, embed_texts
 
-PHOTOGRAPHS = {
-    "officer.jpg": ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
-    "cheetah.jpg": ("gradio", "media_assets/images/cheetah1.jpg"),
-    "running.jpg": ("gradio", "media_assets/images/cheetah.jpg"),
-    "lion.jpg": ("gradio", "media_assets/images/lion.jpg"),
-    "tower.jpg": ("gradio", "media_assets/images/tower.jpg"),
-}
-"""Photographs that packages bring, and where; chosen before any of them was captioned. The officer is Grace Hopper, by
-James S. Davis, 1984."""
 FUNCTION_WORDS = frozenset(
     """a an the this that these those some his her its their he she it they who which is are was were be been being has
     have had and or but while as in on at of to by for from with without into onto over under up down out off through
@@ -91,11 +82,9 @@ class Found:
 def copy_photographs(folder: Path) -> list[Path]:
     """Copies the photographs that installed packages bring into a folder; returns their files."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (package, place) in PHOTOGRAPHS.items():
-        spec = importlib.util.find_spec(package)
-        for root in (spec and spec.submodule_search_locations) or ():
-            if Path(root, place).is_file() and not (folder / name).exists():
-                shutil.copyfile(Path(root, place), folder / name)
+    for name, file in installed_photographs().items():
+        if not (folder / f"{name}.jpg").exists():
+            shutil.copyfile(file, folder / f"{name}.jpg")
     return sorted(folder.glob("*.jpg"))
 
 

@@ -1,20 +1,16 @@
 """Pictures to click on: photographs that the page's dependencies bring, and a drawn scene."""
 
 import html
-from importlib.util import find_spec
 from pathlib import Path
 
 from PIL import Image
 
 from ..data.scenes import draw_scene, make_scene
+from ..ground.packaged_files import installed_photographs
 from ..models.images import load_image
 from .captions import SHOWN_SIDE, data_url
 
-PHOTOGRAPHS = {
-    "officer": ("matplotlib", "mpl-data/sample_data/grace_hopper.jpg"),
-    "lion": ("gradio", "media_assets/images/lion.jpg"),
-}
-"""Photographs by what they show, each with its package and place. The officer is Grace Hopper, by James S. Davis."""
+EXAMPLES = ("officer", "lion")
 SCENE_SEED = 3
 
 STYLE = Path(__file__).with_name("examples.css").read_text(encoding="utf-8")
@@ -23,12 +19,8 @@ SCRIPT = Path(__file__).with_name("examples.js").read_text(encoding="utf-8")
 
 def example_images() -> dict[str, Image.Image]:
     """Returns the pictures by what they show: the photographs of installed packages, then a scene."""
-    found = {}
-    for name, (package, place) in PHOTOGRAPHS.items():
-        spec = find_spec(package)
-        file = Path(spec.origin).parent / place if spec is not None and spec.origin else None
-        if file is not None and file.is_file():
-            found[name] = load_image(file.read_bytes(), name)
+    files = installed_photographs()
+    found = {name: load_image(files[name].read_bytes(), name) for name in EXAMPLES if name in files}
     found["drawn scene"] = draw_scene(make_scene(SCENE_SEED), size=SHOWN_SIDE // 2)
     return found
 

@@ -5,6 +5,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="the extra demo is not installed")
 pytest.importorskip("gradio", reason="the extra demo is not installed")
 
+from hf_ngsan.ground import packaged_files
 from hf_ngsan.space import examples
 from hf_ngsan.space.captions import SHOWN_SIDE
 from tests.space.test_captions import image_in
@@ -12,7 +13,7 @@ from tests.space.test_captions import image_in
 
 def test_each_example_is_a_picture_of_its_own_in_a_button():
     images = examples.example_images()
-    assert list(images) == [*examples.PHOTOGRAPHS, "drawn scene"]
+    assert list(images) == [*examples.EXAMPLES, "drawn scene"]
     made = examples.buttons(images).split("<button")[1:]
     shown = [image_in(one, "jpeg") for one in made]
     assert len({image.tobytes() for image in shown}) == len(images) == 3
@@ -20,5 +21,6 @@ def test_each_example_is_a_picture_of_its_own_in_a_button():
 
 
 def test_photographs_of_missing_packages_are_left_out(monkeypatch):
-    monkeypatch.setattr(examples, "PHOTOGRAPHS", {"a": ("no_such_package", "a.jpg"), "b": ("gradio", "no_such.jpg")})
+    places = {"officer": ("no_such_package", "a.jpg"), "lion": ("gradio", "no_such.jpg")}
+    monkeypatch.setattr(packaged_files, "PHOTOGRAPHS", places)
     assert list(examples.example_images()) == ["drawn scene"]
