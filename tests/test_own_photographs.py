@@ -48,7 +48,7 @@ def here(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
-    inspect, train, caption, before, after = commands_of(PAGE)
+    inspect, train, caption, before, after, *_ = commands_of(PAGE)
     text = prints(capsys, *inspect)
     assert "24 images" in text and "no problem" in text and "unnamed.jpg" in text
     assert "runs/fine_tune" in prints(capsys, *train, *TINY, "model.init_from=tiny")

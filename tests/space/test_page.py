@@ -169,9 +169,11 @@ def serve(folders):
 
 
 def wait_for(browser, condition, seconds=120):
+    """Waits for what a page shows, whose elements may be replaced meanwhile."""
+    from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(browser, seconds).until(condition)
+    return WebDriverWait(browser, seconds, ignored_exceptions=[StaleElementReferenceException]).until(condition)
 
 
 def found(browser, selector: str) -> list:
