@@ -6,7 +6,6 @@ import functools
 import math
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
@@ -203,50 +202,11 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
             cls._auto_class = auto
 
 
-if TYPE_CHECKING:  # the classes that the mixins below stand before
-    from transformers.modeling_utils import PreTrainedModel as Model
+if TYPE_CHECKING:  # the classes that mixins stand before
+    from transformers.modeling_utils import PreTrainedModel as Model  # noqa: F401
     from transformers.utils.hub import PushToHubMixin as Pushed
 else:
     Model = Pushed = object
-
-
-class HubModelMixin(Model):
-    """Keeps the code of a model that was loaded from a checkpoint with code: saving the model saves the code again.
-
-    `push_to_hub` uploads the code too. It is for whole models, not for their parts, and stands before `PreTrainedModel`
-    among the base classes.
-    """
-
-    def push_to_hub(  # type: ignore[override]  # transformers wraps its own
-        self, repo_id: str, *, processor: Any = None, **options: Any
-    ) -> Any:
-        """Uploads the model and its code in one commit.
-
-        Args:
-            repo_id: repository on the Hub, made if absent.
-            processor: the model's processor. With it the installed package uploads a whole checkpoint, with a card
-                of the known facts; without it, or from code of the Hub, transformers uploads the model alone.
-            options: as in transformers: `private`, `token`, `revision`, `commit_message` and so on.
-
-        Returns:
-            The commit.
-        """
-        package = sys.modules.get(type(self).__module__.partition(".")[0])  # not imported: code from the Hub has none
-        push = getattr(package, "push_to_hub", None)
-        if processor is not None and push is not None:
-            return push(self, processor, repo_id, **options)
-        with registered_for_auto_classes(self.classes_with_code()):
-            return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
-
-    def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
-        has_code = getattr(self.config, "auto_map", None)
-        with registered_for_auto_classes(self.classes_with_code() if has_code else {}):
-            super().save_pretrained(save_directory, *args, **kwargs)
-
-    def classes_with_code(self) -> dict[type, str]:
-        """Returns the auto classes of the model and its configuration; none for a part of a model."""
-        auto_class = self.config.auto_class_of(type(self))
-        return {type(self.config): "AutoConfig", type(self): auto_class} if auto_class else {}
 
 
 class HubProcessorMixin(Pushed):
