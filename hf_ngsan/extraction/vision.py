@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..auto import own_model_types
 from ..ground.messages import one_sentence
 from ..loading.limits import UnusableModelError, check_image_processor, refuse_too_large
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
@@ -19,6 +18,7 @@ from ..models.configuration_vision import VisionConfig, kind_of_source
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
+from ..registry import own_model_types
 from .errors import ExtractionError
 
 GRID_FIELDS = ("out_features", "grid_size", "image_size")
