@@ -31,7 +31,7 @@ from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
 from hf_ngsan.sharing import write_checkpoint
 from hf_ngsan.tasks.retrieval.encoders import embed_texts
-from tests.commands.running import fails, prints
+from tests.commands.running import fails, heavy_imports, prints
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
