@@ -203,7 +203,7 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
 
 
 if TYPE_CHECKING:  # the classes that mixins stand before
-    from transformers.modeling_utils import PreTrainedModel as Model  # noqa: F401
+    from transformers.modeling_utils import PreTrainedModel as Model
     from transformers.utils.hub import PushToHubMixin as Pushed
 else:
     Model = Pushed = object

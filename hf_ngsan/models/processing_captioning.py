@@ -24,7 +24,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from .configuration_hub import HubProcessorMixin
 from .image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from .images import load_images
-from .visual_inputs import Arrays, boxes_of_regions, one_per_image, pad_visual_boxes, pad_visual_inputs
+from .visual_inputs import Arrays, as_arrays, boxes_of_regions, pad_visual_inputs
 
 # A tokenizer keeps the settings of its last call, such as padding, so threads take turns. A fork, to read images,
 # waits for its turn too: a child of a process with the lock held would find it locked forever.
@@ -172,7 +172,9 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
                 visual_boxes = self.boxes_of_images(regions, images)
             if visual_boxes is not None:
                 check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
-                data.update(pad_visual_boxes(visual_boxes, num_images))
+                data.update(pad_visual_inputs(visual_boxes=visual_boxes))
+                if len(data["visual_boxes"]) != num_images:
+                    raise ValueError(f"There are {num_images} images but visual_boxes of {len(data['visual_boxes'])}.")
         if captions is not None:
             captions = [captions] if isinstance(captions, str) else captions
             if num_images not in (None, len(captions)):
@@ -208,7 +210,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
 
     def boxes_of_images(self, regions: Arrays, images: list[Image.Image]) -> list[np.ndarray]:
         """Turns regions in pixels of images of Pillow into boxes within [0, 1]."""
-        regions = one_per_image(regions, len(images))
+        regions = as_arrays(regions, "regions")
         if len(regions) != len(images):
             raise ValueError(f"There are {len(images)} images but regions of {len(regions)}.")
         return [
