@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
@@ -61,6 +61,8 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             return found
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
+        if isinstance(error, UnidentifiedImageError):  # it names an address in memory
+            fault = f"it is no image of {', '.join(FORMATS)}, or is damaged"
         raise ImageError(f"{name[:1].upper()}{name[1:]} cannot be read: {fault.rstrip('.')}.") from error
 
 
@@ -73,7 +75,7 @@ def opened(source: Any) -> Image.Image:
         from transformers.image_utils import load_image as image_of_url  # takes seconds, and only a URL needs it
 
         return image_of_url(source, timeout=60)
-    if isinstance(source, np.ndarray) or hasattr(source, "detach"):  # a tensor, without importing torch
+    if isinstance(source, np.ndarray) or hasattr(source, "is_floating_point"):  # a tensor, without torch
         return image_of_array(source)
     is_content = isinstance(source, bytes | bytearray | memoryview)
     return Image.open(io.BytesIO(source) if is_content else source, formats=FORMATS)

@@ -69,6 +69,8 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
     get_attributes = PartsAtHand()
 
     def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
+        if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
+            image_processor, tokenizer = None, image_processor  # a tokenizer alone
         if tokenizer is not None and tokenizer._auto_class is None and tokenizer.init_kwargs.pop("auto_map", None):
             self._auto_class = "AutoProcessor"  # of a checkpoint with code: saving writes its code again
         if image_processor is None:

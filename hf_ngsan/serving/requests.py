@@ -152,7 +152,7 @@ class RequestReader:
             try:
                 reader.check_prefix(text, "The text")
             except ValueError as error:
-                raise RequestError(400, str(error)) from error
+                raise RequestError(400, f"{one_sentence(error)}.") from error
             words = reader.number_of_words(text)
             beams = max(options.get("num_beams") or usual.num_beams or 1, usual.num_return_sequences or 1)
             tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_CAPTION_LENGTH
