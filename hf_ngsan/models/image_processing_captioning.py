@@ -133,11 +133,12 @@ def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None) ->
     height, width = image.shape[-2:]
     if round_edges:
         scale = min(size.shortest_edge / min(height, width), size.longest_edge / max(height, width))
-        return SizeDict(height=int(height * scale + 0.5), width=int(width * scale + 0.5))
-    limited = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
-    # It leaves an image alone whose shortest edge is right when rounded, however long the other edge is.
-    height, width = (min(side, size.longest_edge) for side in limited)
-    return SizeDict(height=height, width=width)
+        resized = [int(height * scale + 0.5), int(width * scale + 0.5)]
+    else:
+        limited = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
+        # It leaves an image alone whose shortest edge is right when rounded, however long the other edge is.
+        resized = [min(side, size.longest_edge) for side in limited]
+    return SizeDict(height=max(1, resized[0]), width=max(1, resized[1]))
 
 
 def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> None:

@@ -48,7 +48,10 @@ def check_text(text: Any, name: str) -> None:
     """Raises a ValueError unless this is a string without lone surrogates, which no tokenizer can read."""
     if not isinstance(text, str):
         raise ValueError(f"{name} is {type(text).__name__}, not a string.")
-    text.encode()
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} has half of a character at position {error.start}; decode it as UTF-8.") from None
 
 
 class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
