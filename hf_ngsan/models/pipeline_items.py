@@ -14,7 +14,7 @@ from transformers.feature_extraction_utils import BatchFeature
 
 from .image_processing_captioning import check_whole_images
 from .images import ImageError, least_side_of, load_image
-from .processing_captioning import check_text
+from .processing_captioning import TOKENIZING, check_text
 from .visual_inputs import as_array, boxes_of_regions, check_boxes, pad_visual_inputs
 
 MAX_WORD_LENGTH = 100
@@ -158,15 +158,15 @@ class ItemReader:
         too_long = f"{name} is longer than what this captioner continues: {longest and longest - 1} words."
         if longest is not None and len(text) > longest * MAX_WORD_LENGTH:
             raise ValueError(too_long)
-        words, unknown = self.processor.words_of(text)
-        if longest is not None and len(words) >= longest:  # the start token is one more
+        if longest is not None and self.number_of_words(text) >= longest:  # the start token is one more
             raise ValueError(too_long)
-        if unknown:
+        if unknown := self.processor.unknown_words(text):
             shown = [f"{word!r:.40}" for word in unknown[:MAX_SHOWN]] + ["…"] * (len(unknown) > MAX_SHOWN)
             raise ValueError(f"{name} has words that this captioner does not know: {', '.join(shown)}.")
 
     def number_of_words(self, text: str) -> int:
-        return len(self.processor.words_of(text)[0])
+        with TOKENIZING:
+            return len(self.processor.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def read_features(self, item: Item, source: Mapping) -> None:
         item.features = as_array(source["visual_features"], f"visual_features of {item.name}")

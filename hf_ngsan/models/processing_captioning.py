@@ -39,9 +39,7 @@ class PartsAtHand:
 
     def __get__(self, processor: ProcessorMixin | None, cls: type) -> Callable[[], list[str]]:
         names = super(CaptioningProcessor, cls).get_attributes()  # type: ignore[misc]  # a class that inherits from it
-        if processor is not None:
-            names = [name for name in names if getattr(processor, name, self) is not None]
-        return lambda: names
+        return lambda: [name for name in names if processor is None or getattr(processor, name, self) is not None]
 
 
 def check_text(text: Any, name: str) -> None:
@@ -63,12 +61,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
     """
 
-    text_kwargs = {
-        "add_special_tokens": False,
-        "return_token_type_ids": False,
-        "padding": True,
-        "padding_side": "left",
-    }
+    text_kwargs = {"add_special_tokens": False, "return_token_type_ids": False, "padding": True, "padding_side": "left"}
     get_attributes = PartsAtHand()
 
     def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
@@ -163,23 +156,16 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
     def read_images(self, images: Any) -> list[Image.Image]:
         """Reads images; raises a ValueError without an image processor."""
         if self.image_processor is None:
-            raise ValueError(
-                "This processor has no image processor and takes visual_features, not images; for a model with a "
-                "vision encoder make it with image_processor=CaptioningImageProcessor()."
-            )
+            raise ValueError("This processor was made without image_processor= and takes visual_features, not images.")
         return load_images(images)
 
     def unknown_words(self, text: str) -> list[str]:
         """Returns the words of a text without a token, and special tokens, which are no words."""
-        return self.words_of(text)[1]
-
-    def words_of(self, text: str) -> tuple[list[int], list[str]]:
-        """Returns the ids of a text's tokens, and its words that are unknown or special tokens."""
         with TOKENIZING:
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
             no_words = set(self.tokenizer.all_special_ids)  # that for unknown words is one
         pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
-        return encoded["input_ids"], [text[start:end] for token, (start, end) in pairs if token in no_words]
+        return [text[start:end] for token, (start, end) in pairs if token in no_words]
 
     def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.Tensor:
         """Turns captions into labels `(B * C, T)`: words, the end token, then -100."""

@@ -45,16 +45,12 @@ def pad_visual_inputs(
 
 
 def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.ndarray:
-    """Turns boxes in pixels of an upright image into boxes of the model.
+    """Turns boxes in pixels of an upright image into float32 boxes `(num_regions, 4)` within [0, 1].
 
     Args:
-        regions: `(num_regions, 4)`, x1, y1, x2, y2 in pixels, 0 is the outer edge of the first pixel and `width`
-            (`height`) that of the last.
+        regions: `(num_regions, 4)`, x1, y1, x2, y2 in pixels, from the outer edge of the first to that of the last.
         width, height: size of the image in pixels.
         name: name of the image in errors.
-
-    Returns:
-        float32 `(num_regions, 4)` within [0, 1].
 
     Raises:
         ValueError: a box that exceeds the image by more than half a pixel, or with x2 < x1 or y2 < y1.
