@@ -354,6 +354,8 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
     """
     if not changes:
         return config
+    if hasattr(config, "refuse_unknown_fields"):
+        config.refuse_unknown_fields(changes)
     try:
         code = {"auto_map": config.auto_map} if hasattr(config, "auto_map") else {}
         return type(config).from_dict({**config.to_dict(), **code, **changes})

@@ -290,7 +290,6 @@ def test_boxes_of_cells_are_exact_in_half_precision(pixels):
 @each_row(
     ("vision", "message"),
     [
-        ({"num_regions": 0}, "^num_regions is 0; it must be at least 1.$"),
         ({"backbone_config": {**VGG, "depths": [1]}}, "^depths has 1 stages and hidden_sizes 2; give both the same.$"),
         ({"gridsize": [2, 2]}, "'gridsize' .*VisionConfig.*'grid_size'"),
         ({"froozen": True}, "'froozen' .*'frozen'"),

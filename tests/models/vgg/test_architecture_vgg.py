@@ -46,8 +46,6 @@ def test_the_smallest_image_gives_one_cell():
     [
         ({"depths": []}, "depths is empty"),
         ({"depths": [1, 1]}, "depths has 2 stages and hidden_sizes 5"),
-        ({"hidden_sizes": [8, 8, 8, 8, 0]}, r"hidden_sizes\[4\] is 0"),
-        ({"num_channels": 0}, "num_channels is 0"),
         ({"out_features": ["stem"]}, "subset of stage_names"),
     ],
 )
