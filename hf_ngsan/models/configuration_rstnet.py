@@ -1,6 +1,5 @@
 """Configuration of RSTNet."""
 
-from collections.abc import Mapping
 from os import PathLike
 from typing import Any, Self
 
@@ -201,10 +200,6 @@ class RSTNetConfig(CaptionerConfig):
     @property
     def takes_square_grids(self) -> bool:
         return self.reads_boxes
-
-    @classmethod
-    def has_language_model(cls, fields: Mapping[str, Any]) -> bool:
-        return bool(fields.get("adaptive_attention", True))
 
     def __post_init__(self, **kwargs: Any) -> None:
         if self.grid_size is not None:
