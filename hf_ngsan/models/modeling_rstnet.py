@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import nn
 from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
@@ -21,7 +22,7 @@ from .keywords import refuse_unknown_keywords
 from .modeling_base import HubPreTrainedModel
 from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
 from .positions import WordPositions, current_mask, grid_positions
-from .transformer import TransformerLayer, WordDecoder
+from .transformer import DecoderInputs, WordDecoder
 from .visual_inputs import check_visual_boxes, check_visual_features
 from .visualness import VisualnessMixin
 
@@ -63,7 +64,7 @@ class GridGeometry(nn.Module):
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
 
-class RSTNetEncoderLayer(TransformerLayer):
+class RSTNetEncoderLayer(GradientCheckpointingLayer):
     """Self-attention with geometric weights (eq. 14 and 15) and feed-forward."""
 
     def __init__(self, config: RSTNetConfig):
@@ -91,7 +92,7 @@ class RSTNetEncoderLayer(TransformerLayer):
         return self.feed_forward(self.self_attn_norm(hidden_states, attended, inner=placed))
 
 
-class RSTNetDecoderLayer(TransformerLayer):
+class RSTNetDecoderLayer(GradientCheckpointingLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
     Args:
@@ -122,8 +123,6 @@ class RSTNetDecoderLayer(TransformerLayer):
         encoder_token_mask: torch.Tensor | None = None,
         encoder_positions: torch.Tensor | None = None,
         language_signal: torch.Tensor | None = None,
-        key_counts: None = None,
-        encoder_key_counts: None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, cache=cache, **kwargs)
@@ -326,31 +325,37 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
             self.language_model.eval().requires_grad_(False)
         return self
 
-    def embed(
-        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        positions = self.positions(position_ids, attention_mask, inputs_embeds.dtype)
+    def embed(self, inputs: DecoderInputs) -> torch.Tensor:
+        embeddings = inputs.inputs_embeds
+        positions = self.positions(inputs.position_ids, inputs.attention_mask, embeddings.dtype)
         scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
-        return self.dropout(inputs_embeds * scale + positions)
+        return self.dropout(embeddings * scale + positions)
 
-    def further_layer_inputs(self, **given: Any) -> dict[str, Any]:
-        signal, input_ids = None, given["input_ids"]
+    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
+        signal = None
         if self.language_model is not None:
-            if input_ids is None:
+            if inputs.input_ids is None:
                 raise ValueError(
                     "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
                     "with adaptive_attention."
                 )
-            words = {name: given[name] for name in ("attention_mask", "position_ids", "cache")}
             with torch.no_grad():
-                signal = self.language_model(input_ids, **words, with_logits=False).last_hidden_state
-        length = given["position_ids"].shape[-1]
-        return {
-            "language_signal": signal,
-            "token_mask": current_mask(given["attention_mask"], length),
-            "encoder_token_mask": given["encoder_attention_mask"],
-            "encoder_positions": positions_of_grid(self.config, given["encoder_hidden_states"]),
-        }
+                signal = self.language_model(
+                    inputs.input_ids,
+                    attention_mask=inputs.attention_mask,
+                    position_ids=inputs.position_ids,
+                    cache=inputs.cache,
+                    with_logits=False,
+                ).last_hidden_state
+        return super().run_layers(
+            hidden_states,
+            inputs,
+            language_signal=signal,
+            token_mask=current_mask(inputs.attention_mask, inputs.position_ids.shape[-1]),
+            encoder_token_mask=inputs.encoder_attention_mask,
+            encoder_positions=positions_of_grid(self.config, inputs.encoder_hidden_states),
+            **kwargs,
+        )
 
 
 class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):

@@ -42,6 +42,7 @@ CODE = {
     "image_processing_captioning.py",
     "images.py",
     "keywords.py",
+    "modeling_base.py",
     "modeling_ngsan.py",
     "parts.py",
     "pipeline_image_to_text.py",
@@ -53,7 +54,6 @@ CODE = {
     "transformer.py",
     "vision_part.py",
     "visual_inputs.py",
-    "word_generation.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
