@@ -13,7 +13,6 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .attention_maps import WordAttentionMixin
 from .keywords import accepts_old_cache_name
 from .modeling_base import HubPreTrainedModel
 from .transformer import WordDecoder
@@ -120,7 +119,7 @@ class CaptioningModel(HubPreTrainedModel):
         )
 
 
-class CaptioningForConditionalGeneration(HubPreTrainedModel, WordAttentionMixin, WordGenerationMixin):
+class CaptioningForConditionalGeneration(HubPreTrainedModel, WordGenerationMixin):
     """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
 
     model: CaptioningModel
