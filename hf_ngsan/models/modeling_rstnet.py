@@ -114,8 +114,8 @@ def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tenso
 def sinusoidal_geometry(boxes: torch.Tensor, channels: int, size_offset: float) -> torch.Tensor:
     """Returns a fixed embedding of the relative geometry of every pair of boxes, in place of a learned one.
 
-    The four features of [`geometry.relative_geometry`], times 100, have `channels / 8` wavelengths each, up to 1000 * 2 pi:
-    first all sines, then all cosines (Zhang et al. 2021 as released, after Hu et al. 2018).
+    The four features of [`geometry.relative_geometry`], times 100, have `channels / 8` wavelengths each, up to 1000 *
+    2 pi: first all sines, then all cosines (Zhang et al. 2021 as released, after Hu et al. 2018).
 
     Args:
         boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`).
@@ -396,19 +396,15 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         self, states: torch.Tensor, boxes: torch.Tensor | None, attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
         """Returns boxes `(batch_size or 1, num_regions, 4)` of the visual tokens."""
-        if self.config.grid_size is None and boxes is not None:
-            check_visual_boxes(boxes, states, "")
-            return boxes
-        if (
-            self.config.grid_size is None
-            and attention_mask is not None
-            and not torch.compiler.is_compiling()
-            and not bool(attention_mask.all())
-        ):
-            raise ValueError(
-                "visual_boxes are missing: some images have fewer visual tokens than others, so that these are no "
-                "square grids of one size; give the boxes, or set grid_size in the configuration."
-            )
+        if self.config.grid_size is None:
+            if boxes is not None:
+                check_visual_boxes(boxes, states, "")
+                return boxes
+            if attention_mask is not None and not torch.compiler.is_compiling() and not bool(attention_mask.all()):
+                raise ValueError(
+                    "visual_boxes are missing: some images have fewer visual tokens than others, so that these are no "
+                    "square grids of one size; give the boxes, or set grid_size in the configuration."
+                )
         return grid_boxes(*grid_shape(self.config, states.shape[1]), device=states.device)[None]
 
 
@@ -641,11 +637,8 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
         """
         settings = kwargs.get("generation_config") or self.generation_config
         inputs = self.replace_pixels(inputs, kwargs)
-        if return_visualness:
-            if not kwargs.get("return_dict_in_generate", settings.return_dict_in_generate):
-                raise ValueError("return_visualness=True needs return_dict_in_generate=True.")
-            if not self.config.adaptive_attention:
-                raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")
+        if return_visualness and not kwargs.get("return_dict_in_generate", settings.return_dict_in_generate):
+            raise ValueError("return_visualness=True needs return_dict_in_generate=True.")
         num_beams = kwargs.get("num_beams", settings.num_beams) or 1
         if self.config.finished_beams == "compete" and num_beams > 1:
             kwargs |= competing_finished_beams(kwargs, self.generation_config)
@@ -709,7 +702,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
 
 def has_begun(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
     """Returns where captions `(B, length)` have begun: all but padding on the left, which `generate()` does not see."""
-    return (sequences != config.pad_token_id).cumsum(-1) > 0
+    return torch.ne(sequences, config.pad_token_id).cumsum(-1) > 0
 
 
 def is_word(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
@@ -717,7 +710,7 @@ def is_word(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
     ends = torch.tensor(config.eos_token_id, device=sequences.device).reshape(-1)
     behind_start = nn.functional.pad(has_begun(sequences, config)[:, :-1], (1, 0))
     ended = (torch.isin(sequences, ends) & behind_start).cumsum(-1) > 0
-    return behind_start & (sequences != config.pad_token_id) & ~nn.functional.pad(ended[:, :-1], (1, 0))
+    return behind_start & torch.ne(sequences, config.pad_token_id) & ~nn.functional.pad(ended[:, :-1], (1, 0))
 
 
 __all__ = ["RSTNetForConditionalGeneration", "RSTNetModel", "RSTNetPreTrainedModel"]

@@ -115,7 +115,7 @@ class ImageToTextPipeline(Pipeline):
         the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
         [`attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image or boxes; with
         `attention_side` also `"image"`, the upright image at the size of the maps. With `return_visualness` each has
-        `"visualness"`: pairs of word and value in [0, 1] (see [`attention_maps.word_visualness_pairs`]). With `return_scores`
+        `"visualness"`: pairs of word and value in [0, 1] (see `attention_maps`). With `return_scores`
         each has `"score"` and `"word_scores"`: pairs of word and log-probability (see [`text_scores.TextScores`]). With
         `return_confidence` each has `"confidence"`, in [0, 1], and `"unlike_training"` besides. For an input that was
         skipped the list is `[{"generated_text": None, "error": str}]`.
