@@ -12,7 +12,6 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .attention_maps import WordAttentionMixin
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name
 from .transformer import WordDecoder, WordGenerationMixin, decoded_outputs
 from .vision_part import VisionOutput, make_vision_encoder
@@ -110,7 +109,7 @@ class CaptioningModel(HubPreTrainedModel):
         )
 
 
-class CaptioningForConditionalGeneration(WordGenerationMixin, WordAttentionMixin, HubPreTrainedModel):
+class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
 
     model: CaptioningModel
