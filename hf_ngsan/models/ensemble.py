@@ -12,8 +12,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
 from .captioning import refuse_input_ids
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .modeling_rstnet import competing_finished_beams
 from .word_generation import WordGenerationMixin
 
@@ -115,6 +114,7 @@ class EnsembleForConditionalGeneration(HubPreTrainedModel, WordGenerationMixin):
     ```
     """
 
+    main_input_name = "visual_features"
     input_modalities = ["image", "text"]
     _is_stateful = False
 

@@ -19,8 +19,7 @@ from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .modeling_rstnet_language_model import (
     MaskedFeedForward,
     ResidualNorm,
