@@ -177,8 +177,7 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention through transformers' attention interface (eager, SDPA, flex).
 
     With `query_norm` it is normalized self-attention, eq. 7 of Guo et al. 2020: Softmax(IN(Q) K^T) V. Scores are
-    scaled by 1/sqrt(head_dim), or given `key_counts` by 1/sqrt(key_counts + head_dim), eq. 2 of Springenberg et al.
-    2018; `position_bias` is added unscaled.
+    scaled by 1/sqrt(head_dim); `position_bias` is added unscaled.
 
     In cross-attention the queries may be a multiple of the keys in number: rows `i * C ... i * C + C - 1` of the
     queries then belong to row `i` of the keys (C captions of one image). Keys and values are computed once per image.
@@ -216,8 +215,41 @@ class MultiHeadAttention(nn.Module):
         self.query_norm = make_norm(query_norm, config.hidden_size, norm_affine)
         self.key_norm = make_norm(key_norm, config.hidden_size, norm_affine)
 
-    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
-        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_mask: torch.Tensor | None = None,
+        cache: EncoderDecoderCache | None = None,
+        value_states: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Args:
+            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
+            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
+                keys and values for cross-attention; `num_images` divides `batch_size`.
+            attention_mask (*optional*): in the form that the attention implementation takes.
+            token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
+                statistics of the norms.
+            cache (`EncoderDecoderCache`, *optional*).
+            value_states (`torch.FloatTensor`, *optional*): inputs of the values, if not those of the keys; of the same
+                shape.
+            kwargs: as for [`~MultiHeadAttention.weighted_sum`], such as `position_bias`.
+
+        Returns:
+            The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
+            (`None` unless the implementation is eager).
+        """
+        query = self.q_proj(hidden_states)
+        if self.query_norm is not None:
+            query = self.query_norm(query, token_mask)
+        is_cross_attention = encoder_hidden_states is not None
+        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+        value_source = source if value_states is None else value_states
+        key, value = self.keys_and_values(source, value_source, token_mask, cache, is_cross_attention)
+        return self.weighted_sum(query, key, value, attention_mask, scaling=self.scaling, **kwargs)
 
     def keys_and_values(
         self,
@@ -227,6 +259,7 @@ class MultiHeadAttention(nn.Module):
         cache: Any,
         is_cross_attention: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns keys and values `(batch_size, num_heads, length, head_dim)`, those in the cache included."""
         if is_cross_attention and cache is not None and cache.is_updated.get(self.layer_idx):
             layer = cache.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
@@ -241,58 +274,33 @@ class MultiHeadAttention(nn.Module):
         cache.is_updated[self.layer_idx] = True
         return cache.cross_attention_cache.update(key, value, self.layer_idx)
 
-    def forward(
+    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def weighted_sum(
         self,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        scaling: float,
         position_bias: torch.Tensor | None = None,
-        token_mask: torch.Tensor | None = None,
-        cache: EncoderDecoderCache | None = None,
-        key_counts: torch.Tensor | None = None,
         attn_implementation: str | None = None,
-        value_states: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """
-        Args:
-            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
-            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
-                keys and values for cross-attention; `num_images` divides `batch_size`.
-            attention_mask (*optional*): in the form that the attention implementation takes.
-            position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
-            token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
-                statistics of the norms.
-            cache (`EncoderDecoderCache`, *optional*).
-            key_counts (`torch.LongTensor` of shape `(batch_size, query_length)`, *optional*): keys that each query may
-                attend to, which lowers its scores; in cross-attention `(num_images, 1)`. Sizes of 1 are broadcast.
-            attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
-            value_states (`torch.FloatTensor`, *optional*): inputs of the values, if not those of the keys; of the same
-                shape.
+        """Attends from queries `(batch_size, query_length, hidden_size)` to keys and values, split into heads.
 
-        Returns:
-            The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
-            (`None` unless the implementation is eager).
+        Args:
+            position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
+            attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
         """
-        batch_size, query_length, _ = hidden_states.shape
-        is_cross_attention = encoder_hidden_states is not None
-        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        query = self.q_proj(hidden_states)
-        if self.query_norm is not None:
-            query = self.query_norm(query, token_mask)
-        value_source = source if value_states is None else value_states
-        key, value = self.keys_and_values(source, value_source, token_mask, cache, is_cross_attention)
+        batch_size, query_length, _ = query.shape
         captions_per_image = batch_size // key.shape[0]
         query = self.split_heads(query.reshape(key.shape[0], captions_per_image * query_length, -1))
-        scaling = self.scaling
-        if key_counts is not None:
-            # On the queries, since the attention interface takes one scaling for all of them.
-            temperature = (key_counts.float() + self.head_dim).sqrt()[:, None, :, None]
-            query, scaling = (query / temperature).to(query.dtype), 1.0
-
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             attn_implementation or self.config._attn_implementation, eager_attention_forward
         )
+        dropout = self.attention_dropout if self.training else 0.0
         output, weights = attend(
             attention_interface,
             self,
@@ -301,7 +309,7 @@ class MultiHeadAttention(nn.Module):
             value,
             attention_mask,
             position_bias,
-            dropout=self.attention_dropout if self.training else 0.0,
+            dropout=dropout,
             scaling=scaling,
             **kwargs,
         )

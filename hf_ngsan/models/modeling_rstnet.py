@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPastAndCrossAttentions
+from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
@@ -19,7 +20,7 @@ from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
-from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .modeling_rstnet_language_model import (
     MaskedFeedForward,
     ResidualNorm,
@@ -28,14 +29,7 @@ from .modeling_rstnet_language_model import (
     add_cache_layers,
     current_mask,
 )
-from .transformer import (
-    TransformerLayer,
-    WordDecoder,
-    caption_cache,
-    positions_of_words,
-    refuse_missing_past,
-    with_attention,
-)
+from .transformer import DecoderInputs, WordDecoder
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -161,7 +155,7 @@ class GridGeometry(nn.Module):
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
 
-class RSTNetEncoderLayer(TransformerLayer):
+class RSTNetEncoderLayer(GradientCheckpointingLayer):
     """Self-attention with geometric weights (eq. 14 and 15) and feed-forward."""
 
     def __init__(self, config: RSTNetConfig):
@@ -268,7 +262,7 @@ class AdaptiveAttention(MultiHeadAttention):
         return output, weights, visualness
 
 
-class RSTNetDecoderLayer(TransformerLayer):
+class RSTNetDecoderLayer(GradientCheckpointingLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
     Args:
@@ -458,92 +452,39 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
             self.language_model.eval().requires_grad_(False)
         return self
 
-    @accepts_old_cache_name
-    @merge_with_config_defaults
-    @capture_outputs
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        encoder_hidden_states: torch.Tensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
-        cache: Any = None,
-        inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Has the arguments of [`transformer.WordDecoder.forward`]; with adaptive attention `inputs_embeds` is none.
+    def embed(self, inputs: DecoderInputs) -> torch.Tensor:
+        scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
+        positions = self.positions(inputs.position_ids, inputs.attention_mask, inputs.inputs_embeds.dtype)
+        return self.dropout(inputs.inputs_embeds * scale + positions)
 
-        Raises:
-            ValueError: as there, or the language model is given no words.
-        """
-        refuse_unknown_keywords(self, kwargs)
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give the decoder exactly one of input_ids (decoder_input_ids) and inputs_embeds.")
-        if input_ids is None and self.language_model is not None:
+    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
+        return super().run_layers(
+            hidden_states,
+            inputs,
+            language_signal=None if self.language_model is None else self.language_signal(inputs),
+            token_mask=current_mask(inputs.attention_mask, inputs.position_ids.shape[-1]),
+            encoder_token_mask=inputs.encoder_attention_mask,
+            encoder_positions=positions_of_grid(self.config, inputs.encoder_hidden_states),
+            **kwargs,
+        )
+
+    @torch.no_grad()
+    def language_signal(self, inputs: DecoderInputs) -> torch.Tensor:
+        """Returns s_t `(batch_size, length, hidden_size)` of every word; raises a ValueError without words."""
+        if inputs.input_ids is None:
             raise ValueError(
                 "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
                 "with adaptive_attention."
             )
-        if encoder_hidden_states is None:
-            raise ValueError("The decoder needs encoder_hidden_states, such as encoded visual tokens.")
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        batch_size, length, hidden_size = inputs_embeds.shape
-        num_images = encoder_hidden_states.shape[0]
-        if batch_size % num_images:
-            raise ValueError(f"{batch_size} captions cannot be split evenly among {num_images} images.")
-        refuse_missing_past(length, cache, attention_mask, position_ids)
-        if use_cache and cache is None:
-            cache = DynamicCache(config=self.config)
-        if cache is not None and not isinstance(cache, EncoderDecoderCache):
-            cache = caption_cache(cache)
-        if position_ids is None:
-            position_ids = positions_of_words(inputs_embeds, attention_mask, cache)
-        config = with_attention(self.config, kwargs.get("attn_implementation"))
-        causal_mask = create_causal_mask(
-            config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache
-        )
-        encoder_mask = create_bidirectional_mask(
-            config=config,
-            inputs_embeds=inputs_embeds.reshape(num_images, -1, hidden_size),
-            attention_mask=encoder_attention_mask,
-            encoder_hidden_states=encoder_hidden_states,
-        )
-        signal = None
-        if self.language_model is not None:
-            with torch.no_grad():
-                signal = self.language_model(
-                    input_ids, attention_mask, position_ids, self.language_cache(cache), with_logits=False
-                ).last_hidden_state
-        scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
-        positions = self.positions(position_ids, attention_mask, inputs_embeds.dtype)
-        hidden_states = self.dropout(inputs_embeds * scale + positions)
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                encoder_hidden_states,
-                attention_mask=causal_mask,
-                encoder_attention_mask=encoder_mask,
-                cache=cache,
-                token_mask=current_mask(attention_mask, length),
-                encoder_token_mask=encoder_attention_mask,
-                encoder_positions=positions_of_grid(self.config, encoder_hidden_states),
-                language_signal=signal,
-                **kwargs,
-            )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, cache=cache if use_cache else None
-        )
-
-    def language_cache(self, cache: EncoderDecoderCache | None) -> Cache | None:
-        """Returns the language model's part of the cache, the layers behind those of the decoder; makes them first."""
-        if cache is None or self.language_model is None:
-            return None
-        first, own = self.config.num_hidden_layers, cache.self_attention_cache
-        add_cache_layers(own, first + self.language_model.config.cached_layers)
-        return Cache(layers=own.layers[first:])
+        language_model: Any = self.language_model
+        cache = None
+        if inputs.cache is not None:  # its layers behind those of the decoder
+            first, layers = self.config.num_hidden_layers, inputs.cache.self_attention_cache
+            add_cache_layers(layers, first + language_model.config.cached_layers)
+            cache = Cache(layers=layers.layers[first:])
+        return language_model(
+            inputs.input_ids, inputs.attention_mask, inputs.position_ids, cache, with_logits=False
+        ).last_hidden_state
 
 
 class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):

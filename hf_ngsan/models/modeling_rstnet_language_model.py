@@ -10,6 +10,7 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
@@ -22,11 +23,10 @@ from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_un
 from .text_encoders import load_text_encoder, make_text_encoder
 from .transformer import (
     FeedForward,
-    TransformerLayer,
     labels_beside_inputs,
     labels_from_first_word,
     loss_of_words,
-    positions_of_words,
+    positions_of_tokens,
     refuse_missing_past,
     shift_behind_start,
     with_attention,
@@ -166,7 +166,7 @@ class MaskedFeedForward(nn.Module):
         return states * token_mask[..., None].to(states.dtype)
 
 
-class RSTNetLanguageLayer(TransformerLayer):
+class RSTNetLanguageLayer(GradientCheckpointingLayer):
     """The masked attention module: causal self-attention and feed-forward."""
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int):
@@ -352,7 +352,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
             own_cache = shared.self_attention_cache
             add_cache_layers(own_cache, self.config.cached_layers)
         if position_ids is None:
-            position_ids = positions_of_words(input_ids, attention_mask, own_cache)
+            position_ids = positions_of_tokens(input_ids, attention_mask, own_cache)
         # Before the text encoder fills the cache, whose length the mask depends on.
         causal_mask = create_causal_mask(
             config=with_attention(self.config, kwargs.get("attn_implementation")),
