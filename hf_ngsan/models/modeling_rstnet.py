@@ -621,7 +621,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
         encoded = (self.model.encoder(**visual) if encoded is None else encoded)[0]
         sequences = sequences.to(self.device)
         words, at_once = sequences[:, :-1], self.config.language_attention == "causal"
-        mask = has_begun(words, self.config).long()
+        mask = has_begun(words, self.config.pad_token_id).long()
         found, cache = [], None
         for start in range(0, words.shape[1], words.shape[1] if at_once else 1):
             end = words.shape[1] if at_once else start + 1
@@ -640,17 +640,18 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
         return visualness * is_word(sequences, self.config)
 
 
-def has_begun(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
+def has_begun(sequences: torch.Tensor, padding: Any) -> torch.Tensor:
     """Returns where captions `(B, length)` have begun: all but padding on the left, which `generate()` does not see."""
-    return torch.ne(sequences, config.pad_token_id).cumsum(-1) > 0
+    return torch.ne(sequences, padding).cumsum(-1) > 0
 
 
 def is_word(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
     """Returns which tokens of captions `(B, length)` are words, or the end of a caption."""
+    padding: Any = config.pad_token_id
     ends = torch.tensor(config.eos_token_id, device=sequences.device).reshape(-1)
-    behind_start = nn.functional.pad(has_begun(sequences, config)[:, :-1], (1, 0))
+    behind_start = nn.functional.pad(has_begun(sequences, padding)[:, :-1], (1, 0))
     ended = (torch.isin(sequences, ends) & behind_start).cumsum(-1) > 0
-    return behind_start & torch.ne(sequences, config.pad_token_id) & ~nn.functional.pad(ended[:, :-1], (1, 0))
+    return behind_start & torch.ne(sequences, padding) & ~nn.functional.pad(ended[:, :-1], (1, 0))
 
 
 __all__ = ["RSTNetForConditionalGeneration", "RSTNetModel", "RSTNetPreTrainedModel"]
