@@ -74,7 +74,6 @@ class WordPositions(nn.Module):
         rows[0] = 0.0
         return rows
 
-    @torch.no_grad()
     def initialize(self) -> None:
         if self.table is not None:
             init.copy_(self.table, self.initial_table())
@@ -231,11 +230,9 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         if config.pretrained_text_encoder and self.device.type != "meta":
             load_text_encoder(self.text_encoder, config.pretrained_text_encoder, "pretrained_text_encoder")
 
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, RSTNetLanguageModel) and module.word_pieces is not None:
-            init.copy_(module.word_pieces, own_pieces(module.config))
+    def initialize(self) -> None:
+        if self.word_pieces is not None:
+            init.copy_(self.word_pieces, own_pieces(self.config))
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_encoder.get_input_embeddings()

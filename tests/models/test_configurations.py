@@ -222,18 +222,14 @@ WRONG = {
     "rstnet": [
         ({"geometry_fusion": "product"}, "geometry_fusion"),
         ({"geometry_embedding": "cubic"}, "geometry_embedding"),
-        ({"geometry_embedding": "sinusoidal", "geometry_hidden_size": 12}, "geometry_hidden_size"),
         ({"grid_size_offset": 2}, "grid_size_offset"),
-        ({"grid_size": [7]}, "grid_size"),
         ({"position_embedding": "learned"}, "position_embedding"),
         ({"finished_beams": "gone"}, "finished_beams"),
         ({"language_signal_projection": "none"}, "language_signal_projection"),
         ({"language_attention": "sideways"}, "language_attention"),
-        ({"grid_position_embedding": True, "hidden_size": 30, "num_attention_heads": 5}, "grid_position_embedding"),
         ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "vocab_size": 9}}, "vocab_size .*24.* 9"),
         ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "hidden_size": 64}}, "hidden_size .*32.* 64"),
         ({"language_tokenization": "caption_ids", "vocab_size": 41}, "40 .* 41"),
-        ({"pretrained_language_model": "no/such/folder", "language_model_config": None}, "pretrained_language_model"),
         ({"adaptive_attention": False, "pretrained_language_model": "folder"}, "pretrained_language_model"),
     ],
     "rstnet_language_model": [
