@@ -30,7 +30,8 @@ if TYPE_CHECKING:
         NGSANEfficientNetLiteForImageClassification,
     )
     from .models.modeling_mcan import MCANForVisualQuestionAnswering, MCANModel
-    from .models.modeling_mhsan import MHSANModel, MHSANTextModel
+    from .models.modeling_mhsan import MHSANModel
+    from .models.modeling_mhsan_text import MHSANTextModel
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
     from .models.modeling_resnext import NGSANResNeXtBackbone

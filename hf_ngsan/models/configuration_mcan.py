@@ -2,12 +2,7 @@
 
 from typing import Any, Self
 
-from .configuration_hub import (
-    TRANSFORMER_SIZES,
-    check_finite,
-    check_heads,
-    strict,
-)
+from .configuration_hub import check_heads, strict
 from .geometry import check_geometric_bias
 from .vision_part import ConfigWithVision
 
@@ -79,19 +74,8 @@ class MCANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mcan.MCANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive_fields = (
-        *TRANSFORMER_SIZES,
-        "vocab_size",
-        "word_embedding_size",
-        "visual_feature_size",
-        "num_hidden_layers",
-        "reduction_hidden_size",
-        "num_glimpses",
-        "pooled_size",
-        "geometry_hidden_size",
-    )
-    rate_fields = ("dropout", "attention_dropout", "norm_eps")
-    field_choices = {"loss_reduction": ("mean", "sum"), "is_encoder_decoder": (True,)}
+    positive_fields = ("num_glimpses",)
+    field_choices = {"loss_reduction": ("mean", "sum")}
 
     vocab_size: int = 20573
     word_embedding_size: int = 300
@@ -135,7 +119,6 @@ class MCANConfig(ConfigWithVision):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_finite(initializer_range=self.initializer_range)
         super().validate_architecture()
         check_geometric_bias(self.geometric_bias, self.geometry_features)
         check_heads(self.hidden_size, self.num_attention_heads)

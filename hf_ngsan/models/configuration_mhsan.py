@@ -4,13 +4,10 @@ from dataclasses import field
 from typing import Any
 
 from .configuration_hub import (
-    ConfigurationError,
     HubConfig,
     PreTrainedConfig,
     SubConfigSpec,
-    check_finite,
     lasting_name,
-    refuse_absurd_sizes,
     refuse_unknown_fields,
     strict,
 )
@@ -57,10 +54,8 @@ class MHSANTextConfig(HubConfig):
     model_type = "mhsan_text"
     remote_classes = {
         "AutoConfig": "configuration_mhsan.MHSANTextConfig",
-        "AutoModel": "modeling_mhsan.MHSANTextModel",
+        "AutoModel": "modeling_mhsan_text.MHSANTextModel",
     }
-    positive_fields = ("vocab_size", "word_embedding_size", "hidden_size", "num_hidden_layers")
-    rate_fields = ("dropout", "input_dropout")
     field_choices = {"activation": ("tanh", "identity", "relu")}
 
     vocab_size: int = 20000
@@ -78,7 +73,6 @@ class MHSANTextConfig(HubConfig):
     pad_token_id: int | None = 0
 
     def validate_architecture(self) -> None:
-        check_finite(highway_bias=self.highway_bias, scale_x=self.scale_x)
         super().validate_architecture()
         if self.bidirectional and self.hidden_size % 2:
             raise ValueError(f"hidden_size ({self.hidden_size}) must be even: each direction has half of it.")
@@ -135,6 +129,7 @@ class MHSANConfig(ConfigWithVision):
         "text_config": SubConfigSpec(MHSANTextConfig),
         **VISION,
     }
+    parts = ("vision_config", "text_config")
     remote_classes = {
         "AutoConfig": "configuration_mhsan.MHSANConfig",
         "AutoModel": "modeling_mhsan.MHSANModel",
@@ -142,15 +137,7 @@ class MHSANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mhsan.MHSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive_fields = (
-        "visual_feature_size",
-        "hidden_size",
-        "projection_dim",
-        "attention_hidden_size",
-        "selective_pooling_size",
-        "hardest_negatives",
-    )
-    rate_fields = ("dropout",)
+    positive_fields = ("selective_pooling_size", "hardest_negatives")
     field_choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
 
     vision_config: PreTrainedConfig | dict | None = field(default_factory=resnet_152_grid)
@@ -177,14 +164,18 @@ class MHSANConfig(ConfigWithVision):
     features_provenance: dict | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if "vocab_size" in kwargs:
-            raise ConfigurationError("vocab_size is a field of the text encoder; set text_config: {vocab_size: ...}.")
         if self.text_pretrained:
             self.text_pretrained = lasting_name(self.text_pretrained)
             if self.text_config is None:
-                self.text_config = read_text_config(self.text_pretrained)
-        self.text_config = make_text_config(self.text_config)
+                self.text_config = config_of_text_encoder(read_text_config(self.text_pretrained))
+        if not isinstance(self.text_config, PreTrainedConfig):
+            self.text_config = make_text_config(self.text_config or {})
         super().__post_init__(**kwargs)
+
+    @property
+    def has_recurrent_text(self) -> bool:
+        """Whether the text encoder is that of the paper, and not one of transformers."""
+        return isinstance(self.text_config, MHSANTextConfig)
 
     @property
     def vocab_size(self) -> int:
@@ -198,34 +189,26 @@ class MHSANConfig(ConfigWithVision):
         text.vocab_size = value
 
     def validate_architecture(self) -> None:
-        check_finite(margin=self.margin, temperature=self.temperature, diversity_weight=self.diversity_weight)
         super().validate_architecture()
-        for name, number in (("num_image_heads", self.num_image_heads), ("num_text_heads", self.num_text_heads)):
-            if number < 0:
-                raise ValueError(f"{name} is {number}; it must be at least 0.")
-        text: Any = self.text_config
-        layers = getattr(text, "num_hidden_layers", 0)
-        if self.frozen_text_layers and text.model_type == MHSANTextConfig.model_type:
-            raise ValueError("frozen_text_layers is for a text encoder of transformers; recurrent units are trained.")
+        if self.temperature <= 0:
+            raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
+        layers = 0 if self.has_recurrent_text else getattr(self.text_config, "num_hidden_layers", 0)
         if not 0 <= self.frozen_text_layers <= layers:
-            raise ValueError(f"frozen_text_layers is {self.frozen_text_layers}; the text encoder has {layers} layers.")
+            raise ValueError(
+                f"frozen_text_layers is {self.frozen_text_layers}; this text encoder has {layers} layers that can be "
+                "frozen. Recurrent units are always trained."
+            )
         if not self.save_frozen_weights and not (self.frozen_text_layers and self.text_pretrained):
             raise ValueError(
                 "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs "
                 "frozen_text_layers and text_pretrained."
             )
-        if self.temperature <= 0:
-            raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
 
 
-def make_text_config(config: PreTrainedConfig | dict | None) -> PreTrainedConfig:
-    """Makes the configuration of a text encoder from a dict; without a `model_type`, a [`MHSANTextConfig`]."""
-    if isinstance(config, PreTrainedConfig):
-        return config
-    fields = {"model_type": MHSANTextConfig.model_type, **(config or {})}
-    if fields["model_type"] != MHSANTextConfig.model_type:
+def make_text_config(fields: dict) -> PreTrainedConfig:
+    """Makes the configuration of a text encoder; without a `model_type`, a [`MHSANTextConfig`]."""
+    if fields.get("model_type", MHSANTextConfig.model_type) != MHSANTextConfig.model_type:
         return config_of_text_encoder(fields)
-    refuse_absurd_sizes(fields)
     if "transformers_version" not in fields:  # written by a person
         refuse_unknown_fields(MHSANTextConfig, fields)
     return MHSANTextConfig.from_dict(fields)

@@ -14,12 +14,9 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
-from .initialization import initialize_as_pytorch
 from .keywords import refuse_unknown_keywords
 from .modeling_base import HubPreTrainedModel
-from .pooling import AttentionReduction
-from .question_attention import QuestionAttentionMixin
-from .transformer import EncoderLayer
+from .transformer import FeedForward, TransformerLayer
 from .vision_part import VisionOutput, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_boxes, check_visual_features
 
@@ -102,29 +99,46 @@ class UnbiasedLayerNorm(nn.Module):
         return self.weight * normalized.to(states.dtype) + self.bias
 
 
-class MCANEncoderLayer(EncoderLayer):
-    """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x)).
-
-    Args:
-        config (`MCANConfig`): the model's.
-        geometric_bias (`nn.Module`, *optional*): makes the additive bias of the self-attention.
-    """
-
-    def __init__(self, config: MCANConfig, geometric_bias: nn.Module | None = None):
-        super().__init__(config, geometric_bias)
-        self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-        self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-
-
-class MCANDecoderLayer(MCANEncoderLayer):
-    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...)."""
+class MCANEncoderLayer(TransformerLayer):
+    """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x))."""
 
     def __init__(self, config: MCANConfig):
-        super().__init__(config, make_geometric_bias(config))
+        super().__init__()
+        self.self_attn = MultiHeadAttention(config)
+        self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, **kwargs)
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
+class MCANDecoderLayer(TransformerLayer):
+    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...).
+
+    With `config.geometric_bias` the self-attention is geometry-aware (section 6.3 of Guo et al. 2020).
+    """
+
+    def __init__(self, config: MCANConfig):
+        super().__init__()
+        self.geometric_bias = make_geometric_bias(config)
+        self.self_attn = MultiHeadAttention(config)
+        self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
         self.encoder_attn = MultiHeadAttention(config)
         self.encoder_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         hidden_states: torch.Tensor,
         geometry: torch.Tensor | None,
@@ -143,6 +157,28 @@ class MCANDecoderLayer(MCANEncoderLayer):
         )
         hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
+class GlimpseReduction(nn.Module):
+    """Weighted sums of positions, one a glimpse, joined and projected: eq. 4 and 5 of Yu et al. 2019."""
+
+    def __init__(self, config: MCANConfig):
+        super().__init__()
+        self.hidden = nn.Linear(config.hidden_size, config.reduction_hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.scores = nn.Linear(config.reduction_hidden_size, config.num_glimpses)
+        self.out_proj = nn.Linear(config.num_glimpses * config.hidden_size, config.pooled_size)
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the result, `(batch_size, pooled_size)`, and the weights, `(batch_size, num_glimpses, length)`.
+
+        Args:
+            states: `(batch_size, length, hidden_size)`.
+            mask: `(batch_size, length)`, 1 = real, 0 = padding. Where all is padding the weights are equal.
+        """
+        scores = self.scores(self.dropout(torch.relu(self.hidden(states)))).mT.float()
+        weights = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min).softmax(-1).to(states.dtype)
+        return self.out_proj((weights @ states).flatten(1)), weights
 
 
 def additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -164,9 +200,9 @@ class MCANPreTrainedModel(HubPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initializes linear maps and the LSTM as PyTorch does, and thereby as the released code."""
         super()._init_weights(module)
-        initialize_as_pytorch(module)
+        if isinstance(module, nn.Linear | nn.LSTM):
+            module.reset_parameters()  # as PyTorch does, and thereby the released code
 
 
 class MCANEncoder(MCANPreTrainedModel):
@@ -271,16 +307,8 @@ class MCANModel(MCANPreTrainedModel):
         self.vision = make_vision_encoder(config.vision_config)
         self.encoder = MCANEncoder(config)
         self.decoder = MCANDecoder(config)
-        self.question_reduction, self.image_reduction = (
-            AttentionReduction(
-                config.hidden_size,
-                config.reduction_hidden_size,
-                config.num_glimpses,
-                config.pooled_size,
-                config.dropout,
-            )
-            for _ in range(2)
-        )
+        self.question_reduction = GlimpseReduction(config)
+        self.image_reduction = GlimpseReduction(config)
         self.norm = UnbiasedLayerNorm(config.pooled_size, config.norm_eps)
         self.post_init()
 
@@ -403,7 +431,7 @@ class MCANModel(MCANPreTrainedModel):
         return features, boxes, (features != 0).any(-1).long() if mask is None else mask
 
 
-class MCANForVisualQuestionAnswering(QuestionAttentionMixin, MCANPreTrainedModel):
+class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
     r"""MCAN, or MCAN + GSA, with its classifier of answers; see [`MCANConfig`] for which is which.
 
     Example:

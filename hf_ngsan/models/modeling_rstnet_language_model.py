@@ -163,7 +163,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
     def __init__(self, config: RSTNetLanguageModelConfig, first_layer: int = 0):
         super().__init__(config)
         encoder: Any = config.text_encoder_config
-        self.text_encoder = make_text_encoder(encoder, "text_encoder_config")
+        self.text_encoder = make_text_encoder(encoder)
         for module in self.text_encoder.modules():  # it shares a cache
             if isinstance(getattr(module, "layer_idx", None), int):
                 module.layer_idx += first_layer  # type: ignore[operator, assignment]
@@ -178,7 +178,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
         if config.pretrained_text_encoder and self.device.type != "meta":
-            load_text_encoder(self.text_encoder, config.pretrained_text_encoder, "pretrained_text_encoder")
+            load_text_encoder(self.text_encoder, config.pretrained_text_encoder)
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
