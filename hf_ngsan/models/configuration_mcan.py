@@ -2,9 +2,9 @@
 
 from typing import Any, Self
 
-from .configuration_hub import check_heads, strict
+from .configuration_hub import ConfigWithVision, check_heads, strict
 from .geometry import check_geometric_bias
-from .vision_part import ConfigWithVision
+from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
 """Differences of the large model of the authors' release from the small one."""
@@ -74,7 +74,6 @@ class MCANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mcan.MCANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive_fields = ("num_glimpses",)
     field_choices = {"loss_reduction": ("mean", "sum")}
 
     vocab_size: int = 20573

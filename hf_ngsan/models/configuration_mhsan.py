@@ -4,15 +4,16 @@ from dataclasses import field
 from typing import Any
 
 from .configuration_hub import (
+    VISION,
+    ConfigWithVision,
     HubConfig,
     PreTrainedConfig,
     SubConfigSpec,
     lasting_name,
-    refuse_unknown_fields,
     strict,
 )
+from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 from .text_encoders import config_of_text_encoder, read_text_config
-from .vision_part import VISION, ConfigWithVision
 
 
 def resnet_152_grid() -> dict:
@@ -137,7 +138,6 @@ class MHSANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mhsan.MHSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive_fields = ("selective_pooling_size", "hardest_negatives")
     field_choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
 
     vision_config: PreTrainedConfig | dict | None = field(default_factory=resnet_152_grid)
@@ -190,8 +190,9 @@ class MHSANConfig(ConfigWithVision):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        if self.temperature <= 0:
-            raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
+        for name in ("temperature", "hardest_negatives", "selective_pooling_size"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0.")
         layers = 0 if self.has_recurrent_text else getattr(self.text_config, "num_hidden_layers", 0)
         if not 0 <= self.frozen_text_layers <= layers:
             raise ValueError(
@@ -209,8 +210,6 @@ def make_text_config(fields: dict) -> PreTrainedConfig:
     """Makes the configuration of a text encoder; without a `model_type`, a [`MHSANTextConfig`]."""
     if fields.get("model_type", MHSANTextConfig.model_type) != MHSANTextConfig.model_type:
         return config_of_text_encoder(fields)
-    if "transformers_version" not in fields:  # written by a person
-        refuse_unknown_fields(MHSANTextConfig, fields)
     return MHSANTextConfig.from_dict(fields)
 
 

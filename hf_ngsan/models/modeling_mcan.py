@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
@@ -14,9 +15,8 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
-from .transformer import FeedForward, TransformerLayer
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
+from .transformer import FeedForward
 from .vision_part import VisionOutput, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_boxes, check_visual_features
 
@@ -99,7 +99,7 @@ class UnbiasedLayerNorm(nn.Module):
         return self.weight * normalized.to(states.dtype) + self.bias
 
 
-class MCANEncoderLayer(TransformerLayer):
+class MCANEncoderLayer(GradientCheckpointingLayer):
     """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x))."""
 
     def __init__(self, config: MCANConfig):
@@ -121,7 +121,7 @@ class MCANEncoderLayer(TransformerLayer):
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
-class MCANDecoderLayer(TransformerLayer):
+class MCANDecoderLayer(GradientCheckpointingLayer):
     """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...).
 
     With `config.geometric_bias` the self-attention is geometry-aware (section 6.3 of Guo et al. 2020).

@@ -12,10 +12,9 @@ from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
+from .configuration_hub import from_part
 from .configuration_mhsan import MHSANConfig
-from .configuration_parts import from_part
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel, LeftOutPart
+from .modeling_base import HubPreTrainedModel, LeftOutPart, refuse_unknown_keywords
 from .text_encoders import layers_of, load_text_encoder, make_text_encoder, pretrained_text_weights
 from .vision_part import make_vision_encoder, vision_of
 from .visual_inputs import check_visual_features

@@ -11,8 +11,7 @@ from torch import nn
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from .configuration_hub import MissingBackboneError, first_line
-from .configuration_parts import from_part
+from .configuration_hub import MissingBackboneError, first_line, from_part
 from .configuration_vision import (
     OWN_CONFIGS,
     VisionConfig,
@@ -20,8 +19,7 @@ from .configuration_vision import (
     is_patch_encoder,
     make_transformers_backbone,
 )
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .vision_part import VisionOutput
 
 NORMALIZED_OUTPUTS = "hidden_states_norms."

