@@ -181,12 +181,14 @@ class GlimpseReduction(nn.Module):
         return self.out_proj((weights @ states).flatten(1)), weights
 
 
-def additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Returns a mask `(batch_size, 1, 1, length)` to be added to scores.
+def additive_mask(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """Returns a mask `(batch_size, 1, 1, length)` to be added to scores; `None` for none.
 
     It is finite, so that queries with only padding attend to all of it equally, as in the authors' release; with a
     boolean mask the result would depend on the attention implementation.
     """
+    if mask is None:
+        return None
     return torch.where(mask != 0, 0.0, torch.finfo(dtype).min).to(dtype)[:, None, None, :]
 
 
@@ -241,7 +243,7 @@ class MCANEncoder(MCANPreTrainedModel):
         refuse_unknown_keywords(self, kwargs)
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         hidden_states, _ = self.lstm(words.to(self.embed_tokens.weight.dtype))
-        mask = None if attention_mask is None else additive_mask(attention_mask, hidden_states.dtype)
+        mask = additive_mask(attention_mask, hidden_states.dtype)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
@@ -290,10 +292,9 @@ class MCANDecoder(MCANPreTrainedModel):
         hidden_states = self.input_proj(visual_features.to(self.input_proj.weight.dtype))
         dtype = hidden_states.dtype
         geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
-        given = {"attention_mask": attention_mask, "encoder_attention_mask": encoder_attention_mask}
-        masks = {name: additive_mask(mask, dtype) for name, mask in given.items() if mask is not None}
+        mask, encoder_mask = additive_mask(attention_mask, dtype), additive_mask(encoder_attention_mask, dtype)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, geometry, encoder_hidden_states, **masks, **kwargs)
+            hidden_states = layer(hidden_states, geometry, encoder_hidden_states, mask, encoder_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
@@ -354,8 +355,6 @@ class MCANModel(MCANPreTrainedModel):
             ValueError: neither or both of images and features, or of words and vectors; inputs of a wrong shape; boxes
                 missing.
         """
-        for name in ("decoder_input_ids", "decoder_attention_mask"):
-            kwargs.pop(name, None)  # type: ignore[misc]  # tools of transformers give them to every encoder-decoder
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give input_ids or inputs_embeds, and not both.")
         features, boxes, visual_mask = self.visual_inputs(
@@ -397,7 +396,6 @@ class MCANModel(MCANPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         visual_boxes: torch.Tensor | None = None,
         visual_attention_mask: torch.Tensor | None = None,
-        **kwargs: Any,
     ) -> VisionOutput:
         """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`, by the vision encoder.
 
