@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from .loading.hub import save_for_hub
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig
-    from .models.configuration_mhsan import MHSANConfig, MHSANTextConfig
+    from .models.configuration_mhsan import MHSANConfig
+    from .models.configuration_mhsan_text import MHSANTextConfig
     from .models.configuration_ngsan import NGSANConfig
     from .models.configuration_nsa_transformer import NSATransformerConfig
     from .models.configuration_resnext import NGSANResNeXtConfig

@@ -218,7 +218,7 @@ class ConfigWithVision(HubConfig):
 
     default_feature_size: ClassVar[int] = 2048
     sub_configs_defaults = VISION
-    parts = ("vision_config",)
+    parts: ClassVar[tuple[str, ...]] = ("vision_config",)
 
     vision_config: dict | PreTrainedConfig | None = None
     visual_feature_size: int | None = None

@@ -102,17 +102,10 @@ class MultiHeadPooling(nn.Module):
 
 
 def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: int) -> torch.Tensor:
-    """Returns half the mean of the largest plus half the mean of the smallest values of each channel.
+    """Returns the mean of the `number` largest and `number` smallest values of each channel, `(batch_size, size)`.
 
-    Selective spatial pooling (Durand et al. 2017, eq. 3), as in the baseline of Park et al. 2020.
-
-    Args:
-        states: `(batch_size, length, size)`.
-        mask: `(batch_size, length)`, 1 = real, 0 = padding.
-        number: maximal number of values of each kind.
-
-    Returns:
-        `(batch_size, size)`.
+    Selective spatial pooling (Durand et al. 2017, eq. 3), as in the baseline of Park et al. 2020; half the mean of each
+    kind. States are `(batch_size, length, size)`, the mask `(batch_size, length)`, 1 = real, 0 = padding.
     """
     real = states.new_ones(states.shape[:2]) if mask is None else mask.to(states.dtype)
     padding = (real == 0)[..., None]
@@ -123,12 +116,6 @@ def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: i
         ordered = (sign * states).masked_fill(padding, -torch.inf).sort(dim=1, descending=True).values
         halves.append(sign * ordered.masked_fill(~counted, 0).sum(1) / counted.sum(1))
     return (halves[0] + halves[1]) / 2
-
-
-def mean_of_words(states: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Returns the mean of real positions, `(batch_size, size)`."""
-    weights = mask.to(states.dtype)[..., None]
-    return (states * weights).sum(1) / weights.sum(1).clamp(min=1)
 
 
 def pair_losses(
@@ -245,13 +232,12 @@ class MHSANModel(HubPreTrainedModel):
         make_text = from_part("modeling_mhsan_text.MHSANTextModel") if config.has_recurrent_text else make_text_encoder
         self.text: Any = make_text(text_config)
         self.image_states = nn.Linear(visual_size, config.hidden_size)  # the 1 x 1 convolution
-        self.image_pooling, self.text_pooling = (
-            MultiHeadPooling(config, size, num_heads, activation) if num_heads else None
-            for size, num_heads, activation in (
-                (config.hidden_size, config.num_image_heads, torch.relu),
-                (text_config.hidden_size, config.num_text_heads, torch.tanh),
-            )
-        )
+
+        def pooling(size: int, num_heads: int, activation: Callable) -> MultiHeadPooling | None:
+            return MultiHeadPooling(config, size, num_heads, activation) if num_heads else None
+
+        self.image_pooling = pooling(config.hidden_size, config.num_image_heads, torch.relu)
+        self.text_pooling = pooling(text_config.hidden_size, config.num_text_heads, torch.tanh)
         self.dropout = nn.Dropout(config.dropout)
         self.image_projection = nn.Linear(max(1, config.num_image_heads) * config.hidden_size, config.projection_dim)
         self.text_projection = nn.Linear(max(1, config.num_text_heads) * text_config.hidden_size, config.projection_dim)
@@ -342,13 +328,7 @@ class MHSANModel(HubPreTrainedModel):
         mask, hidden_states = visual_attention_mask, None
         if pixel_values is not None:
             asked: Any = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-            seen = vision_of(self)(
-                pixel_values,
-                pixel_mask,
-                visual_boxes=visual_boxes,
-                attention_mask=mask,
-                output_hidden_states=asked,
-            )
+            seen = vision_of(self)(pixel_values, pixel_mask, visual_boxes, mask, output_hidden_states=asked)
             hidden_states = seen.hidden_states
             features, visual_boxes, mask = seen.visual_features, seen.visual_boxes, seen.attention_mask
         else:
@@ -414,8 +394,9 @@ class MHSANModel(HubPreTrainedModel):
             pooled, weights = self.text_pooling(states, attention_mask)
         elif self.config.has_recurrent_text:
             pooled = self.text.last_states(states, attention_mask)
-        else:
-            pooled = mean_of_words(states, attention_mask)
+        else:  # the mean over words
+            real = attention_mask.to(states.dtype)[..., None]
+            pooled = (states * real).sum(1) / real.sum(1).clamp(min=1)
         projected = self.text_projection(self.dropout(pooled))
         return BaseModelOutputWithPooling(
             last_hidden_state=states,

@@ -19,7 +19,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .configuration_mhsan import MHSANTextConfig
+from .configuration_mhsan_text import MHSANTextConfig
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 
 

@@ -123,14 +123,3 @@ def unusable_text_encoder(name: str, error: Exception) -> ConfigurationError:
         f"The text encoder {name!r} cannot be used ({first_line(error)}); give the folder of an encoder of "
         f"transformers, its name on the Hub, or one of {', '.join(PACKAGES)}."
     )
-
-
-__all__ = [
-    "config_of_text_encoder",
-    "find_text_encoder",
-    "layers_of",
-    "load_text_encoder",
-    "make_text_encoder",
-    "pretrained_text_weights",
-    "read_text_config",
-]

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hf_ngsan.models.configuration_mhsan import MHSANTextConfig
+from hf_ngsan.models.configuration_mhsan_text import MHSANTextConfig
 from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
 from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
 from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteForImageClassification

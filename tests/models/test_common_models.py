@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers.models.auto import modeling_auto
 
-from hf_ngsan.models.configuration_mhsan import MHSANTextConfig
+from hf_ngsan.models.configuration_mhsan_text import MHSANTextConfig
 from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
 from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering, MCANModel

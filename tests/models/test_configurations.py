@@ -8,7 +8,8 @@ from transformers import AutoConfig
 
 from hf_ngsan.models.configuration_hub import VISION as VISION_FIELD
 from hf_ngsan.models.configuration_mcan import MCANConfig
-from hf_ngsan.models.configuration_mhsan import MHSANConfig, MHSANTextConfig
+from hf_ngsan.models.configuration_mhsan import MHSANConfig
+from hf_ngsan.models.configuration_mhsan_text import MHSANTextConfig
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
 from hf_ngsan.models.configuration_rstnet import RELEASE, RSTNetConfig
