@@ -70,7 +70,9 @@ COMMON = [
 @pytest.mark.skipif(not is_available(), reason=MISSING)
 @each_row(("config_class", "fields"), COMMON)
 def test_the_common_tests(config_class, fields, monkeypatch):
-    monkeypatch.setattr(VISION_FIELD["vision_config"], "config_class", VisionConfig)  # as it is where a model has one
+    # as they are where a model has such a part
+    monkeypatch.setattr(VISION_FIELD["vision_config"], "config_class", VisionConfig)
+    monkeypatch.setattr(MHSANConfig.sub_configs_defaults["text_config"], "config_class", MHSANTextConfig)
     case = unittest.TestCase()
     case.model_tester = SimpleNamespace(get_config=MAKE.get(config_class.model_type))
     import_suite("test_configuration_common").ConfigTester(case, config_class=config_class, **fields).run_common_tests()
