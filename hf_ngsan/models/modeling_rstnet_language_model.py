@@ -217,7 +217,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
     def __init__(self, config: RSTNetLanguageModelConfig):
         super().__init__(config)
         encoder: Any = config.text_encoder_config
-        self.text_encoder = make_text_encoder(encoder, "text_encoder_config")
+        self.text_encoder = make_text_encoder(encoder)
         reads_pieces = config.language_tokenization == "word_pieces"
         self.register_buffer("word_pieces", own_pieces(config) if reads_pieces else None)
         self.projection = nn.Linear(encoder.hidden_size, config.hidden_size)
@@ -228,7 +228,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
         if config.pretrained_text_encoder and self.device.type != "meta":
-            load_text_encoder(self.text_encoder, config.pretrained_text_encoder, "pretrained_text_encoder")
+            load_text_encoder(self.text_encoder, config.pretrained_text_encoder)
 
     def initialize(self) -> None:
         if self.word_pieces is not None:
