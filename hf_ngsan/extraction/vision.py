@@ -15,10 +15,11 @@ from ..ground.messages import one_sentence
 from ..loading.limits import UnusableModelError, check_image_processor, refuse_too_large
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..loading.preprocessing import load_image_processor, of_whole_images
-from ..models.configuration_vision import VisionConfig, kind_of_source
+from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
+from ..models.pretrained_backbones import kind_of_source
 from .errors import ExtractionError
 
 GRID_FIELDS = ("out_features", "grid_size", "image_size")

@@ -39,8 +39,8 @@ from ..ground.weight_sources import complete_sources, remember_source, write_lic
 from ..guests.checkpoints import task_of_guest, whole_processor
 from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
-from ..models.configuration_hub import ConfigurationError, is_finite
-from ..models.modeling_vision import MissingBackboneError, VisionModel
+from ..models.configuration_hub import ConfigurationError, MissingBackboneError, is_finite
+from ..models.modeling_vision import VisionModel
 from .limits import check_image_processor, check_weights_are_finite, count, parameters_of, refuse_too_large
 
 WEIGHTS = "*.safetensors"

@@ -34,7 +34,7 @@ class ConfigWithParts(HubConfig):
         found: set[str] = set()
         for part in (getattr(self, field) for field in self.parts):
             classes = getattr(part, "remote_classes", {})  # those of transformers have none
-            found |= {at.split(".")[0] for auto, at in classes.items() if auto.startswith(AUTO_CLASSES_OF_PARTS)}
+            found |= {at.split(".")[0] for auto, at in classes.items() if auto in AUTO_CLASSES_OF_PARTS}
             if hasattr(part, "modules_of_parts"):
                 found |= part.modules_of_parts()
         return found

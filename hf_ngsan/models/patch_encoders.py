@@ -34,6 +34,7 @@ def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: 
         output_hidden_states: whether to return the states of all tokens behind the embeddings and behind each layer.
     """
     config, stages = encoder.config, stage_names(encoder.config)
+    check_size(encoder, *pixel_values.shape[-2:])
     size = tuple(pixel_values.shape[-2:])
     asked_for: dict[str, Any] = {"interpolate_pos_encoding": True} if size != both_sides(config.image_size) else {}
     if output_hidden_states or config.out_features != stages[-1:]:
