@@ -19,7 +19,8 @@ from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
-from ..models.pretrained_backbones import kind_of_source
+from ..models.patch_encoders import own_image_size
+from ..models.vision_sources import kind_of_source
 from .errors import ExtractionError
 
 GRID_FIELDS = ("out_features", "grid_size", "image_size")
@@ -57,7 +58,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         else:
             refuse_too_large(lambda: VisionModel(VisionConfig(pretrained=folder, **fields)), folder)
             model = VisionModel.from_backbone(folder, **fields)
-    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, model.config.image_size)
+    own_size = own_image_size(model)
+    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_size)
     try:
         check_image_processor(image_processor)
         if image_size is not None:

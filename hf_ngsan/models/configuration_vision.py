@@ -115,19 +115,23 @@ class VisionConfig(ConfigWithParts):
         if self.pretrained:
             self.pretrained = lasting_name(self.pretrained)
             if not self.backbone_config:
-                kind, self.backbone_config = from_part("pretrained_backbones.read_source")(self.pretrained)
+                kind, self.backbone_config = from_part("vision_sources.read_source")(self.pretrained)
                 self.kind = self.kind or kind
         self.kind = self.kind or "grid"
-        self.backbone_config = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
+        backbone = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
         if self.out_features is not None:
             if self.kind != "grid" or not self.out_features:
                 raise ValueError(f"out_features is {self.out_features}; it is the stages of a grid's backbone.")
-            self.backbone_config = with_out_features(self.backbone_config, self.out_features)
-            self.out_features = list(self.backbone_config.out_features)
+            backbone = with_out_features(backbone, self.out_features)
+            self.out_features = list(backbone.out_features)
         if self.grid_size is not None:
             self.grid_size = list(self.grid_size)
         if self.feature_size is None:
-            self.feature_size = self.backbone_feature_size()
+            if self.kind == "grid" and backbone.model_type in OWN_CONFIGS:
+                self.feature_size = sum(backbone.stage_sizes[stage] for stage in backbone.out_features)
+            else:
+                self.feature_size = from_part("vision_sources.feature_size_of")(self.kind, backbone)
+        self.backbone_config = backbone
         super().__post_init__(**kwargs)
 
     @property
@@ -139,38 +143,7 @@ class VisionConfig(ConfigWithParts):
 
     def modules_of_parts(self) -> set[str]:
         special = {self.kind_of_backbone} - {"grid"}
-        return super().modules_of_parts() | special | (set() if self.save_frozen_weights else {"pretrained_backbones"})
-
-    @property
-    def image_size(self) -> int | None:
-        """Height and width of the images that a patch encoder was made for, if they are equal; else None."""
-        backbone: Any = self.backbone_config
-        if not is_patch_encoder(backbone):
-            return None
-        sides = {backbone.image_size} if isinstance(backbone.image_size, int) else {*backbone.image_size}
-        return sides.pop() if len(sides) == 1 else None
-
-    def backbone_feature_size(self) -> int:
-        """Returns the channels of the feature maps together, or of a detection model's queries."""
-        backbone: Any = self.backbone_config
-        if self.kind == "regions":
-            for field in ("d_model", "hidden_size"):
-                if isinstance(getattr(backbone, field, None), int):
-                    return getattr(backbone, field)
-            raise ValueError(
-                f"feature_size does not follow from a backbone_config of type {backbone.model_type!r}; give "
-                "feature_size."
-            )
-        if is_patch_encoder(backbone):
-            return backbone.hidden_size * len(backbone.out_features)
-        if backbone.model_type in OWN_CONFIGS:
-            return sum(backbone.stage_sizes[stage] for stage in backbone.out_features)
-        sizes, stages = getattr(backbone, "hidden_sizes", ()), stage_names(backbone)
-        size_of = dict(zip(reversed(stages), reversed(sizes), strict=False))  # the stem may have no size of its own
-        if size_of.keys() >= {*backbone.out_features}:
-            return sum(size_of[stage] for stage in backbone.out_features)
-        with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
-            return sum(make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels)
+        return super().modules_of_parts() | special | (set() if self.save_frozen_weights else {"vision_sources"})
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
@@ -208,8 +181,8 @@ def make_backbone_config(config: dict | PreTrainedConfig) -> Any:
 
 def config_from_dict(config: dict) -> PreTrainedConfig:
     """Makes a configuration from a dict with its `model_type`; the package's own backbones need no Auto class."""
-    model_type = config.get("model_type")
-    fields = copy.deepcopy({name: value for name, value in config.items() if name != "model_type"})
+    fields = copy.deepcopy(config)
+    model_type = fields.pop("model_type", "")
     if model_type in OWN_CONFIGS:
         return from_part(OWN_CONFIGS[model_type]).from_dict(fields)
     if model_type not in CONFIG_MAPPING:

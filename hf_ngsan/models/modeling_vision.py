@@ -89,7 +89,7 @@ class VisionModel(HubPreTrainedModel):
             ValueError: weights are missing there, or have another shape.
             MissingBackboneError: there is no such model.
         """
-        return from_part("pretrained_backbones.source_weights")(self.backbone, self.config.pretrained)
+        return from_part("vision_sources.source_weights")(self.backbone, self.config.pretrained)
 
     @property
     def is_frozen(self) -> bool:
@@ -136,9 +136,10 @@ class VisionModel(HubPreTrainedModel):
         refuse_unknown_keywords(self, kwargs)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         see: Any = self.see_grid if self.config.kind == "grid" else self.see_regions
+        asked_for = {"output_hidden_states": True} if output_hidden_states else {}  # which not every backbone takes
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:
-                output = see(pixel_values, visual_boxes, bool(output_hidden_states))
+                output = see(pixel_values, visual_boxes, **asked_for)
             else:
                 output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
         if visual_boxes is not None and attention_mask is not None:
@@ -151,26 +152,27 @@ class VisionModel(HubPreTrainedModel):
         return output
 
     def see_grid(
-        self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, output_hidden_states: bool = False
+        self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **asked_for: bool
     ) -> VisionOutput:
         if self.config.kind_of_backbone == "patch_encoders":
-            found = from_part("patch_encoders.see_patches")(self.backbone, pixel_values, output_hidden_states)
+            found = from_part("patch_encoders.see_patches")(self.backbone, pixel_values, **asked_for)
         else:
-            found = self.backbone(pixel_values, **asked_for(output_hidden_states))
+            found = self.backbone(pixel_values, **asked_for)
         feature_map = side_by_side(found.feature_maps)
         seen = seen_share(self.config.backbone_config, feature_map, pixel_values)
         if visual_boxes is not None:
             features, boxes = region_features(feature_map, visual_boxes / seen.to(visual_boxes)), visual_boxes
         else:
             if self.config.grid_size is not None:
-                feature_map = nn.functional.adaptive_avg_pool2d(feature_map, tuple(self.config.grid_size))
+                rows, columns = self.config.grid_size
+                feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
             boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device) * seen
             features, boxes = feature_map.flatten(2).mT, boxes.expand(len(pixel_values), -1, -1)
         mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
-        return VisionOutput(features, boxes, mask, found.hidden_states if output_hidden_states else None)
+        return VisionOutput(features, boxes, mask, found.hidden_states if asked_for else None)
 
     def see_regions(
-        self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, output_hidden_states: bool = False
+        self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **asked_for: bool
     ) -> VisionOutput:
         if visual_boxes is not None:
             raise ValueError(
@@ -178,10 +180,11 @@ class VisionModel(HubPreTrainedModel):
                 "in place of pixel_values."
             )
         self.check_size(*pixel_values.shape[-2:])
-        detected = self.backbone(pixel_values, **asked_for(output_hidden_states))
-        regions = from_part("detection_models.best_regions")(detected, self.backbone.config.num_labels, self.config)
-        states = getattr(detected, "hidden_states", None) if output_hidden_states else None
-        return VisionOutput(*regions, states)
+        detected = self.backbone(pixel_values, **asked_for)
+        best_regions = from_part("detection_models.best_regions")
+        features, boxes, mask = best_regions(detected, self.backbone.config.num_labels, self.config)
+        states = getattr(detected, "hidden_states", None) if asked_for else None
+        return VisionOutput(features, boxes, mask, states)
 
     def check_size(self, height: int, width: int) -> None:
         """Raises a ValueError if images of a size are none that the backbone can take.
@@ -204,7 +207,7 @@ def make_backbone(config: VisionConfig) -> Any:
         return make_transformers_backbone("AutoModelForObjectDetection", backbone_config)
     if config.kind_of_backbone == "patch_encoders":
         backbone = from_part("patch_encoders.make_patch_encoder")(backbone_config)
-        channels = config.backbone_feature_size()
+        channels = backbone_config.hidden_size * len(backbone_config.out_features)
     else:
         if backbone_config.model_type in OWN_CONFIGS:
             backbone = from_part(backbone_config.remote_classes["AutoBackbone"])(backbone_config)
@@ -226,11 +229,6 @@ def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
     rows, columns = last.shape[-2:]
     pooled = [nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns)) for feature_map in others]
     return torch.cat([*pooled, last], dim=1)
-
-
-def asked_for(output_hidden_states: bool) -> dict[str, bool]:
-    """Returns the argument of a backbone only if it is True, since not every backbone takes it."""
-    return {"output_hidden_states": True} if output_hidden_states else {}
 
 
 def seen_share(config: Any, feature_map: torch.Tensor, pixel_values: torch.Tensor) -> torch.Tensor:

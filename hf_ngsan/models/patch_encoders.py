@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import BackboneOutput
 
-from .configuration_vision import PATCH_ENCODERS, make_transformers_backbone, stage_names
+from .configuration_vision import PATCH_ENCODERS, is_patch_encoder, make_transformers_backbone, stage_names
 
 
 def make_patch_encoder(config: Any) -> Any:
@@ -71,9 +71,16 @@ def check_size(encoder: Any, height: int, width: int) -> None:
     )
 
 
+def own_image_size(vision: Any) -> int | None:
+    """Returns height and width of the images that a vision encoder's patch encoder was made for, if they are equal."""
+    backbone = vision.config.backbone_config
+    height, width = both_sides(backbone.image_size) if is_patch_encoder(backbone) else (None, None)
+    return height if height == width else None
+
+
 def both_sides(size: Any) -> tuple[int, int]:
     """Returns height and width of a size that one number or both describe."""
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-__all__ = ["check_size", "make_patch_encoder", "see_patches"]
+__all__ = ["check_size", "make_patch_encoder", "own_image_size", "see_patches"]

@@ -42,6 +42,7 @@ CODE = {
     "image_processing_captioning.py",
     "images.py",
     "keywords.py",
+    "modeling_base.py",
     "modeling_ngsan.py",
     "parts.py",
     "pipeline_image_to_text.py",

@@ -31,7 +31,7 @@ VGG = {"configuration_vgg.py", "modeling_vgg.py"}
 RESNEXT_CODE = {"configuration_resnext.py", "modeling_resnext.py"}
 EFFICIENTNET = {"configuration_efficientnet_lite.py", "modeling_efficientnet_lite.py"}
 CLASSIFIER = {"efficientnet_lite_classifier.py"}
-SOURCES = {"pretrained_backbones.py", "packaged_backbones.py"}
+SOURCES = {"vision_sources.py", "packaged_backbones.py"}
 PATCHES = {"patch_encoders.py"}
 DETECTION = {"detection_models.py"}
 CONVOLUTIONAL = {"convolutional_backbone.py"}
@@ -88,7 +88,8 @@ def encoders(tmp_path_factory) -> Path:
 
 @each_row("name", BACKBONES)
 def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
-    shared = {"configuration_hub.py", "configuration_parts.py", "keywords.py", "parts.py", "vision_part.py"}
+    shared = {"configuration_hub.py", "configuration_parts.py", "keywords.py", "modeling_base.py", "parts.py"}
+    shared |= {"vision_part.py"}
     assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
 
 
@@ -108,7 +109,7 @@ def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
 @each_row("saved", [True, False])
 def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
     config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
-    assert ("pretrained_backbones" in config.modules_of_parts()) == (not saved)
+    assert ("vision_sources" in config.modules_of_parts()) == (not saved)
 
 
 def test_regions_are_chosen_by_code_that_comes_along():

@@ -365,7 +365,7 @@ def test_a_backbone_with_other_weights_is_refused(tmp_path):
     ("fields", "message"),
     [
         ({"kind": "patches"}, "kind is 'patches'; it must be one of 'grid', 'regions'"),
-        ({"backbone_config": {"depths": [1]}}, "unknown model_type None"),
+        ({"backbone_config": {"depths": [1]}}, "unknown model_type ''"),
         ({"backbone_config": {"model_type": "vvg"}}, "unknown model_type 'vvg'"),
         ({"grid_size": [7]}, r"grid_size is \[7\]"),
         ({"out_features": []}, r"out_features is \[\]"),

@@ -1,11 +1,12 @@
-"""Trained backbones and detection models that a new vision encoder takes: of a folder, of the Hub, of a package.
+"""What a new vision encoder takes from its backbone: kind, configuration and weights at the source, feature dimension.
 
 ```python
 kind, backbone_config = read_source("microsoft/resnet-50")  # "grid" and its config.json
-backbone.load_state_dict(source_weights(backbone, "microsoft/resnet-50"))
+backbone.load_state_dict(source_weights(backbone, "microsoft/resnet-50"))  # of a folder, the Hub or a package
 ```
 """
 
+import copy
 import os
 from os import PathLike
 from typing import Any
@@ -14,7 +15,13 @@ import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_hub import ConfigurationError, MissingBackboneError, PreTrainedConfig, first_line
-from .configuration_vision import OWN_CONFIGS, PATCH_ENCODERS
+from .configuration_vision import (
+    OWN_CONFIGS,
+    PATCH_ENCODERS,
+    is_patch_encoder,
+    make_transformers_backbone,
+    stage_names,
+)
 from .packaged_backbones import is_packaged, load_packaged_weights, packaged_config
 
 NORMALIZED_OUTPUTS = "hidden_states_norms."
@@ -85,6 +92,28 @@ def has_patch_encoder(model_type: str) -> bool:
     return getattr(kind, "model_type", None) in PATCH_ENCODERS
 
 
+def feature_size_of(kind: str, backbone: Any) -> int:
+    """Returns the channels of a backbone's feature maps together, or of a detection model's queries.
+
+    Raises:
+        ValueError: it does not follow from the configuration of the detection model.
+    """
+    if kind == "regions":
+        for field in ("d_model", "hidden_size"):
+            if isinstance(getattr(backbone, field, None), int):
+                return getattr(backbone, field)
+        raise ValueError(
+            f"feature_size does not follow from a backbone_config of type {backbone.model_type!r}; give feature_size."
+        )
+    if is_patch_encoder(backbone):
+        return backbone.hidden_size * len(backbone.out_features)
+    sizes = dict(zip(reversed(stage_names(backbone)), reversed(getattr(backbone, "hidden_sizes", ())), strict=False))
+    if sizes and sizes.keys() >= {*backbone.out_features}:  # the stem has no size of its own
+        return sum(sizes[stage] for stage in backbone.out_features)
+    with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
+        return sum(make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels)
+
+
 def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
     """Returns the weights of a source for a backbone, by their names in it.
 
@@ -128,4 +157,4 @@ def load_saved_weights(backbone: Any, source: str) -> tuple[dict[str, torch.Tens
     return found.state_dict(), set(report["missing_keys"]), {name for name, *_ in report["mismatched_keys"]}
 
 
-__all__ = ["kind_of_source", "read_source", "source_weights"]
+__all__ = ["feature_size_of", "kind_of_source", "read_source", "source_weights"]
