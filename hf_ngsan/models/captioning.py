@@ -14,8 +14,7 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .attention_maps import WordAttentionMixin
-from .keywords import accepts_old_cache_name
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name
 from .transformer import WordDecoder
 from .vision_part import VisionOutput, make_vision_encoder
 from .word_generation import WordGenerationMixin, decoded_outputs

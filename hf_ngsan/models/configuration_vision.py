@@ -8,14 +8,8 @@ import torch
 from transformers.backbone_utils import BackboneConfigMixin
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import (
-    PreTrainedConfig,
-    first_line,
-    lasting_name,
-    refuse_unknown_fields,
-    strict,
-)
-from .configuration_parts import ConfigWithParts, from_part
+from .configuration_hub import HubConfig, PreTrainedConfig, first_line, from_part, lasting_name, strict
+from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 OWN_CONFIGS = {
     "ngsan_efficientnet_lite": "configuration_efficientnet_lite.NGSANEfficientNetLiteConfig",
@@ -37,7 +31,7 @@ the patches (class token, registers, ...), and the module that only pools the st
 
 
 @strict
-class VisionConfig(ConfigWithParts):
+class VisionConfig(HubConfig):
     r"""Configuration of a [`VisionModel`]: a grid of cells or a set of detected regions.
 
     Args:
@@ -107,11 +101,6 @@ class VisionConfig(ConfigWithParts):
     initializer_range: float | int = 0.02
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if "model_type" not in kwargs:  # written by a person; save_pretrained writes whatever else was set, too
-            refuse_unknown_fields(VisionConfig, kwargs)
-            if isinstance(self.backbone_config, dict) and self.backbone_config.get("model_type") in OWN_CONFIGS:
-                own = from_part(OWN_CONFIGS[self.backbone_config["model_type"]])
-                refuse_unknown_fields(own, self.backbone_config.keys() - {"out_features", "out_indices", "stage_names"})
         if self.pretrained:
             self.pretrained = lasting_name(self.pretrained)
             if not self.backbone_config:

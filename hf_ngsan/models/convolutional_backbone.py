@@ -12,7 +12,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_hub import HubConfig
-from .keywords import refuse_unknown_keywords
+from .modeling_base import refuse_unknown_keywords
 
 PIXELS_IN_CACHE = 352 * 352
 """Pixels of images that one thread encodes together; measured with EfficientNet-Lite2."""
@@ -173,7 +173,9 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
             output_hidden_states = self.config.output_hidden_states
         names = self.config.stage_names if output_hidden_states else self.out_features
         parts = [self.maps(part, names) for part in in_parts(pixel_values)]
-        maps: Any = parts[0] if len(parts) == 1 else {name: torch.cat([one[name] for one in parts]) for name in parts[0]}
+        maps: Any = (
+            parts[0] if len(parts) == 1 else {name: torch.cat([one[name] for one in parts]) for name in parts[0]}
+        )
         return BackboneOutput(
             feature_maps=tuple(maps[name] for name in self.out_features),
             hidden_states=tuple(maps.values()) if output_hidden_states else None,

@@ -9,7 +9,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
 from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
-from .keywords import refuse_unknown_keywords
+from .modeling_base import refuse_unknown_keywords
 from .modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
 
 

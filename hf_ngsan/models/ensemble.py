@@ -13,8 +13,7 @@ from transformers.modeling_utils import PreTrainedModel
 
 from .captioning import refuse_input_ids
 from .finished_beams import competing_finished_beams
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .word_generation import WordGenerationMixin
 
 TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
@@ -115,7 +114,8 @@ class EnsembleForConditionalGeneration(HubPreTrainedModel, WordGenerationMixin):
     ```
     """
 
-    _supports_sdpa = True
+    main_input_name = "visual_features"
+    input_modalities = ["image", "text"]
     _is_stateful = False
 
     def __init__(self, members: Sequence[PreTrainedModel]):

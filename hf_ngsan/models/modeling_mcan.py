@@ -15,8 +15,7 @@ from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
 from .initialization import initialize_as_pytorch
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .pooling import AttentionReduction
 from .question_attention import QuestionAttentionMixin
 from .transformer import EncoderLayer

@@ -15,8 +15,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .configuration_mhsan import MHSANConfig, MHSANTextConfig
 from .contrastive import diversity_penalty, pair_losses
 from .initialization import initialize_as_pytorch
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel, LeftOutPart
+from .modeling_base import HubPreTrainedModel, LeftOutPart, refuse_unknown_keywords
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
 from .text_encoders import frozen_modules, load_text_encoder, make_text_encoder, pretrained_text_weights

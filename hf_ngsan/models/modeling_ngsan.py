@@ -15,8 +15,7 @@ from .attention import SELF_ATTENTIONS
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_ngsan import NGSANConfig
 from .geometry import RelativeGeometryEmbedding, absolute_geometry, make_geometric_bias, sinusoids
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
 from .visual_inputs import check_visual_boxes, check_visual_features
 

@@ -15,8 +15,7 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import SELF_ATTENTIONS
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
 from .word_generation import WordGenerationMixin, decoded_outputs
 

@@ -17,8 +17,7 @@ from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_rstnet import RSTNetConfig
 from .finished_beams import competing_finished_beams
 from .geometry import GeometricBias, RelativeGeometryEmbedding, grid_boxes, sinusoidal_geometry
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
 from .positions import WordPositions, current_mask, grid_positions
 from .transformer import TransformerLayer, WordDecoder

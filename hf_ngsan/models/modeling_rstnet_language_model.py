@@ -17,8 +17,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .positions import WordPositions, current_mask
 from .text_encoders import load_text_encoder, make_text_encoder
 from .transformer import (

@@ -15,8 +15,7 @@ from .attention import SELF_ATTENTIONS
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, sinusoids
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, positions_of_tokens, token_counts
 from .visual_inputs import check_visual_boxes, check_visual_features
 

@@ -10,10 +10,9 @@ from safetensors.torch import save_file
 from torch import nn
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from .configuration_parts import from_part
+from .configuration_hub import from_part
 from .configuration_vision import OWN_CONFIGS, VisionConfig, make_transformers_backbone
-from .keywords import refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .vision_part import VisionOutput
 
 SAMPLES_PER_SIDE = 7

@@ -20,7 +20,7 @@ from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
 from .attention_maps import attention_maps
-from .configuration_hub import check_choice, check_positive
+from .configuration_hub import check_choice
 from .decoding import with_search
 from .images import ImageError, reason, titled
 from .pipeline_items import (
@@ -148,8 +148,8 @@ class ImageToTextPipeline(Pipeline):
         generate_kwargs: dict | None = None,
         **kwargs: Any,
     ) -> tuple[dict, dict, dict]:
-        if attention_side is not None:
-            check_positive(attention_side=attention_side)
+        if attention_side is not None and attention_side < 1:
+            raise ValueError(f"attention_side is {attention_side}; it must be at least 1.")
         if on_error is not None:
             check_choice("on_error", on_error, ("raise", "skip"))
         preprocess = {"text": text, "with_maps": return_attention, "attention_side": attention_side}

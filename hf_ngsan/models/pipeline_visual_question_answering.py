@@ -8,7 +8,6 @@ from torch.utils.data import Dataset
 from transformers.feature_extraction_utils import BatchFeature
 
 from .attention_maps import attention_maps
-from .configuration_hub import check_positive
 from .pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
 from .pipeline_items import Batch, Item, ItemReader, streamable
 from .processing_captioning import check_text
@@ -73,7 +72,8 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
                 raise TypeError(f"{name!r} is no argument of this pipeline; see its documentation.")
         preprocess, forward, postprocess = super()._sanitize_parameters(question, **kwargs)
         if top_k is not None:
-            check_positive(top_k=top_k)
+            if top_k < 1:
+                raise ValueError(f"top_k is {top_k}; it must be at least 1.")
             forward["top_k"] = top_k
         return preprocess, forward, postprocess
 

@@ -22,8 +22,7 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .geometry import sinusoids
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
-from .modeling_base import HubPreTrainedModel
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 
 
 class FeedForward(nn.Module):
