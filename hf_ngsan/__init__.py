@@ -24,12 +24,10 @@ if TYPE_CHECKING:
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vgg import NGSANVGGConfig
     from .models.configuration_vision import VisionConfig
+    from .models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
     from .models.ensemble import EnsembleForConditionalGeneration
     from .models.image_processing_captioning import CaptioningImageProcessor
-    from .models.modeling_efficientnet_lite import (
-        NGSANEfficientNetLiteBackbone,
-        NGSANEfficientNetLiteForImageClassification,
-    )
+    from .models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
     from .models.modeling_mcan import MCANForVisualQuestionAnswering, MCANModel
     from .models.modeling_mhsan import MHSANModel
     from .models.modeling_mhsan_text import MHSANTextModel

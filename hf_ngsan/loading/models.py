@@ -41,8 +41,8 @@ from ..ground.weight_sources import complete_sources, remember_source, write_lic
 from ..guests.checkpoints import task_of_guest, whole_processor
 from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
-from ..models.configuration_hub import ConfigurationError
-from ..models.modeling_vision import MissingBackboneError, VisionModel
+from ..models.configuration_hub import ConfigurationError, MissingBackboneError
+from ..models.modeling_vision import VisionModel
 from .limits import check_image_processor, check_weights_are_finite, count, parameters_of
 
 WEIGHTS = "*.safetensors"

@@ -11,10 +11,10 @@ from transformers import AutoModel, AutoModelForZeroShotImageClassification, Aut
 from hf_ngsan import save_for_hub
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.self_test import SELF_TEST
+from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel, diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_vision import VisionModel
-from hf_ngsan.models.packaged_backbones import MissingBackboneError
 from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
 from tests.loading.test_hub import result_of
 from tests.models.mhsan.tiny import (
