@@ -29,7 +29,6 @@ CODE = {
     "configuration_hub.py",
     "configuration_ngsan.py",
     "decoding.py",
-    "downloads.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",
