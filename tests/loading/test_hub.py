@@ -44,11 +44,9 @@ CODE = {
     "transformer.py",
     "vision_part.py",
     "visual_inputs.py",
-    "word_generation.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
-    "configuration_convolutional.py",
     "configuration_vision.py",
     "convolutional_backbone.py",
     "modeling_vision.py",
