@@ -29,7 +29,6 @@ CODE = {
     "configuration_hub.py",
     "configuration_ngsan.py",
     "decoding.py",
-    "downloads.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",
@@ -45,7 +44,6 @@ CODE = {
     "transformer.py",
     "vision_part.py",
     "visual_inputs.py",
-    "word_generation.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {

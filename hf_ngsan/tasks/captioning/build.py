@@ -23,6 +23,7 @@ from ..new_models import (
     check_field_names,
     check_image_size,
     config_class_of,
+    config_fields,
     config_to_change,
     new_config,
     new_image_processor,
@@ -98,7 +99,7 @@ def with_language_model(fields: dict, kind: Any) -> Any:
     """
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
-        if kind.has_language_model(fields):
+        if "language_model_config" in config_fields(kind) and fields.get("adaptive_attention", True):
             logger.warning(
                 "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
                 "with model.pretrained_language_model=DIR."
