@@ -120,10 +120,10 @@ class RSTNetLanguageModelConfig(HubConfig):
         super().__post_init__(**kwargs)
 
     @property
-    def cached_text_layers(self) -> int:
-        """Number of layers of the text encoder with keys and values in a cache."""
+    def cached_layers(self) -> int:
+        """Number of layers with keys and values in a cache: the masked attention, after those of a causal encoder."""
         encoder: Any = self.text_encoder_config
-        return encoder.num_hidden_layers if self.language_attention == "causal" else 0
+        return 1 + (encoder.num_hidden_layers if self.language_attention == "causal" else 0)
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
-from .attention_maps import attention_maps
+from .attention_maps import attention_maps, word_attention, word_visualness_pairs
 from .configuration_hub import check_choice
 from .decoding import with_search
 from .images import ImageError, reason, titled
@@ -115,7 +115,7 @@ class ImageToTextPipeline(Pipeline):
         the T words of the caption, and `"attention"`: float32 maps `(T, height, width)` of the image (see
         [`attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image or boxes; with
         `attention_side` also `"image"`, the upright image at the size of the maps. With `return_visualness` each has
-        `"visualness"`: pairs of word and value in [0, 1] (see [`visualness.VisualnessMixin`]). With `return_scores`
+        `"visualness"`: pairs of word and value in [0, 1] (see `attention_maps`). With `return_scores`
         each has `"score"` and `"word_scores"`: pairs of word and log-probability (see [`text_scores.TextScores`]). With
         `return_confidence` each has `"confidence"`, in [0, 1], and `"unlike_training"` besides. For an input that was
         skipped the list is `[{"generated_text": None, "error": str}]`.
@@ -232,7 +232,7 @@ class ImageToTextPipeline(Pipeline):
         is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
         if return_visualness and not is_adaptive:
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
-        if return_attention and not hasattr(self.model, "word_attention"):
+        if return_attention and not hasattr(self.model, "model"):
             raise ValueError("return_attention=True needs one captioner; an ensemble has no attention of its own.")
         if return_confidence and not hasattr(self.model, "model"):
             raise ValueError("return_confidence=True needs one captioner; an ensemble has no calibration.")
@@ -311,11 +311,11 @@ class ImageToTextPipeline(Pipeline):
             for answer, judgement in zip(answers, self.confidence.judge(visual, *given), strict=True):
                 answer.update(confidence=judgement.confidence, unlike_training=judgement.unlike_training)
         if returned["visualness"]:
-            pairs = self.model.word_visualness_pairs(self.processor.tokenizer, inputs, sequences)
+            pairs = word_visualness_pairs(self.model, self.processor.tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):
                 answer["visualness"] = of_words
         if returned["attention"]:
-            attention = self.model.word_attention(self.processor.tokenizer, inputs, sequences)
+            attention = word_attention(self.model, self.processor.tokenizer, inputs, sequences)
             for answer, (words, weights) in zip(answers, attention, strict=True):
                 answer.update(words=words, attention=weights)
             for row, (item, of_item) in enumerate(zip(items, captioned, strict=True)):

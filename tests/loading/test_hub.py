@@ -45,7 +45,6 @@ CODE = {
     "transformer.py",
     "vision_part.py",
     "visual_inputs.py",
-    "word_generation.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {

@@ -17,7 +17,7 @@ from transformers import ConvNextImageProcessorPil, pipeline
 
 import hf_ngsan
 from hf_ngsan.models import pipeline_image_to_text
-from hf_ngsan.models.attention_maps import attention_maps
+from hf_ngsan.models.attention_maps import attention_maps, word_attention
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.images import ImageError, load_image
 from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
@@ -173,7 +173,7 @@ def test_attention_is_aligned_with_words_and_mapped_to_the_image(pipe):
         batch = pipe.processor(image)
         sequences = pipe.model.generate(**batch, num_beams=3, num_return_sequences=2, min_new_tokens=2)
         tokens = pipe.model.model.get_visual_tokens(**{name: batch[name] for name in ("pixel_values",)})
-        expected = pipe.model.word_attention(pipe.processor.tokenizer, tokens, sequences)
+        expected = word_attention(pipe.model, pipe.processor.tokenizer, tokens, sequences)
         assert len(answers) == 2
         for answer, (words, weights) in zip(answers, expected, strict=True):
             assert answer["words"] == words == answer["generated_text"].split()
