@@ -161,9 +161,9 @@ class HubConfig(PreTrainedConfig):
 
 def imports_of_parts(modules: Iterable[str]) -> str:
     """Returns the contents of `parts.py` in a checkpoint whose model has parts in some modules."""
-    imports = "".join(f"    from .{module} import *\n" for module in sorted(modules)) or "    pass\n"
-    head = "The code of the parts of this model; transformers copies the files of all imports in the text."
-    return f'"""{head}"""\n\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{imports}'
+    imports = "".join(f"    from .{module} import *\n" for module in sorted(modules))
+    head = '"""The code of the parts of this model; transformers copies the files of all imports in the text."""\n'
+    return f"{head}\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{imports}" if imports else head
 
 
 def from_part(location: str) -> Any:
