@@ -149,8 +149,8 @@ class HubConfig(PreTrainedConfig):
         found: set[str] = set()
         for part in (getattr(self, field) for field in self.parts):
             if hasattr(part, "modules_of_parts"):  # those of transformers have none
-                kinds = ("AutoConfig", "AutoModel", "AutoBackbone")
-                found |= {at.split(".")[0] for auto, at in part.remote_classes.items() if auto.startswith(kinds)}
+                kinds = ("AutoConfig", "AutoModel", "AutoBackbone")  # no head of a model is a part
+                found |= {at.split(".")[0] for auto, at in part.remote_classes.items() if auto in kinds}
                 found |= part.modules_of_parts()
         return found
 

@@ -22,7 +22,6 @@ from transformers.pipelines.base import Pipeline
 from .attention_maps import attention_maps, word_attention, word_visualness_pairs
 from .configuration_hub import check_choice
 from .decoding import with_search
-from .images import ImageError, reason, titled
 from .pipeline_items import (
     Batch,
     Item,
@@ -31,11 +30,12 @@ from .pipeline_items import (
     ItemStream,
     SettingsError,
     StreamError,
+    real_size,
     refuse_chat,
     streamable,
+    unreadable,
 )
 from .text_scores import text_scores
-from .visual_inputs import real_size
 
 FAULTS_OF_DEVICES = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
 PIXELS = ("pixel_values", "pixel_mask")
@@ -268,10 +268,8 @@ class ImageToTextPipeline(Pipeline):
         except (RuntimeError, ValueError) as error:
             if len(positions) == 1:
                 item, (height, width) = items[positions[0]], real_size(visual)
-                item.error = ImageError(
-                    f"{titled(item.name)} cannot be encoded by the vision encoder with {width} x {height} pixels: "
-                    f"{reason(error)}"
-                )
+                fault = f"cannot be encoded by the vision encoder with {width} x {height} pixels"
+                item.error = unreadable(item.name, error, fault)
                 return [], inputs
             # One by one, to find the images at fault; if there is none, the batch itself is too much.
             alone = [

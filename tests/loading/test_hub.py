@@ -29,7 +29,6 @@ CODE = {
     "configuration_hub.py",
     "configuration_ngsan.py",
     "decoding.py",
-    "downloads.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",
@@ -48,7 +47,6 @@ CODE = {
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
-    "configuration_convolutional.py",
     "configuration_vision.py",
     "convolutional_backbone.py",
     "modeling_vision.py",

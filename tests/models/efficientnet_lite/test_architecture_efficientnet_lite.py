@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from hf_ngsan.models.configuration_efficientnet_lite import IMAGE_SIZES, VARIANTS, NGSANEfficientNetLiteConfig
+from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
 from hf_ngsan.models.modeling_efficientnet_lite import (
     NGSANEfficientNetLiteBackbone,
-    NGSANEfficientNetLiteForImageClassification,
     SameConvolution,
 )
 from hf_ngsan.models.packaged_backbones import source_names
@@ -140,7 +140,7 @@ def test_a_classifier_learns_from_labels():
     assert model.efficientnet_lite.stages["stem"].convolution.weight.grad.abs().sum() > 0
 
 
-def test_more_stages_than_the_architecture_has_are_refused():
+def test_more_stages_than_there_are_is_refused():
     with pytest.raises(ValueError, match="depths has 8 stages"):
         NGSANEfficientNetLiteConfig(depths=[1] * 8, hidden_sizes=[4] * 8)
 
