@@ -12,9 +12,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .modeling_base import HubPreTrainedModel, accepts_old_cache_name
+from .modeling_base import HubPreTrainedModel, VisionOutput, accepts_old_cache_name, make_vision_encoder
 from .transformer import WordDecoder, WordGenerationMixin, decoded_outputs
-from .vision_part import VisionOutput, make_vision_encoder
 
 
 class CaptioningModel(HubPreTrainedModel):

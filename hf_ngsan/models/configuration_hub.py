@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
@@ -183,12 +183,6 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
     finally:
         for cls, auto in before.items():
             cls._auto_class = auto
-
-
-if TYPE_CHECKING:  # the classes that mixins stand before
-    from transformers.modeling_utils import PreTrainedModel as Model
-else:
-    Model = object
 
 
 class HubProcessorMixin:

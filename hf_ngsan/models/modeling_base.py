@@ -9,10 +9,10 @@ from typing import Any
 import torch
 from torch import nn
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import TransformersKwargs, logging
+from transformers.utils import ModelOutput, TransformersKwargs, logging
 from transformers.utils.deprecation import deprecate_kwarg
 
-from .configuration_hub import registered_for_auto_classes
+from .configuration_hub import from_part, registered_for_auto_classes
 
 logger = logging.get_logger(__name__)
 
@@ -166,6 +166,38 @@ class HubPreTrainedModel(PreTrainedModel):
                 vision.backbone = backbone
 
 
+@dataclass
+class VisionOutput(ModelOutput):
+    """Visual tokens.
+
+    Args:
+        visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
+            and height of the image without its padding.
+        attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
+        hidden_states (`tuple(torch.FloatTensor)`, *optional*): hidden states of the backbone, if requested.
+    """
+
+    visual_features: torch.Tensor | None = None
+    visual_boxes: torch.Tensor | None = None
+    attention_mask: torch.Tensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
+
+
+def make_vision_encoder(config: Any) -> Any:
+    """Makes the [`VisionModel`] of a model's `vision_config`; `None` without one."""
+    return None if config is None else from_part("modeling_vision.VisionModel")(config)
+
+
+def vision_of(model: Any) -> Any:
+    """Returns the vision encoder of a model; raises a ValueError if it has none."""
+    if model.vision is None:
+        raise ValueError(
+            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
+        )
+    return model.vision
+
+
 def vision_encoders(model: nn.Module) -> dict[str, Any]:
     """Returns the vision encoders of a model, or itself, by their names in it."""
     modules = model.named_modules()
@@ -203,13 +235,3 @@ def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
         raise UnknownArgumentError(
             f"{type(model).__name__} takes no argument {', '.join(unknown)}; see the docstring of forward."
         )
-
-
-__all__ = [
-    "HubPreTrainedModel",
-    "LeftOutPart",
-    "UnknownArgumentError",
-    "accepts_old_cache_name",
-    "refuse_unknown_keywords",
-    "vision_encoders",
-]

@@ -12,8 +12,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from .configuration_hub import from_part
 from .configuration_vision import OWN_CONFIGS, VisionConfig, make_transformers_backbone
-from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
-from .vision_part import VisionOutput
+from .modeling_base import HubPreTrainedModel, VisionOutput, refuse_unknown_keywords
 
 SAMPLES_PER_SIDE = 7
 """Points of RoIAlign on each side of a box, as in Faster R-CNN heads (He et al. 2017)."""
