@@ -25,8 +25,8 @@ from transformers import BaseImageProcessor, PreTrainedModel
 from ..auto import own_model_types
 from ..data.vocabulary import with_words
 from ..ground.messages import as_value_error
-from ..models.contrastive import pair_losses
 from ..models.images import load_image
+from ..models.modeling_mhsan import pair_losses
 
 
 def at_work(description: Any) -> AbstractContextManager:

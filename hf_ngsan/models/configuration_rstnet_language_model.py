@@ -104,10 +104,10 @@ class RSTNetLanguageModelConfig(HubConfig):
         if self.pretrained_text_encoder:
             self.pretrained_text_encoder = lasting_name(self.pretrained_text_encoder)
         if self.pretrained_text_encoder and not self.text_encoder_config:
-            self.text_encoder_config = read_text_config(self.pretrained_text_encoder, "pretrained_text_encoder")
+            self.text_encoder_config = read_text_config(self.pretrained_text_encoder)
         given: Any = {"model_type": "bert"} if self.text_encoder_config is None else self.text_encoder_config
         is_config = isinstance(given, PreTrainedConfig)
-        encoder: Any = copy.deepcopy(given) if is_config else config_of_text_encoder(given, "text_encoder_config")
+        encoder: Any = copy.deepcopy(given) if is_config else config_of_text_encoder(given)
         check_choice("language_attention", self.language_attention, ("causal", "bidirectional"))
         if self.language_attention == "causal" and not hasattr(encoder, "is_decoder"):
             raise ValueError(

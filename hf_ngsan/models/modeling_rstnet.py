@@ -453,44 +453,38 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         return self
 
     def embed(self, inputs: DecoderInputs) -> torch.Tensor:
-        embeddings = inputs.inputs_embeds
-        positions = self.positions(inputs.position_ids, inputs.attention_mask, embeddings.dtype)
         scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
-        return self.dropout(embeddings * scale + positions)
+        positions = self.positions(inputs.position_ids, inputs.attention_mask, inputs.inputs_embeds.dtype)
+        return self.dropout(inputs.inputs_embeds * scale + positions)
 
     def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
-        signal = None
-        if self.language_model is not None:
-            if inputs.input_ids is None:
-                raise ValueError(
-                    "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
-                    "with adaptive_attention."
-                )
-            with torch.no_grad():
-                signal = self.language_model(
-                    inputs.input_ids,
-                    attention_mask=inputs.attention_mask,
-                    position_ids=inputs.position_ids,
-                    cache=self.language_cache(inputs.cache),
-                    with_logits=False,
-                ).last_hidden_state
         return super().run_layers(
             hidden_states,
             inputs,
-            language_signal=signal,
+            language_signal=None if self.language_model is None else self.language_signal(inputs),
             token_mask=current_mask(inputs.attention_mask, inputs.position_ids.shape[-1]),
             encoder_token_mask=inputs.encoder_attention_mask,
             encoder_positions=positions_of_grid(self.config, inputs.encoder_hidden_states),
             **kwargs,
         )
 
-    def language_cache(self, cache: EncoderDecoderCache | None) -> Cache | None:
-        """Returns the language model's part of the cache, the layers behind those of the decoder; makes them first."""
-        if cache is None or self.language_model is None:
-            return None
-        first, own = self.config.num_hidden_layers, cache.self_attention_cache
-        add_cache_layers(own, first + self.language_model.config.cached_layers)
-        return Cache(layers=own.layers[first:])
+    @torch.no_grad()
+    def language_signal(self, inputs: DecoderInputs) -> torch.Tensor:
+        """Returns s_t `(batch_size, length, hidden_size)` of every word; raises a ValueError without words."""
+        if inputs.input_ids is None:
+            raise ValueError(
+                "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
+                "with adaptive_attention."
+            )
+        language_model: Any = self.language_model
+        cache = None
+        if inputs.cache is not None:  # its layers behind those of the decoder
+            first, layers = self.config.num_hidden_layers, inputs.cache.self_attention_cache
+            add_cache_layers(layers, first + language_model.config.cached_layers)
+            cache = Cache(layers=layers.layers[first:])
+        return language_model(
+            inputs.input_ids, inputs.attention_mask, inputs.position_ids, cache, with_logits=False
+        ).last_hidden_state
 
 
 class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
@@ -627,7 +621,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
         encoded = (self.model.encoder(**visual) if encoded is None else encoded)[0]
         sequences = sequences.to(self.device)
         words, at_once = sequences[:, :-1], self.config.language_attention == "causal"
-        mask = has_begun(words, self.config).long()
+        mask = has_begun(words, self.config.pad_token_id).long()
         found, cache = [], None
         for start in range(0, words.shape[1], words.shape[1] if at_once else 1):
             end = words.shape[1] if at_once else start + 1
@@ -646,17 +640,18 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
         return visualness * is_word(sequences, self.config)
 
 
-def has_begun(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
+def has_begun(sequences: torch.Tensor, padding: Any) -> torch.Tensor:
     """Returns where captions `(B, length)` have begun: all but padding on the left, which `generate()` does not see."""
-    return torch.ne(sequences, config.pad_token_id).cumsum(-1) > 0
+    return torch.ne(sequences, padding).cumsum(-1) > 0
 
 
 def is_word(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
     """Returns which tokens of captions `(B, length)` are words, or the end of a caption."""
+    padding: Any = config.pad_token_id
     ends = torch.tensor(config.eos_token_id, device=sequences.device).reshape(-1)
-    behind_start = nn.functional.pad(has_begun(sequences, config)[:, :-1], (1, 0))
+    behind_start = nn.functional.pad(has_begun(sequences, padding)[:, :-1], (1, 0))
     ended = (torch.isin(sequences, ends) & behind_start).cumsum(-1) > 0
-    return behind_start & torch.ne(sequences, config.pad_token_id) & ~nn.functional.pad(ended[:, :-1], (1, 0))
+    return behind_start & torch.ne(sequences, padding) & ~nn.functional.pad(ended[:, :-1], (1, 0))
 
 
 __all__ = ["RSTNetForConditionalGeneration", "RSTNetModel", "RSTNetPreTrainedModel"]

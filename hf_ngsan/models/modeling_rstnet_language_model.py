@@ -74,7 +74,6 @@ class WordPositions(nn.Module):
         rows[0] = 0.0
         return rows
 
-    @torch.no_grad()
     def initialize(self) -> None:
         if self.table is not None:
             init.copy_(self.table, self.initial_table())
@@ -218,7 +217,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
     def __init__(self, config: RSTNetLanguageModelConfig):
         super().__init__(config)
         encoder: Any = config.text_encoder_config
-        self.text_encoder = make_text_encoder(encoder, "text_encoder_config")
+        self.text_encoder = make_text_encoder(encoder)
         reads_pieces = config.language_tokenization == "word_pieces"
         self.register_buffer("word_pieces", own_pieces(config) if reads_pieces else None)
         self.projection = nn.Linear(encoder.hidden_size, config.hidden_size)
@@ -229,13 +228,11 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
         if config.pretrained_text_encoder and self.device.type != "meta":
-            load_text_encoder(self.text_encoder, config.pretrained_text_encoder, "pretrained_text_encoder")
+            load_text_encoder(self.text_encoder, config.pretrained_text_encoder)
 
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, RSTNetLanguageModel) and module.word_pieces is not None:
-            init.copy_(module.word_pieces, own_pieces(module.config))
+    def initialize(self) -> None:
+        if self.word_pieces is not None:
+            init.copy_(self.word_pieces, own_pieces(self.config))
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_encoder.get_input_embeddings()

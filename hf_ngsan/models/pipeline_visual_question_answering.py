@@ -11,6 +11,7 @@ from .attention_maps import attention_maps
 from .pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
 from .pipeline_items import Batch, Item, ItemReader, streamable
 from .processing_captioning import check_text
+from .question_attention import question_attention
 
 
 class QuestionReader(ItemReader):
@@ -54,7 +55,7 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
 
         With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
         maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
-        num_regions)` for features without an image or boxes (see [`question_attention.QuestionAttentionMixin`]); and
+        num_regions)` for features without an image or boxes (see [`question_attention.question_attention`]); and
         `"answer_attention"` `(height, width)` or `(num_regions,)`, the weights of regions in the answer.
 
     Raises:
@@ -123,7 +124,7 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
             for of_item in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
         if return_attention:
-            attention = self.model.question_attention(self.processor.tokenizer, inputs)
+            attention = question_attention(self.model, self.processor.tokenizer, inputs)
             for row, (item, of_item, found) in enumerate(zip(items, answered, attention, strict=True)):
                 words, weights, regions = found
                 of_item.answers[0] |= {"words": words, "attention": weights, "answer_attention": regions}

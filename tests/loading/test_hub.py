@@ -48,7 +48,6 @@ CODE = {
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
-    "configuration_convolutional.py",
     "configuration_vision.py",
     "convolutional_backbone.py",
     "modeling_vision.py",

@@ -175,9 +175,17 @@ def test_settings_of_a_backbones_image_processor_that_cannot_be_used(tmp_path, k
         load_vision(tmp_path / "backbone")
 
 
-def test_without_generation_settings_transformers_has_the_models_default_and_the_package_refuses(broken):
+@each_row("content", [None, "", '{"num_be'])
+def test_generation_settings_that_are_damaged_or_missing_are_no_defaults(broken, content):
     (broken / "generation_config.json").unlink()
-    assert "generation_config.json" in refusal(broken)
+    if content is not None:
+        (broken / "generation_config.json").write_text(content)
+    for changes in ({}, {"dropout": 0.3}):
+        assert "generation_config.json" in refusal(broken, **changes)
+
+
+def test_without_generation_settings_captions_have_their_usual_maximum(broken):
+    (broken / "generation_config.json").unlink()
     model = AutoModelForImageTextToText.from_pretrained(broken)
     assert model.generation_config.max_new_tokens == model.longest_output
 
