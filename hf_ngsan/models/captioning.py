@@ -41,13 +41,7 @@ class CaptioningModel(HubPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> Any:
-        """Encodes images into visual tokens, which the model takes in place of pixels.
-
-        Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
-            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-            visual_features: must be `None`, since pixels are given.
-            visual_boxes, attention_mask: regions to encode, and their mask, see [`VisionModel`].
+        """Encodes images into visual tokens, which the model takes in place of pixels; see [`VisionModel.forward`].
 
         Returns:
             `VisionOutput`, with `visual_features`, `visual_boxes` and `attention_mask`.
@@ -187,12 +181,9 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
             `Seq2SeqLMOutput` with `logits` `(batch_size * C, length, vocab_size)` and, given labels, `loss`: the
             cross-entropy per word (over `num_items_in_batch` words if that is given).
         """
-        labels, decoder_input_ids, decoder_attention_mask = self.teacher_forced(
-            labels, decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
-        )
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        outputs = self.model(
-            visual_features,
+        return self.predict_words(
+            labels,
+            visual_features=visual_features,
             visual_boxes=visual_boxes,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
@@ -206,4 +197,3 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
             pixel_mask=pixel_mask,
             **kwargs,
         )
-        return self.word_outputs(outputs, labels, num_items_in_batch)
