@@ -13,6 +13,7 @@ from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
 from hf_ngsan.loading.models import ModelFolderError, load_captioner
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.models.configuration_hub import (
     REQUIREMENTS,
@@ -21,7 +22,6 @@ from hf_ngsan.models.configuration_hub import (
     warn_of_untested_version,
 )
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
@@ -248,7 +248,7 @@ print(json.dumps({{
 
 @pytest.mark.slow
 def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_vision, tmp_path):
-    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=24, longest_edge=40))
+    pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=24, longest_edge=40))
     captions = pipe(PHOTOS)
     source = checkpoint_with_vision
     for copy, task in (("once", "image-to-text"), ("twice", "image-text-to-text")):

@@ -7,8 +7,8 @@ import torch
 from transformers.generation import StoppingCriteriaList
 
 from hf_ngsan import EnsembleForConditionalGeneration
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
@@ -314,7 +314,7 @@ def test_ensembles_search_with_groups_and_words():
 
 @pytest.fixture(scope="module")
 def pipe():
-    return ImageToTextPipeline(model=tiny_captioner(), processor=tiny_processor())
+    return CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor())
 
 
 @pytest.fixture(scope="module")
