@@ -105,7 +105,9 @@ class ImageToTextPipeline(Pipeline):
         if return_scores:
             beams = getattr(found, "beam_indices", None)
             values = self.model.compute_transition_scores(sequences, found.logits, beams, normalize_logits=True)
-            is_token = sequences[:, -values.shape[1] :] != self.model.generation_config.pad_token_id
+            ends = torch.as_tensor(self.model.generation_config.eos_token_id, device=sequences.device)
+            is_end = torch.isin(sequences[:, -values.shape[1] :], ends).int()
+            is_token = is_end.cumsum(-1) <= is_end  # not behind the end
             outputs["scores"] = ((values * is_token).sum(-1) / is_token.sum(-1)).reshape(number, -1)
         return outputs
 

@@ -35,7 +35,6 @@ CODE = {
     "configuration_hub.py",
     "configuration_ngsan.py",
     "configuration_parts.py",
-    "decoding.py",
     "downloads.py",
     "generation_settings.py",
     "geometry.py",
@@ -45,11 +44,8 @@ CODE = {
     "modeling_ngsan.py",
     "parts.py",
     "pipeline_image_to_text.py",
-    "pipeline_items.py",
     "processing_captioning.py",
     "processing_ngsan.py",
-    "stepwise_decoding.py",
-    "text_scores.py",
     "transformer.py",
     "vision_part.py",
     "visual_inputs.py",
@@ -232,16 +228,14 @@ pipe = pipeline({task!r}, model=folder, trust_remote_code=True)
 image_processor = AutoImageProcessor.from_pretrained(folder, trust_remote_code=True)
 parts = [pipe, pipe.model, pipe.model.model.vision, pipe.processor, pipe.processor.image_processor, image_processor]
 paths = [f"{photos}/photo_{{index}}.png" for index in range({count})]
-looked = pipe(paths[1], return_attention=True)[0]
 pipe.save_pretrained(target)
 print(json.dumps({{
     "modules": sorted({{type(part).__module__.split(".")[0] for part in parts}}),
     "pixels": [float(read(paths[0])["pixel_values"][0].sum()) for read in (image_processor, parts[4])],
     "one": pipe(paths[0]),
     "many": pipe(paths, batch_size=2, num_workers=1),
-    "skipped": pipe(paths[:1] + ["gone.jpg"], on_error="skip")[1],
-    "words": looked["words"],
-    "maps": looked["attention"].shape,
+    "streamed": [*pipe((path for path in paths), batch_size=3)],
+    "scores": [answer["score"] for [answer] in pipe(paths, batch_size=2, num_beams=3, return_scores=True)],
 }}))
 """
 
@@ -250,6 +244,7 @@ print(json.dumps({{
 def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_vision, tmp_path):
     pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=24, longest_edge=40))
     captions = pipe(PHOTOS)
+    scores = [answer["score"] for [answer] in pipe(PHOTOS, num_beams=3, return_scores=True)]
     source = checkpoint_with_vision
     for copy, task in (("once", "image-to-text"), ("twice", "image-text-to-text")):
         target = tmp_path / copy
@@ -258,13 +253,12 @@ def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_visio
         )
         result = result_of(code, tmp_path)
         assert len(set(result.pop("pixels"))) == 1
+        assert result.pop("scores") == pytest.approx(scores, abs=1e-5)
         assert result == {
             "modules": ["transformers_modules"],
             "one": captions[0],
             "many": captions,
-            "skipped": [{"generated_text": None, "error": "Image 1 (gone.jpg) does not exist."}],
-            "words": captions[1][0]["generated_text"].split(),
-            "maps": [len(captions[1][0]["generated_text"].split()), PHOTOS[1].height, PHOTOS[1].width],
+            "streamed": captions,
         }
         photos = {f"photo_{index}.png" for index in range(len(PHOTOS))}
         assert files_of(target) == files_of(checkpoint_with_vision) - photos
