@@ -14,7 +14,6 @@ from hf_ngsan.ground.weight_sources import FIELD as WEIGHTS_FROM
 from hf_ngsan.ground.weight_sources import Source, without_unknown
 from hf_ngsan.loading.models import load_config, load_model
 from hf_ngsan.loading.self_test import write_self_test
-from hf_ngsan.models.configuration_parts import PARTS
 from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
 from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
 from hf_ngsan.store.folders import write_folder_atomically
@@ -164,7 +163,7 @@ def leave_out_code(folder: Path, checkpoint: Path) -> None:
     """Leaves out the package's code if the checkpoint is to be in the same repository, which adds it to the wheel."""
     if checkpoint.absolute().is_relative_to(ROOT):
         for file in folder.glob("*.py"):
-            if file.name != PARTS:
+            if file.name != "parts.py":
                 file.unlink()
 
 

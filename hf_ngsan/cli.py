@@ -1,6 +1,7 @@
 """The command line `hf-ngsan`: finds the module of a command, parses its arguments, runs it, and reports errors.
 
-An error that a user can fix is one sentence on the standard error, with exit code 2; `--debug` shows its traceback.
+Every error is one line on the standard error, with exit code 2 if a user can fix it, or with its type and exit code 1.
+`--debug` shows the traceback.
 Importing the modules of all commands is quick, since each imports what it needs in its `run`.
 """
 
@@ -83,7 +84,7 @@ EXAMPLES = """examples:
 
 @plain_warnings()
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs a command; returns the exit code: 0, 2 after an error (1 of a training that diverged), 130 after Ctrl-C."""
+    """Runs a command; returns the exit code: 0, 2 after an ordinary error, 1 after another one, 130 after Ctrl-C."""
     arguments = sys.argv[1:] if arguments is None else list(arguments)
     common, rest = common_parser().parse_known_args(arguments)
     logging.basicConfig(format="%(message)s")
@@ -112,7 +113,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif isinstance(error, ValueError | OSError | MissingPlotsError) or errno_of(error) in FULL_DISK:
             tell_error(sentence(error))
         elif not has_lost_another(error):
-            raise
+            tell_error(f"{type(error).__name__}: {sentence(error)} (--debug shows where)")
+            return 1
         return getattr(error, "exit_code", 2)
 
 

@@ -174,13 +174,16 @@ def test_a_key_of_the_training_config_is_no_option(capsys):
         assert capsys.readouterr().err.rstrip().endswith(override)
 
 
-def test_debug_shows_the_traceback_and_bugs_always_do(monkeypatch):
+def test_any_error_is_one_line_and_debug_shows_the_traceback(monkeypatch, capsys):
     for arguments in (["train", "--debug", "--config", "absent.yaml"], ["--debug", "train", "--config", "absent.yaml"]):
         with pytest.raises(FileNotFoundError):
             main(arguments)
     monkeypatch.setattr("hf_ngsan.commands.train.run", lambda options: {}["a bug"])
+    assert main(["train", "--config", "absent.yaml"]) == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "KeyError" in line and "a bug" in line
     with pytest.raises(KeyError):
-        main(["train", "--config", "absent.yaml"])
+        main(["train", "--config", "absent.yaml", "--debug"])
 
 
 def test_ctrl_c_exits_quietly(monkeypatch, capsys):

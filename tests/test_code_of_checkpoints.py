@@ -12,7 +12,7 @@ from PIL import Image
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_captioner, load_model
-from hf_ngsan.models.configuration_parts import code_of_parts
+from hf_ngsan.models.configuration_hub import imports_of_parts
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from tests.tables import each_row
 
@@ -214,9 +214,9 @@ CHANGES = {
         (folder / "custom_generate").mkdir(),
         (folder / "custom_generate" / "generate.py").write_text(CODE),
     ),
-    "a list of parts that runs": lambda folder: (folder / "parts.py").write_text(code_of_parts(["geometry"]) + CODE),
+    "a list of parts that runs": lambda folder: (folder / "parts.py").write_text(imports_of_parts(["geometry"]) + CODE),
     "a part of others": lambda folder: (
-        (folder / "parts.py").write_text(code_of_parts(["code_of_stranger"])),
+        (folder / "parts.py").write_text(imports_of_parts(["code_of_stranger"])),
         (folder / "code_of_stranger.py").write_text(CODE),
     ),
     "a handler": lambda folder: (folder / "handler.py").write_text(CODE),

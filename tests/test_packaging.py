@@ -17,7 +17,6 @@ from transformers import pipeline as load_pipeline
 from hf_ngsan import save_for_hub
 from hf_ngsan.ground.packaged_models import CAPTIONER
 from hf_ngsan.loading import load_captioner
-from hf_ngsan.models.configuration_parts import PARTS
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
 
 ROOT = Path(__file__).parents[1]
@@ -99,7 +98,7 @@ def test_the_checkpoint_in_the_wheel_needs_transformers_only_and_all_of_its_code
     caption, modules = result_of(code, tmp_path)
     assert caption == load_pipeline("image-to-text", model=CAPTIONER)(photograph)[0]
     for_weights_that_are_left_out = "packaged_backbones.py"  # here there are none
-    assert {f"{name}.py" for name in modules} | {PARTS, for_weights_that_are_left_out} == files_of(folder, "*.py")
+    assert {f"{name}.py" for name in modules} | {"parts.py", for_weights_that_are_left_out} == files_of(folder, "*.py")
 
 
 @pytest.mark.slow

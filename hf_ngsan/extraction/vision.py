@@ -12,10 +12,10 @@ from typing import Any
 
 from ..auto import own_model_types
 from ..ground.messages import one_sentence
-from ..loading.limits import UnusableModelError, check_image_processor, refuse_too_large
+from ..loading.limits import UnusableModelError, check_image_processor
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..loading.preprocessing import load_image_processor, of_whole_images
-from ..models.configuration_vision import VisionConfig, kind_of_source
+from ..models.configuration_vision import kind_of_source
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
@@ -54,7 +54,6 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         if model_type == "ngsan_vision":
             model = load_vision_model(folder)
         else:
-            refuse_too_large(lambda: VisionModel(VisionConfig(pretrained=folder, **fields)), folder)
             model = VisionModel.from_backbone(folder, **fields)
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, model.config.image_size)
     try:
@@ -121,8 +120,6 @@ def vision_of_captioner(name: str | os.PathLike, folder: str) -> tuple[VisionMod
 
 
 def load_vision_model(folder: str) -> VisionModel:
-    config = VisionConfig.from_pretrained(folder)
-    refuse_too_large(lambda: VisionModel(config), folder if config.save_frozen_weights else config.pretrained)
     model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
     missing = sorted(report["missing_keys"])
     if missing and model.config.save_frozen_weights:

@@ -3,7 +3,10 @@
 Bounds are far above useful values: a larger one is a mistake that would cost memory or time before an error shows it.
 """
 
+import math
 import os
+from numbers import Real
+from typing import Any
 
 MAX_INTEGER = 2**32 - 1
 """The largest seed that NumPy takes; other integers have smaller bounds or cost nothing."""
@@ -31,3 +34,11 @@ MAX_WORKERS = 256
 def max_processes() -> int:
     """Returns the largest number of processes that one command starts on this machine."""
     return max(16, 4 * (os.cpu_count() or 1))
+
+
+def is_finite(value: Any) -> bool:
+    """Returns whether a value is a number, and neither infinite nor NaN."""
+    try:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False

@@ -25,7 +25,6 @@ from transformers.feature_extraction_utils import BatchFeature
 from ..data.collator import IGNORED_LABEL
 from ..ground.bounds import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
-from ..models.generation_settings import check_counts
 from ..models.images import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder, at_work, check_finite
 
@@ -335,15 +334,7 @@ def register_guest(model_type: str, description: type[Guest] | type[DualEncoder]
 
 
 def guest_of(model: PreTrainedModel, processor: Any) -> Guest:
-    """Returns the description of a captioner: that of its model type, of models that chat, or the default.
-
-    Raises:
-        ConfigurationError: its own settings of `generate()` ask for absurdly many beams, texts or tokens.
-    """
-    for part in model.modules():  # the decoder of some has settings of its own
-        settings: Any = getattr(part, "generation_config", None)
-        if settings is not None:
-            check_counts(settings.to_dict())
+    """Returns the description of a captioner: that of its model type, of models that chat, or the default."""
     chats = getattr(processor, "chat_template", None) is not None
     return GUESTS.get(model.config.model_type, Chat if chats else Guest)(model, processor)
 

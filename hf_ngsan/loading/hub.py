@@ -19,8 +19,7 @@ from ..auto import is_in_transformers
 from ..exporting.onnx_folder import remove_old_graphs
 from ..ground.files import give_usual_modes, write_text_atomically
 from ..ground.weight_sources import complete_sources, write_licence
-from ..models.configuration_hub import REFERENCES_TO_CODE, registered_for_auto_classes
-from ..models.configuration_parts import PARTS, code_of_parts
+from ..models.configuration_hub import REFERENCES_TO_CODE, imports_of_parts, registered_for_auto_classes
 from .models import WEIGHTS, is_guest, task_of
 from .self_test import write_self_test
 
@@ -121,7 +120,7 @@ def own_code(folder: Path) -> set[str]:
     return {
         name
         for name in names
-        if (name == PARTS and only_names_parts(folder / name))
+        if (name == "parts.py" and only_names_parts(folder / name))
         or any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
     }
 
@@ -129,7 +128,7 @@ def own_code(folder: Path) -> set[str]:
 def only_names_parts(file: Path) -> bool:
     """Returns whether `parts.py` of a checkpoint is as saving writes it, with imports of other files alone."""
     code = file.read_text("utf-8", errors="replace")
-    return code == code_of_parts(re.findall(r"from \.(\w+) import", code))
+    return code == imports_of_parts(re.findall(r"from \.(\w+) import", code))
 
 
 def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[dict, str]]:

@@ -1,16 +1,9 @@
-"""Limits of a checkpoint: the size of its model and the settings of its image processor.
+"""Checks of a loaded model: finite weights, and an image processor that makes pixels of a usable size."""
 
-They are checked before memory is allocated; `models.configuration_hub` checks single fields of a configuration.
-"""
-
-import os
-import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, is_dataclass
-from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from PIL import Image
 from torch import nn
@@ -19,10 +12,6 @@ from transformers import BaseImageProcessor
 from ..ground.bounds import MAX_SIDE
 from ..ground.messages import one_sentence
 
-MAX_PARAMETERS_A_BYTE = 2
-"""Parameters per byte of weights files: two with 4-bit quantization."""
-ALWAYS_ALLOWED = 2**20
-"""Parameters of a model that is never refused: they take 4 MiB in float32."""
 MAX_AREA = 2**22
 """Pixels of a preprocessed image: 2048 x 2048."""
 MAX_PIXELS = 2**24
@@ -30,34 +19,7 @@ MAX_PIXELS = 2**24
 
 
 class UnusableModelError(ValueError):
-    """A model too large, or settings of an image processor that do not work; the message does not name the folder."""
-
-
-def refuse_too_large(
-    build: Callable[[], nn.Module], weights: str | os.PathLike | None = None, elsewhere: re.Pattern | None = None
-) -> None:
-    """Raises an UnusableModelError for a model larger than the memory, or than its weights files can hold.
-
-    Args:
-        build: makes the model; called on the device `meta`, where tensors take no memory.
-        weights: folder, or name on the Hub, that the weights are loaded from; `None` for new ones.
-        elsewhere: names of weights that do not come from there.
-    """
-    parameters = parameters_of(build)
-    size, memory = sum(one.nbytes for one in parameters.values()), psutil.virtual_memory().total
-    if size > memory:
-        raise UnusableModelError(
-            f"the configuration describes a model of {count(parameters.values()):,} parameters, which take "
-            f"{size / 2**30:,.0f} GiB, and this machine has {memory / 2**30:,.0f} GiB of memory"
-        )
-    number = count(one for name, one in parameters.items() if elsewhere is None or not elsewhere.search(name))
-    files = [] if weights is None else [*Path(weights).glob("*.safetensors"), *Path(weights).glob("*.bin")]
-    stored = sum(file.stat().st_size for file in files)
-    if stored and number > max(MAX_PARAMETERS_A_BYTE * stored, ALWAYS_ALLOWED):
-        raise UnusableModelError(
-            f"the configuration describes {number:,} parameters, and the weights files in {weights} have {stored:,} "
-            "bytes"
-        )
+    """Weights or settings of an image processor that do not work; the message does not name the folder."""
 
 
 def parameters_of(build: Callable[[], nn.Module]) -> dict[str, nn.Parameter]:

@@ -23,6 +23,7 @@ from transformers import (
     AutoProcessor,
     AutoTokenizer,
     BaseImageProcessor,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -32,6 +33,7 @@ from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
 from ..auto import MODEL_TYPES, model_types_of, own_model_types, processor_class
+from ..ground.bounds import is_finite
 from ..ground.files import give_usual_modes
 from ..ground.messages import one_sentence
 from ..ground.model_folders import ModelFolderError, find_model_folder
@@ -39,9 +41,9 @@ from ..ground.weight_sources import complete_sources, remember_source, write_lic
 from ..guests.checkpoints import task_of_guest, whole_processor
 from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
-from ..models.configuration_hub import ConfigurationError, is_finite
+from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import MissingBackboneError, VisionModel
-from .limits import check_image_processor, check_weights_are_finite, count, parameters_of, refuse_too_large
+from .limits import check_image_processor, check_weights_are_finite, count, parameters_of
 
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
@@ -237,11 +239,6 @@ def load_model(
     if Path(folder, "adapter").is_dir() and not any(Path(folder).glob("*.safetensors")):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
     with loading_faults(folder, processor_loader), quiet_loading():
-        refuse_too_large(
-            lambda: model_loader.from_config(config, trust_remote_code=False),
-            folder,
-            elsewhere=names_elsewhere(config, new_vision),
-        )
         model, report = model_loader.from_pretrained(
             folder,
             config=config,
@@ -250,6 +247,8 @@ def load_model(
             trust_remote_code=False,
         )
         check_weights_are_finite(model)
+        if model.can_generate() and not guest and is_folder:
+            GenerationConfig.from_pretrained(folder)  # without a file that can be read, the model would have defaults
         processor: Any = None
         if guest:
             processor = whole_processor(folder)
@@ -264,8 +263,6 @@ def load_model(
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
-    if model.can_generate() and not guest and is_folder and not Path(folder, "generation_config.json").is_file():
-        raise incomplete(folder, "generation_config.json is missing")
     if has_tokenizer:
         check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
     remember_source(model, folder)
@@ -362,16 +359,6 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
         return type(config).from_dict({**config.to_dict(), **code, **changes})
     except (ValueError, TypeError, StrictDataclassError) as error:
         raise ConfigurationError(one_sentence(error)) from error
-
-
-def names_elsewhere(config: PreTrainedConfig, new_vision: bool) -> re.Pattern | None:
-    """Returns the names of weights that may not be in a model's folder; `None` if all should be there."""
-    patterns = []
-    if new_vision or not getattr(getattr(config, "vision_config", None), "save_frozen_weights", True):
-        patterns.append(NAME_IN_VISION.pattern)
-    if not getattr(config, "save_frozen_weights", True):
-        patterns.append(r"^text\.")
-    return re.compile("|".join(patterns)) if patterns else None
 
 
 def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None) -> None:

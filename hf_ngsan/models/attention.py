@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import initialization as init
 from transformers.cache_utils import EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
@@ -156,6 +157,10 @@ class ChannelAffine(nn.Module):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(num_channels))
         self.shift = nn.Parameter(torch.zeros(num_channels))
+
+    def initialize(self) -> None:
+        init.ones_(self.scale)
+        init.zeros_(self.shift)
 
     def forward(self, states: torch.Tensor) -> torch.Tensor:
         return states * self.scale + self.shift

@@ -14,17 +14,10 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
 from .attention_maps import WordAttentionMixin
-from .keywords import accepts_old_cache_name
-from .transformer import TransformerPreTrainedModel, WordDecoder
-from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name
+from .transformer import WordDecoder
+from .vision_part import VisionOutput, make_vision_encoder
 from .word_generation import WordGenerationMixin, decoded_outputs
-
-
-class CaptioningPreTrainedModel(TransformerPreTrainedModel):
-    """Declarations of a captioner and each of its parts."""
-
-    main_input_name = "visual_features"
-    input_modalities = ["image", "text"]
 
 
 def refuse_input_ids(inputs: Mapping) -> None:
@@ -33,7 +26,7 @@ def refuse_input_ids(inputs: Mapping) -> None:
         raise TypeError("A captioner takes the words so far as decoder_input_ids, not as input_ids.")
 
 
-class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
+class CaptioningModel(HubPreTrainedModel):
     """Encoder over visual tokens and decoder over words, without an output head.
 
     A subclass sets `self.encoder` (called with `visual_features`, `visual_boxes`, `attention_mask`) and `self.decoder`.
@@ -126,9 +119,7 @@ class CaptioningModel(VisionCheckpointMixin, CaptioningPreTrainedModel):
         )
 
 
-class CaptioningForConditionalGeneration(
-    VisionCheckpointMixin, CaptioningPreTrainedModel, WordAttentionMixin, WordGenerationMixin
-):
+class CaptioningForConditionalGeneration(HubPreTrainedModel, WordAttentionMixin, WordGenerationMixin):
     """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
 
     model: CaptioningModel

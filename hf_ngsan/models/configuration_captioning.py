@@ -1,10 +1,10 @@
 """The configuration that all captioners share."""
 
 from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import Any
 
-from .configuration_hub import TRANSFORMER_SIZES, check_heads
-from .vision_part import ConfigWithVision
+from .configuration_hub import ConfigWithVision, check_heads
+from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 IMAGE_TO_TEXT_PIPELINE = {
     task: {
@@ -28,13 +28,6 @@ class CaptionerConfig(ConfigWithVision):
     attention_temperature = "head_dim"
     keys_to_ignore_at_inference = ["cache"]
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
-    positive_fields: ClassVar[tuple[str, ...]] = (
-        *TRANSFORMER_SIZES,
-        "vocab_size",
-        "visual_feature_size",
-        "max_position_embeddings",
-    )
-    rate_fields: ClassVar[tuple[str, ...]] = ("dropout", "attention_dropout")
     field_choices = {"is_encoder_decoder": (True,)}
 
     vocab_size: int = 9491
@@ -81,4 +74,4 @@ class CaptionerConfig(ConfigWithVision):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        check_heads(self.hidden_size, self.num_attention_heads, even=True)
+        check_heads(self.hidden_size, self.num_attention_heads)

@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.backbone_utils import BackboneConfigMixin
 
-from .configuration_hub import HubConfig, check_positive
+from .configuration_hub import HubConfig
 
 
 class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
@@ -37,11 +37,9 @@ class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
         return {}
 
     def validate_architecture(self) -> None:
-        check_positive(num_channels=self.num_channels)
         for field in ("depths", "hidden_sizes"):
             if not getattr(self, field):
                 raise ValueError(f"{field} is empty; it must have one number a stage.")
-            check_positive(**{f"{field}[{stage}]": size for stage, size in enumerate(getattr(self, field))})
         if len(self.depths) != len(self.hidden_sizes):
             raise ValueError(
                 f"depths has {len(self.depths)} stages and hidden_sizes {len(self.hidden_sizes)}; give both the same."

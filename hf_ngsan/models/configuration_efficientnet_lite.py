@@ -3,7 +3,7 @@
 from typing import Any, Self
 
 from .configuration_convolutional import ConvolutionalConfig
-from .configuration_hub import check_positive, check_rate, strict
+from .configuration_hub import strict
 
 NUM_STAGES = 7
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -81,10 +81,6 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
         return {} if self.head_size is None else {"head": self.head_size}
 
     def validate_architecture(self) -> None:
-        check_positive(embedding_size=self.embedding_size)
-        check_rate(classifier_dropout=self.classifier_dropout)
-        if self.head_size is not None:
-            check_positive(head_size=self.head_size)
         super().validate_architecture()
         if len(self.depths) > NUM_STAGES:
             raise ValueError(f"depths has {len(self.depths)} stages; EfficientNet-Lite has {NUM_STAGES} at most.")

@@ -3,13 +3,12 @@
 from typing import Any, Self
 
 from .configuration_hub import (
-    TRANSFORMER_SIZES,
-    check_finite,
+    ConfigWithVision,
     check_heads,
     strict,
 )
 from .geometry import check_geometric_bias
-from .vision_part import ConfigWithVision
+from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
 """Differences of the large model of the authors' release from the small one."""
@@ -79,18 +78,6 @@ class MCANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mcan.MCANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive_fields = (
-        *TRANSFORMER_SIZES,
-        "vocab_size",
-        "word_embedding_size",
-        "visual_feature_size",
-        "num_hidden_layers",
-        "reduction_hidden_size",
-        "num_glimpses",
-        "pooled_size",
-        "geometry_hidden_size",
-    )
-    rate_fields = ("dropout", "attention_dropout", "norm_eps")
     field_choices = {"loss_reduction": ("mean", "sum"), "is_encoder_decoder": (True,)}
 
     vocab_size: int = 20573
@@ -135,7 +122,6 @@ class MCANConfig(ConfigWithVision):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_finite(initializer_range=self.initializer_range)
         super().validate_architecture()
         check_geometric_bias(self.geometric_bias, self.geometry_features)
         check_heads(self.hidden_size, self.num_attention_heads)

@@ -4,18 +4,17 @@ from dataclasses import field
 from typing import Any
 
 from .configuration_hub import (
+    VISION,
     ConfigurationError,
+    ConfigWithVision,
     HubConfig,
     PreTrainedConfig,
     SubConfigSpec,
-    check_finite,
     lasting_name,
-    refuse_absurd_sizes,
-    refuse_unknown_fields,
     strict,
 )
+from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 from .text_encoders import config_of_text_encoder, read_text_config
-from .vision_part import VISION, ConfigWithVision
 
 
 def resnet_152_grid() -> dict:
@@ -59,8 +58,6 @@ class MHSANTextConfig(HubConfig):
         "AutoConfig": "configuration_mhsan.MHSANTextConfig",
         "AutoModel": "modeling_mhsan.MHSANTextModel",
     }
-    positive_fields = ("vocab_size", "word_embedding_size", "hidden_size", "num_hidden_layers")
-    rate_fields = ("dropout", "input_dropout")
     field_choices = {"activation": ("tanh", "identity", "relu")}
 
     vocab_size: int = 20000
@@ -78,7 +75,6 @@ class MHSANTextConfig(HubConfig):
     pad_token_id: int | None = 0
 
     def validate_architecture(self) -> None:
-        check_finite(highway_bias=self.highway_bias, scale_x=self.scale_x)
         super().validate_architecture()
         if self.bidirectional and self.hidden_size % 2:
             raise ValueError(f"hidden_size ({self.hidden_size}) must be even: each direction has half of it.")
@@ -142,15 +138,6 @@ class MHSANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mhsan.MHSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive_fields = (
-        "visual_feature_size",
-        "hidden_size",
-        "projection_dim",
-        "attention_hidden_size",
-        "selective_pooling_size",
-        "hardest_negatives",
-    )
-    rate_fields = ("dropout",)
     field_choices = {"loss": ("hardest", "all", "info_nce"), "loss_reduction": ("mean", "sum")}
 
     vision_config: PreTrainedConfig | dict | None = field(default_factory=resnet_152_grid)
@@ -198,7 +185,6 @@ class MHSANConfig(ConfigWithVision):
         text.vocab_size = value
 
     def validate_architecture(self) -> None:
-        check_finite(margin=self.margin, temperature=self.temperature, diversity_weight=self.diversity_weight)
         super().validate_architecture()
         for name, number in (("num_image_heads", self.num_image_heads), ("num_text_heads", self.num_text_heads)):
             if number < 0:
@@ -225,9 +211,6 @@ def make_text_config(config: PreTrainedConfig | dict | None) -> PreTrainedConfig
     fields = {"model_type": MHSANTextConfig.model_type, **(config or {})}
     if fields["model_type"] != MHSANTextConfig.model_type:
         return config_of_text_encoder(fields)
-    refuse_absurd_sizes(fields)
-    if "transformers_version" not in fields:  # written by a person
-        refuse_unknown_fields(MHSANTextConfig, fields)
     return MHSANTextConfig.from_dict(fields)
 
 

@@ -64,7 +64,6 @@ class NGSANConfig(CaptionerConfig):
         "AutoProcessor": "processing_ngsan.NGSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive_fields = (*CaptionerConfig.positive_fields, "num_hidden_layers", "geometry_hidden_size")
     field_choices = {**CaptionerConfig.field_choices, "query_norm": QUERY_NORMS, "key_norm": QUERY_NORMS}
 
     num_hidden_layers: int = 4

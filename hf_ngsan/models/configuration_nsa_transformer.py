@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .configuration_hub import QUERY_NORMS, TRANSFORMER_SIZES, HubConfig, check_heads, strict
+from .configuration_hub import QUERY_NORMS, HubConfig, check_heads, strict
 
 TRANSLATION_PIPELINE = {
     "translation": {
@@ -57,8 +57,6 @@ class NSATransformerConfig(HubConfig):
         "AutoModelForSeq2SeqLM": "modeling_nsa_transformer.NSATransformerForConditionalGeneration",
     }
     remote_pipelines = TRANSLATION_PIPELINE
-    positive_fields = (*TRANSFORMER_SIZES, "vocab_size", "num_hidden_layers", "max_position_embeddings")
-    rate_fields = ("dropout", "attention_dropout")
     field_choices = {
         "is_encoder_decoder": (True,),
         "tie_word_embeddings": (True,),
@@ -93,7 +91,7 @@ class NSATransformerConfig(HubConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        check_heads(self.hidden_size, self.num_attention_heads, even=True)
+        check_heads(self.hidden_size, self.num_attention_heads)
 
 
 __all__ = ["NSATransformerConfig"]

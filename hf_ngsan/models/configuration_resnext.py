@@ -3,7 +3,7 @@
 from typing import Any
 
 from .configuration_convolutional import ConvolutionalConfig
-from .configuration_hub import check_choice, check_positive, strict
+from .configuration_hub import check_choice, strict
 
 
 @strict
@@ -63,7 +63,6 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
-        check_positive(embedding_size=self.embedding_size, groups=self.groups, width_per_group=self.width_per_group)
         check_choice("last_stage_dilation", self.last_stage_dilation, (1, 2))
         super().validate_architecture()
         for stage in self.deformable_stages:

@@ -6,16 +6,15 @@ from typing import Any, Self
 
 from .configuration_captioning import CaptionerConfig
 from .configuration_hub import (
+    VISION,
     ConfigurationError,
     PreTrainedConfig,
     SubConfigSpec,
-    check_positive,
     first_line,
     lasting_name,
     strict,
 )
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
-from .vision_part import VISION
 
 RELEASE = {
     "geometry_fusion": "log",
@@ -143,13 +142,6 @@ class RSTNetConfig(CaptionerConfig):
         "AutoProcessor": "processing_rstnet.RSTNetProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    rate_fields = (*CaptionerConfig.rate_fields, "language_signal_dropout")
-    positive_fields = (
-        *CaptionerConfig.positive_fields,
-        "encoder_layers",
-        "plain_decoder_layers",
-        "geometry_hidden_size",
-    )
     field_choices = {
         **CaptionerConfig.field_choices,
         "geometry_fusion": (None, "additive", "log"),
@@ -250,10 +242,8 @@ class RSTNetConfig(CaptionerConfig):
             raise ValueError(
                 f"grid_position_embedding needs a hidden_size that is a multiple of 4, not {self.hidden_size}."
             )
-        if self.grid_size is not None:
-            if len(self.grid_size) != 2:
-                raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a grid, or None.")
-            check_positive(grid_size=min(self.grid_size))
+        if self.grid_size is not None and len(self.grid_size) != 2:
+            raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a grid, or None.")
         self.check_language_model()
 
     def check_language_model(self) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 from transformers.models.auto.configuration_auto import AutoConfig
 
 from .configuration_hub import (
-    TRANSFORMER_SIZES,
     HubConfig,
     PreTrainedConfig,
     SubConfigSpec,
@@ -75,8 +74,6 @@ class RSTNetLanguageModelConfig(HubConfig):
         "AutoModel": "modeling_rstnet_language_model.RSTNetLanguageModel",
         "AutoProcessor": "processing_rstnet.RSTNetProcessor",
     }
-    positive_fields = (*TRANSFORMER_SIZES, "vocab_size", "max_word_pieces", "max_position_embeddings")
-    rate_fields = ("dropout", "attention_dropout")
     field_choices = {
         "language_tokenization": ("word_pieces", "caption_ids"),
         "position_embedding": ("sinusoidal", "table"),
@@ -130,7 +127,7 @@ class RSTNetLanguageModelConfig(HubConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        check_heads(self.hidden_size, self.num_attention_heads, even=True)
+        check_heads(self.hidden_size, self.num_attention_heads)
         encoder: Any = self.text_encoder_config
         if self.language_tokenization == "caption_ids" and encoder.vocab_size < self.vocab_size:
             raise ValueError(

@@ -66,8 +66,6 @@ class SpatialCaptionerConfig(CaptionerConfig):
         "AutoProcessor": "processing_spatial_captioner.SpatialCaptionerProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    positive_fields = (*CaptionerConfig.positive_fields, "encoder_layers", "decoder_layers")
-    rate_fields = (*CaptionerConfig.rate_fields, "residual_dropout")
     field_choices = {
         **CaptionerConfig.field_choices,
         "attention_temperature": ("key_length", "head_dim"),

@@ -10,7 +10,7 @@ from transformers.modeling_outputs import BackboneOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
-from .keywords import refuse_unknown_keywords
+from .modeling_base import refuse_unknown_keywords
 
 PIXELS_IN_CACHE = 352 * 352
 """Pixels of images that one thread encodes together; measured with EfficientNet-Lite2."""

@@ -4,6 +4,7 @@ They are plain functions, so `generate()` needs no trust, and they work on every
 `model.generate(**inputs, custom_generate=diverse_beam_search, num_beams=6, num_beam_groups=3)`.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,8 +12,6 @@ import torch
 from torch.nn.functional import cosine_similarity, pad
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 
-from .configuration_hub import check_finite, check_rate, is_finite
-from .generation_settings import is_token, is_whole
 from .processing_captioning import TOKENIZING, check_text
 from .stepwise_decoding import NEVER, EndedCaptions, StepwiseDecoder, log_probabilities_of_start, padding_of
 
@@ -56,9 +55,9 @@ def diverse_beam_search(
     """
     check_settings("diverse_beam_search", generation_config)
     beams = generation_config.num_beams
-    if not is_whole(num_beam_groups) or num_beam_groups < 1 or beams % num_beam_groups:
+    if num_beam_groups < 1 or beams % num_beam_groups:
         raise ValueError(f"num_beams is {beams}; it must be a multiple of num_beam_groups ({num_beam_groups}).")
-    if not is_finite(diversity_penalty) or diversity_penalty < 0:
+    if not 0 <= diversity_penalty < math.inf:
         raise ValueError(f"diversity_penalty is {diversity_penalty}; it must be 0 or more.")
     decoder = StepwiseDecoder(model, input_ids, model_kwargs)
     images, size = len(input_ids) // beams, beams // num_beam_groups
@@ -209,9 +208,9 @@ def contrastive_search(
             `generate()` was asked for something that this search does not support.
     """
     check_settings("contrastive_search", generation_config)
-    check_finite(penalty_alpha=penalty_alpha)
-    check_rate(penalty_alpha=penalty_alpha)
-    if not is_whole(candidates) or candidates < 1:
+    if not 0 <= penalty_alpha <= 1:
+        raise ValueError(f"penalty_alpha is {penalty_alpha}; it must lie between 0 and 1.")
+    if candidates < 1:
         raise ValueError(f"candidates is {candidates}; it must be a whole number above 0.")
     if generation_config.num_beams != 1 or generation_config.num_return_sequences != 1:
         raise ValueError("contrastive_search finds one caption an image; set num_beams and num_return_sequences to 1.")
@@ -258,7 +257,7 @@ def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> 
     """Returns `(required words, vocab_size)`: the tokens that fulfil each word."""
     table = torch.zeros(len(required_words), vocab_size, dtype=torch.bool)
     for number, ids in enumerate(required_words):
-        if not isinstance(ids, Sequence) or not ids or not all(is_token(token, vocab_size) for token in ids):
+        if not isinstance(ids, Sequence) or not ids or not all(0 <= token < vocab_size for token in ids):
             raise ValueError(
                 f"required_words[{number}] is {ids!r:.60}; it must be a list of ids from 0 to {vocab_size - 1}."
             )

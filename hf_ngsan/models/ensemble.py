@@ -11,9 +11,9 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
-from .captioning import CaptioningPreTrainedModel, refuse_input_ids
+from .captioning import refuse_input_ids
 from .finished_beams import competing_finished_beams
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .word_generation import WordGenerationMixin
 
 TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
@@ -86,7 +86,7 @@ class EnsembleEncoder(nn.Module):
         return encoded
 
 
-class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGenerationMixin):
+class EnsembleForConditionalGeneration(HubPreTrainedModel, WordGenerationMixin):
     r"""Captioners in an ensemble: `generate()` searches with the mean of their log-probabilities.
 
     The captioners may be of different architectures; they need one vocabulary and the same visual inputs. Defaults of
@@ -114,7 +114,8 @@ class EnsembleForConditionalGeneration(CaptioningPreTrainedModel, WordGeneration
     ```
     """
 
-    _supports_sdpa = True
+    main_input_name = "visual_features"
+    input_modalities = ["image", "text"]
     _is_stateful = False
 
     def __init__(self, members: Sequence[PreTrainedModel]):

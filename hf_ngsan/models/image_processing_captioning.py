@@ -1,5 +1,6 @@
 """Image processor of the captioners: images of any kind to normalized pixels, with Pillow alone."""
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,7 +18,7 @@ from transformers.image_utils import (
 )
 from transformers.processing_utils import ImagesKwargs
 
-from .configuration_hub import HubProcessorMixin, is_finite
+from .configuration_hub import HubProcessorMixin
 from .images import load_images
 
 CUTTING = ("do_center_crop", "do_crop_margin")
@@ -156,7 +157,7 @@ def looked_up(function: Callable[[np.ndarray], np.ndarray], image: np.ndarray) -
 def check_statistics(name: str, value: Any) -> None:
     """Raises a ValueError that names the setting unless its numbers are finite, and not 0 where they divide."""
     numbers = [] if value is None else list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
-    if not all(is_finite(number) and (number > 0 or name != "image_std") for number in numbers):
+    if not all(math.isfinite(number) and (number > 0 or name != "image_std") for number in numbers):
         wanted = "positive numbers" if name == "image_std" else "finite numbers"
         raise ValueError(f"{name} of the image processor is {value!r:.80}; it must hold {wanted}.")
 

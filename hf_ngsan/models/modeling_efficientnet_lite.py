@@ -10,7 +10,7 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from .convolutional_backbone import ConvolutionalBackbone, Normalized, is_inference
-from .keywords import refuse_unknown_keywords
+from .modeling_base import refuse_unknown_keywords
 
 KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
 STRIDES = (1, 2, 2, 2, 1, 2, 1)

@@ -15,11 +15,11 @@ from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
 from .initialization import initialize_as_pytorch
-from .keywords import refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .pooling import AttentionReduction
 from .question_attention import QuestionAttentionMixin
-from .transformer import EncoderLayer, TransformerPreTrainedModel
-from .vision_part import VisionCheckpointMixin, VisionOutput, make_vision_encoder, vision_of
+from .transformer import EncoderLayer
+from .vision_part import VisionOutput, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -153,7 +153,7 @@ def additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return torch.where(mask != 0, 0.0, torch.finfo(dtype).min).to(dtype)[:, None, None, :]
 
 
-class MCANPreTrainedModel(TransformerPreTrainedModel):
+class MCANPreTrainedModel(HubPreTrainedModel):
     config: MCANConfig
     main_input_name = "input_ids"
     input_modalities = ["image", "text"]
@@ -260,7 +260,7 @@ class MCANDecoder(MCANPreTrainedModel):
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
-class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
+class MCANModel(MCANPreTrainedModel):
     """MCAN, or MCAN + GSA, without its classifier of answers; see [`MCANConfig`] for which is which."""
 
     vision: Any
@@ -402,7 +402,7 @@ class MCANModel(VisionCheckpointMixin, MCANPreTrainedModel):
         return features, boxes, (features != 0).any(-1).long() if mask is None else mask
 
 
-class MCANForVisualQuestionAnswering(VisionCheckpointMixin, QuestionAttentionMixin, MCANPreTrainedModel):
+class MCANForVisualQuestionAnswering(QuestionAttentionMixin, MCANPreTrainedModel):
     r"""MCAN, or MCAN + GSA, with its classifier of answers; see [`MCANConfig`] for which is which.
 
     Example:

@@ -2,27 +2,24 @@
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
-from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .configuration_hub import HubModelMixin
 from .configuration_mhsan import MHSANConfig, MHSANTextConfig
 from .contrastive import diversity_penalty, pair_losses
 from .initialization import initialize_as_pytorch
-from .keywords import refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, LeftOutPart, refuse_unknown_keywords
 from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
 from .recurrent import SRU, SRULayer
 from .text_encoders import frozen_modules, load_text_encoder, make_text_encoder, pretrained_text_weights
-from .vision_part import LeftOutPart, VisionCheckpointMixin, make_vision_encoder, vision_of
+from .vision_part import make_vision_encoder, vision_of
 from .visual_inputs import check_visual_features
 
 
@@ -72,16 +69,15 @@ class MHSANOutput(ModelOutput):
         return tuple(value.to_tuple() if isinstance(value, ModelOutput) else value for value in self.values())
 
 
-class MHSANTextModel(HubModelMixin, PreTrainedModel):
+class MHSANTextModel(HubPreTrainedModel):
     """Word vectors and simple recurrent units (section 3.2)."""
 
     config: MHSANTextConfig
     main_input_name = "input_ids"
     input_modalities = ["text"]
-    supports_gradient_checkpointing = True
+    base_model_prefix = ""
     _no_split_modules = ["SRULayer"]
-    _supports_sdpa = True  # it has no attention of its own
-    _supports_flex_attn = True
+    _can_compile_fullgraph = False
     _can_record_outputs = {"hidden_states": SRULayer}
 
     def __init__(self, config: MHSANTextConfig):
@@ -133,15 +129,13 @@ class MHSANTextModel(HubModelMixin, PreTrainedModel):
         return BaseModelOutput(last_hidden_state=states)
 
 
-class MHSANPreTrainedModel(PreTrainedModel):
+class MHSANPreTrainedModel(HubPreTrainedModel):
     config: MHSANConfig
     base_model_prefix = "mhsan"
     main_input_name = "input_ids"
     input_modalities = ["image", "text"]
-    supports_gradient_checkpointing = True
     _no_split_modules = ["SRULayer"]
-    _supports_sdpa = True
-    _supports_flex_attn = True
+    _can_compile_fullgraph = False
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -150,7 +144,7 @@ class MHSANPreTrainedModel(PreTrainedModel):
         initialize_as_pytorch(module)
 
 
-class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
+class MHSANModel(MHSANPreTrainedModel):
     r"""The dual encoder of Park et al. 2020, with the interface of transformers' CLIP.
 
     Example:
@@ -196,20 +190,16 @@ class MHSANModel(VisionCheckpointMixin, MHSANPreTrainedModel):
             load_text_encoder(self.text, config.text_pretrained)
         self.train(self.training)
 
-    @classmethod
-    def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-        loaded = super().from_pretrained(*args, **kwargs)
-        model = loaded[0] if isinstance(loaded, tuple) else loaded
-        if not model.config.save_frozen_weights:
-            load_text_encoder(model.text, model.config.text_pretrained, only=model.frozen_text_weights())
-        return loaded
-
     def left_out_parts(self) -> list[LeftOutPart]:
         parts = super().left_out_parts()
         source: Any = self.config.text_pretrained
         if not self.config.save_frozen_weights:
-            load = partial(pretrained_text_weights, self.text, source)
-            parts.append(LeftOutPart("text encoder", "text.", self.frozen_text_weights(), self.config, source, load))
+
+            def load() -> dict[str, torch.Tensor]:
+                weights = pretrained_text_weights(self.text, source)
+                return {name: weights[name] for name in self.frozen_text_weights()}
+
+            parts.append(LeftOutPart("text encoder", "text.", self.text, self.config, source, load))
         return parts
 
     def frozen_text_weights(self) -> list[str]:

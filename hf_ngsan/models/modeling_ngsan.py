@@ -12,14 +12,10 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS
-from .captioning import (
-    CaptioningForConditionalGeneration,
-    CaptioningModel,
-    CaptioningPreTrainedModel,
-)
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_ngsan import NGSANConfig
 from .geometry import RelativeGeometryEmbedding, absolute_geometry, make_geometric_bias, sinusoids
-from .keywords import refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
 from .visual_inputs import check_visual_boxes, check_visual_features
 
@@ -40,8 +36,10 @@ class NGSANEncoderLayer(EncoderLayer):
         )
 
 
-class NGSANPreTrainedModel(CaptioningPreTrainedModel):
+class NGSANPreTrainedModel(HubPreTrainedModel):
     config: NGSANConfig
+    main_input_name = "visual_features"
+    input_modalities = ["image", "text"]
     _no_split_modules = ["NGSANEncoderLayer", "DecoderLayer"]
 
 

@@ -13,23 +13,23 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS
-from .configuration_hub import HubModelMixin
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
-from .transformer import EncoderLayer, TransformerPreTrainedModel, WordDecoder, positions_of_tokens
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
+from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
 from .word_generation import WordGenerationMixin, decoded_outputs
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_translation import TranslationPipeline  # noqa: F401
 
 
-class NSATransformerPreTrainedModel(TransformerPreTrainedModel):
+class NSATransformerPreTrainedModel(HubPreTrainedModel):
     """Declarations of the model and each of its parts."""
 
     config: NSATransformerConfig
     main_input_name = "input_ids"
     input_modalities = ["text"]
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
 
 
 class NSATransformerEncoder(NSATransformerPreTrainedModel):
@@ -94,7 +94,7 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
-class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
+class NSATransformerModel(NSATransformerPreTrainedModel):
     """Encoder and decoder without an output head; see [`NSATransformerConfig`]."""
 
     _tied_weights_keys = {"encoder.embed_tokens.weight": "decoder.embed_tokens.weight"}
@@ -146,7 +146,7 @@ class NSATransformerModel(HubModelMixin, NSATransformerPreTrainedModel):
         )
 
 
-class NSATransformerForConditionalGeneration(HubModelMixin, NSATransformerPreTrainedModel, WordGenerationMixin):
+class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, WordGenerationMixin):
     r"""Transformer for translation, with normalized self-attention in its encoder; see [`NSATransformerConfig`].
 
     Example:

@@ -13,15 +13,11 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, AdaptiveAttention, MultiHeadAttention
-from .captioning import (
-    CaptioningForConditionalGeneration,
-    CaptioningModel,
-    CaptioningPreTrainedModel,
-)
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_rstnet import RSTNetConfig
 from .finished_beams import competing_finished_beams
 from .geometry import GeometricBias, RelativeGeometryEmbedding, grid_boxes, sinusoidal_geometry
-from .keywords import refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
 from .positions import WordPositions, current_mask, grid_positions
 from .transformer import TransformerLayer, WordDecoder
@@ -148,15 +144,11 @@ class RSTNetDecoderLayer(TransformerLayer):
         return self.feed_forward(hidden_states, token_mask)
 
 
-class RSTNetPreTrainedModel(CaptioningPreTrainedModel):
+class RSTNetPreTrainedModel(HubPreTrainedModel):
     config: RSTNetConfig
+    main_input_name = "visual_features"
+    input_modalities = ["image", "text"]
     _no_split_modules = ["RSTNetEncoderLayer", "RSTNetDecoderLayer", "RSTNetLanguageLayer"]
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, WordPositions):
-            module.initialize()
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Changes the number of words, those of the language model included."""

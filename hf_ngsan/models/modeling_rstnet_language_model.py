@@ -16,15 +16,13 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS, MultiHeadAttention
-from .configuration_hub import HubModelMixin
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .positions import WordPositions, current_mask
 from .text_encoders import load_text_encoder, make_text_encoder
 from .transformer import (
     FeedForward,
     TransformerLayer,
-    TransformerPreTrainedModel,
     labels_beside_inputs,
     labels_from_first_word,
     loss_of_words,
@@ -129,7 +127,7 @@ class RSTNetLanguageLayer(TransformerLayer):
         return self.feed_forward(self.self_attn_norm(hidden_states, attended, token_mask), token_mask)
 
 
-class RSTNetLanguageModel(HubModelMixin, TransformerPreTrainedModel):
+class RSTNetLanguageModel(HubPreTrainedModel):
     r"""Predicts the next word of a caption from the words before it, without an image.
 
     Args:

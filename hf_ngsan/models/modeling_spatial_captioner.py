@@ -12,14 +12,10 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS
-from .captioning import (
-    CaptioningForConditionalGeneration,
-    CaptioningModel,
-    CaptioningPreTrainedModel,
-)
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, sinusoids
-from .keywords import refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, positions_of_tokens, token_counts
 from .visual_inputs import check_visual_boxes, check_visual_features
 
@@ -27,8 +23,11 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
 
-class SpatialCaptionerPreTrainedModel(CaptioningPreTrainedModel):
+class SpatialCaptionerPreTrainedModel(HubPreTrainedModel):
     config: SpatialCaptionerConfig
+    main_input_name = "visual_features"
+    input_modalities = ["image", "text"]
+    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
 
 
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):

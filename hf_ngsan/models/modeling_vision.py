@@ -11,8 +11,7 @@ from torch import nn
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME
 
-from .configuration_hub import MissingBackboneError, first_line
-from .configuration_parts import from_part
+from .configuration_hub import MissingBackboneError, first_line, from_part
 from .configuration_vision import (
     OWN_CONFIGS,
     VisionConfig,
@@ -20,8 +19,8 @@ from .configuration_vision import (
     is_patch_encoder,
     make_transformers_backbone,
 )
-from .keywords import refuse_unknown_keywords
-from .vision_part import VisionCheckpointMixin, VisionOutput
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
+from .vision_part import VisionOutput
 
 NORMALIZED_OUTPUTS = "hidden_states_norms."
 """Layer normalizations that backbones (ConvNeXt, Swin, ...) add behind the stages of a classifier. Its checkpoint lacks
@@ -31,7 +30,7 @@ SAMPLES_PER_SIDE = 7
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-class VisionModel(VisionCheckpointMixin, PreTrainedModel):
+class VisionModel(HubPreTrainedModel):
     r"""Turns pixels into visual tokens with boxes; a part of captioners, and a model of its own for extraction.
 
     A frozen backbone is run without gradients, and `train()` leaves it in evaluation mode.
@@ -58,9 +57,9 @@ class VisionModel(VisionCheckpointMixin, PreTrainedModel):
     is_vision_encoder = True
     main_input_name = "pixel_values"
     input_modalities = ["image"]
-    # It has no attention itself; a detection model chooses for itself.
-    _supports_sdpa = True
-    _supports_flex_attn = True
+    base_model_prefix = ""
+    supports_gradient_checkpointing = False
+    _can_compile_fullgraph = False
 
     def __init__(self, config: VisionConfig):
         super().__init__(config)

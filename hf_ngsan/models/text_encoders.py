@@ -12,7 +12,7 @@ from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import ConfigurationError, MissingBackboneError, first_line, refuse_absurd_sizes
+from .configuration_hub import ConfigurationError, MissingBackboneError, first_line
 
 if TYPE_CHECKING:
     from transformers.modeling_utils import PreTrainedModel
@@ -59,9 +59,8 @@ def config_of_text_encoder(fields: Mapping, field: str = "text_config") -> PreTr
     """Makes the configuration of an encoder of transformers from `fields`, its `model_type` among them.
 
     Raises:
-        ConfigurationError: an unknown `model_type`, or sizes that no model has; the message names `field`.
+        ConfigurationError: an unknown `model_type`; the message names `field`.
     """
-    refuse_absurd_sizes(fields)
     rest = copy.deepcopy(dict(fields))
     model_type = rest.pop("model_type", None)
     if model_type not in CONFIG_MAPPING:

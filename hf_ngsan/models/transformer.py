@@ -10,21 +10,19 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
-from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, ChannelAffine, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .geometry import sinusoids
-from .keywords import accepts_old_cache_name, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 
 
 class FeedForward(nn.Module):
@@ -125,24 +123,6 @@ class DecoderLayer(TransformerLayer):
         )
         hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
-
-
-class TransformerPreTrainedModel(PreTrainedModel):
-    """Weight initialization and capabilities of every model with these blocks."""
-
-    base_model_prefix = "model"
-    supports_gradient_checkpointing = True
-    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
-    _supports_sdpa = True
-    _supports_flex_attn = True
-    _can_compile_fullgraph = True
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, ChannelAffine):
-            init.ones_(module.scale)
-            init.zeros_(module.shift)
 
 
 def token_positions(attention_mask: torch.Tensor) -> torch.Tensor:
@@ -291,7 +271,7 @@ def caption_cache(cache: Cache) -> CaptionCache:
     return shared
 
 
-class WordDecoder(TransformerPreTrainedModel):
+class WordDecoder(HubPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
     With `config.attention_temperature = "key_length"` scores are divided by sqrt(key_length + head_dim), eq. 2 of
@@ -303,6 +283,7 @@ class WordDecoder(TransformerPreTrainedModel):
     """
 
     main_input_name = "input_ids"
+    _no_split_modules = ["DecoderLayer"]
     _can_record_outputs = {
         "hidden_states": DecoderLayer,
         "attentions": SELF_ATTENTIONS,

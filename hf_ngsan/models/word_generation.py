@@ -1,6 +1,5 @@
 """The base of models that write text: settings of `generate()`, positions of words, shifted labels and the loss."""
 
-import os
 from typing import Any
 
 import torch
@@ -9,8 +8,7 @@ from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput, Seq2SeqModelOutput
 from transformers.utils import logging
 
-from .generation_settings import check_generation_settings, read_generation_settings
-from .keywords import UnknownArgumentError
+from .modeling_base import UnknownArgumentError
 from .transformer import (
     WordDecoder,
     caption_cache,
@@ -53,25 +51,12 @@ class WordGenerationMixin(GenerationMixin):
 
     longest_output = 20
 
-    def adjust_generation_fn(  # type: ignore[override]
-        self, generation_config: Any, from_auto: Any, from_pipeline: Any, source: Any, **kwargs: Any
-    ) -> None:
-        """Reads `generation_config.json` for `from_pretrained`, which would silently ignore a damaged one.
-
-        Raises:
-            ConfigurationError: it is not JSON, or has a value that `generate()` cannot take.
-        """
-        vocab_size = self.config.vocab_size  # type: ignore[attr-defined]
-        missing = False
-        if generation_config is None and source is not None and os.path.isdir(source):
-            saved = read_generation_settings(os.path.join(source, kwargs.get("subfolder") or ""))
-            check_generation_settings(saved or {}, vocab_size)
-            missing = saved is None
-        super().adjust_generation_fn(generation_config, from_auto, from_pipeline, source, **kwargs)  # type: ignore[misc]
-        if missing:
-            self.generation_config.max_new_tokens = self.longest_output
-            logger.warning("%s has no generation_config.json: text is generated with default settings.", source)
-        check_generation_settings(self.generation_config.to_dict(), vocab_size)
+    def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:
+        """Reads `generation_config.json` for `from_pretrained`; without the file, texts have their usual maximum."""
+        super().adjust_generation_fn(*args, **kwargs)  # type: ignore[misc]
+        settings: Any = self.generation_config  # type: ignore[attr-defined]
+        if settings.max_new_tokens is None and settings.max_length is None:
+            settings.max_new_tokens = self.longest_output
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:

@@ -7,9 +7,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from ..ground.bounds import MAX_INTEGER
+from ..ground.bounds import MAX_INTEGER, is_finite
 from ..ground.files import sha256, write_text_atomically
-from ..models.configuration_hub import is_finite
 from ..training.task import Evaluation, Task
 
 EVALUATIONS = "evaluations.json"

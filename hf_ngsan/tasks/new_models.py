@@ -21,7 +21,6 @@ from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenize
 
 from ..auto import config_class, model_class, model_types_of, processor_class
 from ..ground.messages import one_sentence
-from ..loading.limits import UnusableModelError, refuse_too_large
 from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
 from ..loading.preprocessing import load_image_processor
 from ..models.configuration_hub import ConfigurationError, HubConfig
@@ -114,11 +113,10 @@ def new_model(config: Any, auto_class: str) -> Any:
     """Returns a new model of a configuration, on the CPU.
 
     Raises:
-        RecipeError: the model is too large, or its backbone cannot be used.
+        RecipeError: its backbone cannot be used.
     """
     kind: Any = model_class(config.model_type, auto_class)
     with usable_backbone(getattr(config, "vision_config", None)):
-        refuse_too_large(lambda: kind(config))
         return kind(config)
 
 
@@ -197,15 +195,13 @@ def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
     """Turns an error inside the `with` block, of loading a backbone's weights, into a RecipeError.
 
     Raises:
-        RecipeError: the weights cannot be loaded, or the model is too large.
+        RecipeError: the weights cannot be loaded.
     """
     try:
         with quiet_loading():
             yield
     except ModelFolderError:  # of the captioner around the backbone
         raise
-    except UnusableModelError as error:
-        raise RecipeError(f"section model: {error}; choose smaller numbers.") from None
     except Exception as error:  # transformers says in many ways that a file is not what it should be
         if vision is None or not vision.pretrained:
             raise

@@ -25,7 +25,7 @@ from ..ground.files import list_files, write_text_atomically
 from ..ground.progress_display import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
-from ..models.vision_part import vision_encoders
+from ..models.modeling_base import vision_encoders
 from ..store.fields import read_json_or_none
 from ..store.folders import replace_folder_contents, write_folder_atomically
 from .adapters import load_weights

@@ -7,7 +7,7 @@ import math
 
 import torch
 
-from ..models.vision_part import vision_encoders
+from ..models.modeling_base import vision_encoders
 from .recipe import RecipeError
 from .settings import ScheduleSettings, TrainingSettings
 

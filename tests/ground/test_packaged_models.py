@@ -22,7 +22,6 @@ from hf_ngsan.ground.packaged_models import CAPTIONER, CAPTIONERS_OF_SCENES, DUA
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
-from hf_ngsan.models.configuration_parts import PARTS
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.tables import each_row
@@ -152,7 +151,7 @@ def test_its_folder_has_no_code_but_what_names_that_of_its_parts(folder, tmp_pat
     """The wheel adds the code, which the repository has once and without links."""
     save_for_hub(*load_model(folder), tmp_path)
     [file] = folder.rglob("*.py")
-    assert file.name == PARTS and file.read_bytes() == (tmp_path / PARTS).read_bytes()
+    assert file.name == "parts.py" and file.read_bytes() == (tmp_path / "parts.py").read_bytes()
     assert not [path for path in folder.rglob("*") if path.is_symlink()]
 
 

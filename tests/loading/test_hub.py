@@ -1,7 +1,6 @@
 """Checkpoints that carry code: read, run and saved again by processes that do not have this package."""
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -15,12 +14,7 @@ from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor,
 from hf_ngsan.loading.models import ModelFolderError, load_captioner
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.loading.self_test import SELF_TEST
-from hf_ngsan.models.configuration_hub import (
-    REQUIREMENTS,
-    UnsupportedVersionError,
-    refuse_unsupported_versions,
-    warn_of_untested_version,
-)
+from hf_ngsan.models.configuration_hub import REQUIREMENTS, require_versions
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -34,13 +28,11 @@ CODE = {
     "configuration_captioning.py",
     "configuration_hub.py",
     "configuration_ngsan.py",
-    "configuration_parts.py",
     "downloads.py",
-    "generation_settings.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",
-    "keywords.py",
+    "modeling_base.py",
     "modeling_ngsan.py",
     "parts.py",
     "pipeline_image_to_text.py",
@@ -357,16 +349,13 @@ def test_a_checkpoint_names_the_versions_that_it_is_made_for(checkpoint, tmp_pat
     for requirements in (
         {"transformers": "<5"},
         {"transformers": ">=5.24,<6", "torch": "==1.0"},
-        {"x y": ""},
-        ["torch"],
     ):
         folder = tmp_path / str(len(list(tmp_path.iterdir())))
         tiny_captioner().save_pretrained(folder)
         tiny_processor().save_pretrained(folder)
         (folder / "config.json").write_text(json.dumps({**described, "requirements": requirements}))
-        with pytest.raises(UnsupportedVersionError) as error:
+        with pytest.raises(ImportError, match=r"transformers<5|torch==1\.0"):
             NGSANConfig.from_pretrained(folder)
-        assert len(str(error.value).splitlines()) == 1
         with pytest.raises(ModelFolderError, match="checkpoint"):
             load_captioner(folder)
 
@@ -374,22 +363,8 @@ def test_a_checkpoint_names_the_versions_that_it_is_made_for(checkpoint, tmp_pat
 def test_an_installed_version_that_is_too_old_or_too_new(monkeypatch):
     for version in ("5.23.0", "6.0.0", "4.57.1"):
         monkeypatch.setattr("importlib.metadata.version", {"transformers": version, "torch": "2.13.0"}.__getitem__)
-        with pytest.raises(UnsupportedVersionError, match=f"{REQUIREMENTS['transformers']}.*{version}"):
-            refuse_unsupported_versions(REQUIREMENTS)
-
-
-def test_code_of_a_checkpoint_warns_once_of_a_newer_minor_version(monkeypatch):
-    found = []
-    monkeypatch.setattr(logging.getLogger("transformers"), "warning", lambda message: found.append(message))
-    for installed, module, warnings in (
-        ("5.24.3", "transformers_modules.one.configuration_hub", 0),
-        ("5.25.0", "hf_ngsan.models.configuration_hub", 0),
-        ("5.25.0", "transformers_modules.one.configuration_hub", 1),
-        ("5.25.0", "transformers_modules.two.configuration_hub", 1),
-    ):
-        monkeypatch.setattr("importlib.metadata.version", {"transformers": installed}.__getitem__)
-        warn_of_untested_version(module)
-        assert len(found) == warnings and all(installed in message for message in found)
+        with pytest.raises(ImportError, match=f"{REQUIREMENTS['transformers']}.*{version}"):
+            require_versions(REQUIREMENTS)
 
 
 WITH_ANOTHER_VERSION = """
@@ -410,4 +385,4 @@ print(json.dumps([message]))
 @pytest.mark.slow
 def test_the_code_of_a_checkpoint_refuses_versions_that_it_is_not_made_for(checkpoint, tmp_path):
     [message] = result_of(WITH_ANOTHER_VERSION.format(folder=str(checkpoint)), tmp_path)
-    assert "5.23.0" in message and REQUIREMENTS["transformers"] in message and len(message.splitlines()) == 1
+    assert "5.23.0" in message and REQUIREMENTS["transformers"] in message

@@ -5,7 +5,7 @@ import torch
 from transformers.utils import TransformersKwargs
 
 from hf_ngsan import EnsembleForConditionalGeneration
-from hf_ngsan.models.keywords import KNOWN_KEYWORDS
+from hf_ngsan.models.modeling_base import KNOWN_KEYWORDS
 from tests.drift.checkpoints import CHECKPOINTS, WORDS
 from tests.models import tiny
 from tests.tables import each_row

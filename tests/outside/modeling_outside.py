@@ -3,10 +3,9 @@
 import torch
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutput
-from transformers.modeling_utils import PreTrainedModel
 
 from hf_ngsan.models.captioning import CaptioningForConditionalGeneration
-from hf_ngsan.models.configuration_hub import HubModelMixin
+from hf_ngsan.models.modeling_base import HubPreTrainedModel
 from hf_ngsan.models.modeling_ngsan import NGSANEncoder, NGSANModel, NGSANPreTrainedModel
 from hf_ngsan.models.transformer import DecoderLayer, WordDecoder
 
@@ -49,7 +48,7 @@ class OutsideCaptioner(NGSANPreTrainedModel, CaptioningForConditionalGeneration)
         self.post_init()
 
 
-class OutsideLanguageModel(HubModelMixin, PreTrainedModel):
+class OutsideLanguageModel(HubPreTrainedModel):
     config: OutsideLanguageModelConfig
 
     def __init__(self, config: OutsideLanguageModelConfig):

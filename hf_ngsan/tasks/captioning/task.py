@@ -23,7 +23,7 @@ from ...loading.provenance import remember_features
 from ...metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ...metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ...metrics.diagnostics import BAD_ENDINGS
-from ...models.vision_part import vision_encoders
+from ...models.modeling_base import vision_encoders
 from ...training.objectives.distillation import OnPolicyDistillation
 from ...training.objectives.policy import Policy
 from ...training.objectives.self_critical import SelfCritical
