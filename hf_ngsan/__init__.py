@@ -1,21 +1,22 @@
 """Geometry-aware image captioning and image-text retrieval for Hugging Face transformers.
 
-Importing the package registers its models with transformers' Auto classes; the classes are imported when used.
+Importing the package registers its models with transformers' Auto classes and pipelines. The command line alone, which
+answers much without torch, registers them when it loads a model.
 """
 
 from typing import TYPE_CHECKING
 
-from .auto import register
 from .ground.lazy import lazy_names
+from .registry import is_command_line, register
 
 if TYPE_CHECKING:
-    from .auto import register_model_type
     from .ground.packaged_models import packaged_model
     from .loading.hub import save_for_hub
     from .loading.pipelines import ImageToTextPipeline, TranslationPipeline, VisualQuestionAnsweringPipeline
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig
-    from .models.configuration_mhsan import MHSANConfig, MHSANTextConfig
+    from .models.configuration_mhsan import MHSANConfig
+    from .models.configuration_mhsan_text import MHSANTextConfig
     from .models.configuration_ngsan import NGSANConfig
     from .models.configuration_nsa_transformer import NSATransformerConfig
     from .models.configuration_resnext import NGSANResNeXtConfig
@@ -24,14 +25,13 @@ if TYPE_CHECKING:
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vgg import NGSANVGGConfig
     from .models.configuration_vision import VisionConfig
+    from .models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
     from .models.ensemble import EnsembleForConditionalGeneration
     from .models.image_processing_captioning import CaptioningImageProcessor
-    from .models.modeling_efficientnet_lite import (
-        NGSANEfficientNetLiteBackbone,
-        NGSANEfficientNetLiteForImageClassification,
-    )
+    from .models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
     from .models.modeling_mcan import MCANForVisualQuestionAnswering, MCANModel
-    from .models.modeling_mhsan import MHSANModel, MHSANTextModel
+    from .models.modeling_mhsan import MHSANModel
+    from .models.modeling_mhsan_text import MHSANTextModel
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
     from .models.modeling_resnext import NGSANResNeXtBackbone
@@ -45,10 +45,12 @@ if TYPE_CHECKING:
     from .models.processing_ngsan import NGSANProcessor
     from .models.processing_rstnet import RSTNetProcessor
     from .models.processing_spatial_captioner import SpatialCaptionerProcessor
+    from .registry import register_model_type
     from .sharing.upload import push_to_hub
 
 __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)
 
-register()
+if not is_command_line():
+    register()

@@ -7,4 +7,3 @@ if TYPE_CHECKING:
     from .configuration_vision import *
     from .modeling_efficientnet_lite import *
     from .modeling_vision import *
-    from .packaged_backbones import *

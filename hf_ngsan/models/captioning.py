@@ -1,6 +1,5 @@
 """The base of all captioners: encoder and decoder around visual tokens, output head and `generate()`."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,17 +12,9 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .attention_maps import WordAttentionMixin
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name
-from .transformer import WordDecoder
+from .transformer import WordDecoder, WordGenerationMixin, decoded_outputs
 from .vision_part import VisionOutput, make_vision_encoder
-from .word_generation import WordGenerationMixin, decoded_outputs
-
-
-def refuse_input_ids(inputs: Mapping) -> None:
-    """Raises a TypeError for `input_ids`, the name of words in text models of transformers."""
-    if inputs.get("input_ids") is not None:
-        raise TypeError("A captioner takes the words so far as decoder_input_ids, not as input_ids.")
 
 
 class CaptioningModel(HubPreTrainedModel):
@@ -96,7 +87,6 @@ class CaptioningModel(HubPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Has the arguments of [`CaptioningForConditionalGeneration.forward`], without labels."""
-        refuse_input_ids(kwargs)
         if pixel_values is not None:
             visual_features, visual_boxes, attention_mask = self.get_visual_tokens(
                 pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask
@@ -119,7 +109,7 @@ class CaptioningModel(HubPreTrainedModel):
         )
 
 
-class CaptioningForConditionalGeneration(HubPreTrainedModel, WordAttentionMixin, WordGenerationMixin):
+class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
 
     model: CaptioningModel
@@ -137,19 +127,7 @@ class CaptioningForConditionalGeneration(HubPreTrainedModel, WordAttentionMixin,
 
         `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before they
         are repeated for beams. `inputs` are visual features, or pixels if they have four dimensions.
-
-        Raises:
-            ValueError: `guidance_scale` or `stop_strings`, which captioners do not support.
-            TypeError: words are given as `input_ids`.
         """
-        refuse_input_ids(kwargs)
-        settings = kwargs.get("generation_config") or self.generation_config
-        if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
-            raise ValueError("guidance_scale is not supported: a captioner predicts no words without an image.")
-        if kwargs.get("stop_strings", getattr(settings, "stop_strings", None)):
-            raise ValueError(
-                "stop_strings is not supported, since captions are whole words; give their ids as eos_token_id."
-            )
         inputs = self.replace_pixels(inputs, kwargs)
         return super().generate(inputs, *args, **kwargs)
 

@@ -1,8 +1,5 @@
 """The configuration that all captioners share."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from .configuration_hub import ConfigWithVision, check_heads
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
@@ -65,11 +62,6 @@ class CaptionerConfig(ConfigWithVision):
     @property
     def takes_square_grids(self) -> bool:
         """Whether features without boxes are the cells of a square grid."""
-        return False
-
-    @classmethod
-    def has_language_model(cls, fields: Mapping[str, Any]) -> bool:
-        """Whether a captioner with these fields has a language model, which is trained before it."""
         return False
 
     def validate_architecture(self) -> None:

@@ -106,7 +106,7 @@ def without_captions_of(
         continues = (captions[..., :length] == beams[:, :, None]).all(-1) & is_caption
         times_found.scatter_add_(-1, captions[..., length].expand_as(continues), continues.to(sums.dtype))
     others = sums.masked_fill(times_found > 0, NEVER)
-    # A caption found twice is better than none, where a finished one can only be padded (see `finished_beams`).
+    # A caption found twice is better than none, where a finished one can only be padded (`finished_beams`).
     return torch.where((others > NEVER).flatten(1).any(-1)[:, None, None], others, sums)
 
 

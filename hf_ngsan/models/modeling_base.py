@@ -156,8 +156,8 @@ class HubPreTrainedModel(PreTrainedModel):
         ]
 
     def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
-        """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
-        encoders = [vision for vision in vision_encoders(self).values() if not vision.has_own_backbone]
+        """Chooses the attention of all but backbones, many of which have one kind or none."""
+        encoders = list(vision_encoders(self).values())
         backbones: list[Any] = [vision._modules.pop("backbone") for vision in encoders]
         try:
             super().set_attn_implementation(*args, **kwargs)
@@ -177,7 +177,6 @@ KNOWN_KEYWORDS = frozenset(
         *TransformersKwargs.__optional_keys__,
         "attn_implementation",  # of this call alone, see `transformer.WordDecoder`
         "output_cross_attentions",
-        "output_visualness",
         "pixel_values",  # where visual features are given in place of pixels, generate() makes up ones for pixels
         "return_dict",
         "use_cache",  # without effect where there is no cache
@@ -198,7 +197,8 @@ def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
     Raises:
         UnknownArgumentError: an unknown argument is not `None`; the message names it.
     """
-    unknown = [name for name, value in keywords.items() if value is not None and name not in KNOWN_KEYWORDS]
+    known = KNOWN_KEYWORDS.union(f"output_{name}" for name in model._can_record_outputs or ())
+    unknown = [name for name, value in keywords.items() if value is not None and name not in known]
     if unknown:
         raise UnknownArgumentError(
             f"{type(model).__name__} takes no argument {', '.join(unknown)}; see the docstring of forward."

@@ -16,8 +16,7 @@ from .attention import SELF_ATTENTIONS
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
-from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
-from .word_generation import WordGenerationMixin, decoded_outputs
+from .transformer import EncoderLayer, WordDecoder, WordGenerationMixin, decoded_outputs, positions_of_tokens
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_translation import TranslationPipeline  # noqa: F401

@@ -17,7 +17,7 @@ from ..ground.packaged_models import DUAL_ENCODER
 from ..loading.confidence import is_calibrated
 from ..loading.models import load_captioner, load_model, reads_images
 from ..loading.pipelines import CaptioningPipeline
-from ..models.packaged_backbones import MissingBackboneError
+from ..models.configuration_hub import MissingBackboneError
 from ..retrieval import Hit, IndexFolder
 from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
 from ..tasks.retrieval.encoders import embed_images, embed_texts

@@ -19,7 +19,6 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..auto import config_class, model_class, model_types_of, processor_class
 from ..ground.messages import one_sentence
 from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
 from ..loading.preprocessing import load_image_processor
@@ -27,6 +26,8 @@ from ..models.configuration_hub import ConfigurationError, HubConfig
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
+from ..models.patch_encoders import own_image_size
+from ..registry import config_class, model_class, model_types_of, processor_class
 from ..training.recipe import Recipe, RecipeError, suggestion
 
 logger = logging.getLogger(__name__)
@@ -227,9 +228,9 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     """
     source = vision.config.pretrained
     if source is None:
-        side = image_size or vision.config.image_size
+        side = image_size or own_image_size(vision)
         return CaptioningImageProcessor(**({} if side is None else {"size": {"height": side, "width": side}}))
-    own_size = vision.config.image_size
+    own_size = own_image_size(vision)
     try:
         return load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
     except (ValueError, OSError) as error:

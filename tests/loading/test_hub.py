@@ -28,7 +28,6 @@ CODE = {
     "configuration_captioning.py",
     "configuration_hub.py",
     "configuration_ngsan.py",
-    "downloads.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",
@@ -41,11 +40,9 @@ CODE = {
     "transformer.py",
     "vision_part.py",
     "visual_inputs.py",
-    "word_generation.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
-    "configuration_convolutional.py",
     "configuration_vision.py",
     "convolutional_backbone.py",
     "modeling_vision.py",

@@ -175,7 +175,7 @@ def test_settings_of_a_backbones_image_processor_that_cannot_be_used(tmp_path, k
         load_vision(tmp_path / "backbone")
 
 
-@each_row("content", [None, "", '{"num_be', "[]"])
+@each_row("content", [None, "", '{"num_be'])
 def test_generation_settings_that_are_damaged_or_missing_are_no_defaults(broken, content):
     (broken / "generation_config.json").unlink()
     if content is not None:

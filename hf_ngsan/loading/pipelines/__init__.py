@@ -4,7 +4,7 @@ from typing import Any
 
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
 
-from ...auto import own_model_types
+from ...registry import own_model_types
 from .captioning import CaptioningPipeline
 from .question_answering import VisualQuestionAnsweringPipeline
 from .translation import TranslationPipeline

@@ -14,17 +14,28 @@ from typing import Any
 from transformers import AutoProcessor
 from transformers.feature_extraction_utils import BatchFeature
 
-from ...auto import own_model_types
 from ...guests.captioners import Guest, batches, generated, guest_of
 from ...guests.checkpoints import whole_processor
-from ...models.attention_maps import attention_maps
+from ...models.attention_maps import attention_maps, word_attention, word_visualness_pairs
 from ...models.decoding import with_search
 from ...models.image_processing_captioning import check_whole_images
-from ...models.images import ImageError, load_image, reason, titled
+from ...models.images import load_image
 from ...models.processing_captioning import check_text
 from ...models.text_scores import text_scores
+from ...registry import own_model_types
 from ..engines import use_engine
-from .items import Answered, Batch, Item, ItemPipeline, ItemReader, check_on_error, one_given, unread, without_none
+from .items import (
+    Answered,
+    Batch,
+    Item,
+    ItemPipeline,
+    ItemReader,
+    check_on_error,
+    one_given,
+    unread,
+    unreadable,
+    without_none,
+)
 
 PIXELS = ("pixel_values", "pixel_mask")
 VISUAL_INPUTS = (*PIXELS, "visual_boxes", "attention_mask")
@@ -72,10 +83,10 @@ class CaptioningPipeline(ItemPipeline):
         [`~hf_ngsan.models.attention_maps.attention_maps`]), or weights `(T, num_regions)` for features without an image
         or boxes; with `attention_side` also `"image"`, the upright image at the size of the maps. With
         `return_visualness` each has `"visualness"`: pairs of word and value in [0, 1] (see
-        [`~hf_ngsan.models.visualness.VisualnessMixin`]). With `return_scores` each has `"score"` and `"word_scores"`:
-        pairs of word and log-probability (see [`~hf_ngsan.models.text_scores.TextScores`]). With `return_confidence`
-        each has `"confidence"`, in [0, 1], and `"unlike_training"` besides. For an input that was skipped the list is
-        `[{"generated_text": None, "error": str}]`.
+        [`~hf_ngsan.models.attention_maps.word_visualness_pairs`]). With `return_scores` each has `"score"` and
+        `"word_scores"`: pairs of word and log-probability (see [`~hf_ngsan.models.text_scores.TextScores`]). With
+        `return_confidence` each has `"confidence"`, in [0, 1], and `"unlike_training"` besides. For an input that was
+        skipped the list is `[{"generated_text": None, "error": str}]`.
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or whose text has words that
@@ -153,7 +164,7 @@ class CaptioningPipeline(ItemPipeline):
         is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
         if return_visualness and not is_adaptive:
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
-        if return_attention and not hasattr(self.model, "word_attention"):
+        if return_attention and not hasattr(self.model, "model"):
             raise ValueError("return_attention=True needs one captioner; an ensemble has no attention of its own.")
         if return_confidence and not hasattr(self.model, "model"):
             raise ValueError("return_confidence=True needs one captioner; an ensemble has no calibration.")
@@ -206,11 +217,11 @@ class CaptioningPipeline(ItemPipeline):
             for answer, judgement in zip(answers, self.confidence.judge(visual, *given), strict=True):
                 answer.update(confidence=judgement.confidence, unlike_training=judgement.unlike_training)
         if returned["visualness"]:
-            pairs = self.model.word_visualness_pairs(self.processor.tokenizer, inputs, sequences)
+            pairs = word_visualness_pairs(self.model, self.processor.tokenizer, inputs, sequences)
             for answer, of_words in zip(answers, pairs, strict=True):
                 answer["visualness"] = of_words
         if returned["attention"]:
-            attention = self.model.word_attention(self.processor.tokenizer, inputs, sequences)
+            attention = word_attention(self.model, self.processor.tokenizer, inputs, sequences)
             for answer, (words, weights) in zip(answers, attention, strict=True):
                 answer.update(words=words, attention=weights)
             for row, (item, of_item) in enumerate(zip(items, captioned, strict=True)):
@@ -268,7 +279,7 @@ class GuestReader(ItemReader):
         try:
             item.pixels = self.guest.inputs(image, item.text)
         except Exception as error:  # each processor has its own
-            raise ImageError(f"{titled(item.name)} cannot be made into inputs: {reason(error)}") from error
+            raise unreadable(item.name, error, "cannot be made into inputs") from error
 
     def collate(self, items: list[Item]) -> Batch:
         readable = [position for position, item in enumerate(items) if item.error is None]

@@ -10,6 +10,7 @@ from transformers.feature_extraction_utils import BatchFeature
 
 from ...models.attention_maps import attention_maps
 from ...models.processing_captioning import check_text
+from ...models.question_attention import question_attention
 from .items import (
     Answered,
     Batch,
@@ -67,7 +68,7 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
         With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
         maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
         num_regions)` for features without an image or boxes (see
-        [`~hf_ngsan.models.question_attention.QuestionAttentionMixin`]); and `"answer_attention"` `(height, width)` or
+        [`~hf_ngsan.models.question_attention.question_attention`]); and `"answer_attention"` `(height, width)` or
         `(num_regions,)`, the weights of regions in the answer.
 
     Raises:
@@ -137,7 +138,7 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
             for of_item in zip(best.values.tolist(), best.indices.tolist(), strict=True)
         ]
         if return_attention:
-            attention = self.model.question_attention(self.processor.tokenizer, inputs)
+            attention = question_attention(self.model, self.processor.tokenizer, inputs)
             for row, (item, of_item, found) in enumerate(zip(items, answered, attention, strict=True)):
                 words, weights, regions = found
                 of_item.answers[0] |= {"words": words, "attention": weights, "answer_attention": regions}

@@ -117,7 +117,7 @@ def test_wrong_inputs_are_named(pipe, rows):
         ("photo.jpg", "visual_features.* str"),
         (np.zeros((8, 8, 3)), "visual_features"),
         ({"image": 3}, r"visual_features.*\['image'\]"),
-        ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "NaN"),
+        ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "finite"),
         ([rows[0], {"visual_features": features}], "visual_boxes"),
     ):
         with pytest.raises(ValueError, match=named):

@@ -11,11 +11,10 @@ from transformers import AutoModel, AutoModelForZeroShotImageClassification, Aut
 from hf_ngsan import save_for_hub
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.self_test import SELF_TEST
+from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.models.configuration_vision import VisionConfig
-from hf_ngsan.models.contrastive import diversity_penalty, pair_losses
-from hf_ngsan.models.modeling_mhsan import MHSANModel
+from hf_ngsan.models.modeling_mhsan import MHSANModel, diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_vision import VisionModel
-from hf_ngsan.models.packaged_backbones import MissingBackboneError
 from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
 from tests.loading.test_hub import result_of
 from tests.models.mhsan.tiny import (
@@ -191,7 +190,7 @@ def test_a_trained_text_encoder_is_loaded_and_kept(tmp_path):
     model.save_pretrained(tmp_path / "model")
     loaded = MHSANModel.from_pretrained(tmp_path / "model")
     assert all(torch.equal(weight, loaded.state_dict()[name]) for name, weight in model.state_dict().items())
-    with pytest.raises(ValueError, match=r"text_pretrained.*lacks"):
+    with pytest.raises(ValueError, match=r"encoder\.layer\.2"):
         MHSANModel(tiny_config(text_config={**BERT, "num_hidden_layers": 3}, text_pretrained=str(tmp_path / "encoder")))
 
 
@@ -363,6 +362,6 @@ def test_without_the_package_too(checkpoint, tmp_path):
     torch.testing.assert_close(torch.tensor(text), expected, atol=1e-5, rtol=1e-5)
     files = {path.name for path in checkpoint.iterdir()} - {SELF_TEST}
     assert {path.name for path in (tmp_path / "again").iterdir()} == files
-    assert {"modeling_mhsan.py", "recurrent.py", "processing_mhsan.py", "pooling.py", "contrastive.py"} <= files
+    assert {"modeling_mhsan.py", "modeling_mhsan_text.py", "processing_mhsan.py", "parts.py"} <= files
     auto_map = json.loads((checkpoint / "config.json").read_text())["auto_map"]
     assert set(auto_map) >= {"AutoConfig", "AutoModel", "AutoModelForZeroShotImageClassification", "AutoProcessor"}
