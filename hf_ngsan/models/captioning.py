@@ -12,9 +12,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .modeling_base import HubPreTrainedModel, accepts_old_cache_name
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, make_vision_encoder
 from .transformer import WordDecoder, WordGenerationMixin, decoded_outputs
-from .vision_part import VisionOutput, make_vision_encoder
 
 
 class CaptioningModel(HubPreTrainedModel):
@@ -41,7 +40,7 @@ class CaptioningModel(HubPreTrainedModel):
         visual_features: torch.Tensor | None = None,
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-    ) -> VisionOutput:
+    ) -> Any:
         """Encodes images into visual tokens, which the model takes in place of pixels.
 
         Args:
@@ -49,6 +48,9 @@ class CaptioningModel(HubPreTrainedModel):
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
             visual_features: must be `None`, since pixels are given.
             visual_boxes, attention_mask: regions to encode, and their mask, see [`VisionModel`].
+
+        Returns:
+            `VisionOutput`, with `visual_features`, `visual_boxes` and `attention_mask`.
 
         Raises:
             ValueError: the model has no vision encoder, or visual features are given too.

@@ -12,7 +12,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import TransformersKwargs, logging
 from transformers.utils.deprecation import deprecate_kwarg
 
-from .configuration_hub import registered_for_auto_classes
+from .configuration_hub import from_part, registered_for_auto_classes
 
 logger = logging.get_logger(__name__)
 
@@ -166,6 +166,20 @@ class HubPreTrainedModel(PreTrainedModel):
                 vision.backbone = backbone
 
 
+def make_vision_encoder(config: Any) -> Any:
+    """Makes the [`VisionModel`] of a model's `vision_config`; `None` without one."""
+    return None if config is None else from_part("modeling_vision.VisionModel")(config)
+
+
+def vision_of(model: Any) -> Any:
+    """Returns the vision encoder of a model; raises a ValueError if it has none."""
+    if model.vision is None:
+        raise ValueError(
+            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
+        )
+    return model.vision
+
+
 def vision_encoders(model: nn.Module) -> dict[str, Any]:
     """Returns the vision encoders of a model, or itself, by their names in it."""
     modules = model.named_modules()
@@ -210,6 +224,8 @@ __all__ = [
     "LeftOutPart",
     "UnknownArgumentError",
     "accepts_old_cache_name",
+    "make_vision_encoder",
     "refuse_unknown_keywords",
     "vision_encoders",
+    "vision_of",
 ]

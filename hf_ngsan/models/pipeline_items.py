@@ -213,7 +213,8 @@ class ItemReader:
         if regions is not None and boxes is not None:
             raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
         if regions is not None:
-            item.boxes = boxes_of_regions(regions, *image.info.get("full size", image.size), item.name)
+            width, height = image.info.get("full size", image.size)
+            item.boxes = boxes_of_regions(regions, width, height, item.name)
         elif boxes is not None:
             item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)

@@ -42,7 +42,6 @@ CODE = {
     "stepwise_decoding.py",
     "text_scores.py",
     "transformer.py",
-    "vision_part.py",
     "visual_inputs.py",
 }
 """Of a captioner of visual features."""
