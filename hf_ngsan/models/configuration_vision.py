@@ -1,6 +1,7 @@
 """Configuration of a vision encoder: from pixels to visual tokens."""
 
 import copy
+import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
@@ -106,6 +107,9 @@ class VisionConfig(HubConfig):
             if not self.backbone_config:
                 kind, self.backbone_config = from_part("vision_sources.read_source")(self.pretrained)
                 self.kind = self.kind or kind
+        elif not self.backbone_config and importlib.util.find_spec(".configuration_vgg", __package__) is None:
+            # transformers compares a configuration in another one with VisionConfig(), also in a checkpoint without VGG
+            self.backbone_config, self.feature_size = PreTrainedConfig(), 1
         self.kind = self.kind or "grid"
         backbone = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
         if self.out_features is not None:
