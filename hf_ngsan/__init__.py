@@ -12,6 +12,7 @@ from .registry import is_command_line, register
 if TYPE_CHECKING:
     from .ground.packaged_models import packaged_model
     from .loading.hub import save_for_hub
+    from .loading.pipelines import ImageToTextPipeline, TranslationPipeline, VisualQuestionAnsweringPipeline
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig
     from .models.configuration_mhsan import MHSANConfig
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
     from .models.modeling_vgg import NGSANVGGBackbone
     from .models.modeling_vision import VisionModel
-    from .models.pipeline_image_to_text import ImageToTextPipeline
-    from .models.pipeline_translation import TranslationPipeline
-    from .models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline
     from .models.processing_mcan import MCANProcessor
     from .models.processing_mhsan import MHSANProcessor
     from .models.processing_ngsan import NGSANProcessor

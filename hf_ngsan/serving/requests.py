@@ -10,8 +10,8 @@ from starlette.requests import Request
 
 from ..ground.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
+from ..loading.pipelines import CaptioningPipeline
 from ..models.images import ImageError, least_side_of, load_image
-from ..models.pipeline_image_to_text import ImageToTextPipeline
 from .images import ImageReader
 from .limits import BusyError, RequestError, ServingLimits
 
@@ -64,13 +64,13 @@ class RequestReader:
     """Reads requests.
 
     Args:
-        pipeline: pipeline of the captioner. Decoded images become its inputs at once for an [`ImageToTextPipeline`],
+        pipeline: pipeline of the captioner. Decoded images become its inputs at once for an [`CaptioningPipeline`],
             since these are smaller.
         limits: limits of requests.
     """
 
     def __init__(self, pipeline: Any, limits: ServingLimits) -> None:
-        self.pipeline = pipeline if isinstance(pipeline, ImageToTextPipeline) else None
+        self.pipeline = pipeline if isinstance(pipeline, CaptioningPipeline) else None
         self.limits = limits
         self.images = ImageReader(limits)
         self.bytes_held = 0

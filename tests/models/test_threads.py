@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.attention_maps import word_attention
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.models.processing_captioning import TOKENIZING
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -44,7 +44,7 @@ def assert_same(found, expected):
 
 
 def test_pipeline_answers_threads_as_it_answers_one(frequent_switches):
-    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
     words = sorted(set(pipe.processor.tokenizer.get_vocab()) - set(pipe.processor.tokenizer.all_special_tokens))
     calls = [
         (PHOTOS[0], {}),

@@ -19,7 +19,7 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app, downloads
 from hf_ngsan.serving.app import StopIfAbandoned
 from hf_ngsan.serving.downloads import DownloadError, download, is_public
@@ -38,8 +38,8 @@ FILES = [png(photo) for photo in PHOTOS]
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> ImageToTextPipeline:
-    return ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+def pipeline() -> CaptioningPipeline:
+    return CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
 
 
 @pytest.fixture(scope="module")
