@@ -55,7 +55,7 @@ def main():
     parser.add_argument("--eager", action="store_true", help="register all configurations at once")
     parser.add_argument("--runs", type=int, default=5, help="processes of each command (%(default)s)")
     options = parser.parse_args()
-    pairs, more = options.pairs, "hf_ngsan.auto.register_configurations()" if options.eager else ""
+    pairs, more = options.pairs, "hf_ngsan.registry.register_configurations()" if options.eager else ""
     import_times("transformers, hf_ngsan")  # writes byte code and fills the disk cache
     alone, both = [], []
     for _ in range(pairs):

@@ -12,8 +12,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, get_type_hints
 
-from hf_ngsan.auto import MODEL_TYPES
 from hf_ngsan.cli import GROUPS, parse
+from hf_ngsan.registry import MODEL_TYPES
 from hf_ngsan.tasks.registry import TASKS, task_class
 
 PACKAGES = {

@@ -1,15 +1,15 @@
 """Geometry-aware image captioning and image-text retrieval for Hugging Face transformers.
 
-Importing the package registers its models with transformers' Auto classes; the classes are imported when used.
+Importing the package registers its models with transformers' Auto classes and pipelines. The command line alone, which
+answers much without torch, registers them when it loads a model.
 """
 
 from typing import TYPE_CHECKING
 
-from .auto import register
 from .ground.lazy import lazy_names
+from .registry import is_command_line, register
 
 if TYPE_CHECKING:
-    from .auto import register_model_type
     from .ground.packaged_models import packaged_model
     from .loading.hub import save_for_hub
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
@@ -47,10 +47,12 @@ if TYPE_CHECKING:
     from .models.processing_ngsan import NGSANProcessor
     from .models.processing_rstnet import RSTNetProcessor
     from .models.processing_spatial_captioner import SpatialCaptionerProcessor
+    from .registry import register_model_type
     from .sharing.upload import push_to_hub
 
 __version__ = "0.1.0"
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)
 
-register()
+if not is_command_line():
+    register()

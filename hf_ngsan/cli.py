@@ -24,6 +24,7 @@ from .ground.freed_memory import keep_freed_memory
 from .ground.launching import has_lost_another, launch_processes, tell_error
 from .ground.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
 from .ground.user_modules import import_user_module
+from .registry import register
 from .visualization import MissingPlotsError
 
 GROUPS = {
@@ -91,6 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
     options = argparse.Namespace()
     try:
+        if common.modules:  # which may use what `import hf_ngsan` brings
+            register()
         for name in common.modules:
             import_user_module(name, "--import")
         options = parse(rest)

@@ -194,7 +194,7 @@ import hf_ngsan
 heavy = ("torch", "transformers", "datasets", "matplotlib", "evaluate", "accelerate", "PIL", "numpy")
 print(json.dumps([name for name in sys.modules if name.split(".")[0] in heavy or name.startswith("hf_ngsan.")]))
 """
-    assert result_of(code, tmp_path) == ["hf_ngsan.auto", "hf_ngsan.ground", "hf_ngsan.ground.lazy"]
+    assert result_of(code, tmp_path) == ["hf_ngsan.registry", "hf_ngsan.ground", "hf_ngsan.ground.lazy"]
 
 
 @pytest.mark.slow

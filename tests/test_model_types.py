@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPProcessor
 
-from hf_ngsan import auto, register_model_type, save_for_hub
+from hf_ngsan import register_model_type, registry, save_for_hub
 from hf_ngsan.loading.models import auto_classes_of, load_config
 from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.tasks.captioning.build import new_captioner
@@ -88,12 +88,12 @@ def test_a_registered_model_type_is_found_by_the_auto_classes(order, folders, tm
 
 
 def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
-    monkeypatch.setattr(auto, "REGISTRATIONS", {})  # transformers could not be told to forget them again
+    monkeypatch.setattr(registry, "register", lambda: None)  # transformers could not be told to forget them again
     for config, task in ((OutsideCaptionerConfig, "captioning"), (OutsideLanguageModelConfig, "rhyming")):
-        monkeypatch.setitem(auto.MODEL_TYPES, config.model_type, auto.ModelType(config.__module__))
+        monkeypatch.setitem(registry.MODEL_TYPES, config.model_type, registry.ModelType(config.__module__))
         register_model_type(config, task=task)
-    assert OutsideCaptionerConfig.model_type in auto.model_types_of("captioning")
-    assert auto.model_types_of("rhyming") == ("outside_language_model",)
+    assert OutsideCaptionerConfig.model_type in registry.model_types_of("captioning")
+    assert registry.model_types_of("rhyming") == ("outside_language_model",)
     monkeypatch.setitem(TASKS, "rhyming", int)
     assert task_class_of({"model_type": "outside_language_model"}) is int
     assert task_class_of({"model_type": "outside_captioner"}) is task_class_of({"model_type": "ngsan"})
@@ -160,21 +160,21 @@ def test_the_last_layer_of_a_decoder_can_be_of_another_kind():
     ],
 )
 def test_what_cannot_be_registered(fields, message):
-    before = dict(auto.MODEL_TYPES)
+    before = dict(registry.MODEL_TYPES)
     with pytest.raises(ValueError, match=message):
         register_model_type(type("Wrong", (OutsideLanguageModelConfig,), fields))
-    assert before == auto.MODEL_TYPES
+    assert before == registry.MODEL_TYPES
 
 
 def test_a_model_of_transformers_is_registered_for_a_task_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setitem(auto.MODEL_TYPES, "clip", auto.ModelType(CLIPConfig.__module__))
+    monkeypatch.setitem(registry.MODEL_TYPES, "clip", registry.ModelType(CLIPConfig.__module__))
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
     parts = {"text_config": {**sizes, "vocab_size": 30}, "vision_config": {**sizes, "image_size": 16, "patch_size": 8}}
     clip = CLIPModel(CLIPConfig(**parts, projection_dim=8))
     clip.save_pretrained(tmp_path / "clip")
     register_model_type(CLIPConfig, task="matching_of_clip")
-    assert auto.model_types_of("matching_of_clip") == ("clip",)
-    assert auto.config_class("clip") is CLIPConfig and auto.model_class("clip", "AutoModel") is CLIPModel
-    assert auto.processor_class("clip") is CLIPProcessor
+    assert registry.model_types_of("matching_of_clip") == ("clip",)
+    assert registry.config_class("clip") is CLIPConfig and registry.model_class("clip", "AutoModel") is CLIPModel
+    assert registry.processor_class("clip") is CLIPProcessor
     assert auto_classes_of(load_config(tmp_path / "clip", "matching_of_clip"))[0].__name__.startswith("AutoModel")
     assert type(AutoModel.from_pretrained(tmp_path / "clip")) is CLIPModel

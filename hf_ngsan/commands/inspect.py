@@ -178,8 +178,8 @@ def made_by(path: Path) -> str:
 
 def lines_of_model(path: Path) -> list[str]:
     """Describes a model; its weights are counted, not loaded."""
-    from ..auto import MODEL_TYPES
     from ..loading.models import ModelFolderError, count_parameters, read_config_file
+    from ..registry import MODEL_TYPES
 
     config = read_config_file(str(path))
     lines = [f"type: {config.get('model_type')} ({', '.join(config.get('architectures') or ['no architecture'])})"]

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..auto import own_model_types
 from ..ground.messages import one_sentence
 from ..loading.limits import UnusableModelError, check_image_processor
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
@@ -20,6 +19,7 @@ from ..models.modeling_vision import VisionModel
 from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
 from ..models.patch_encoders import own_image_size
 from ..models.vision_sources import kind_of_source
+from ..registry import own_model_types
 from .errors import ExtractionError
 
 GRID_FIELDS = ("out_features", "grid_size", "image_size")

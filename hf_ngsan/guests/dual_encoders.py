@@ -22,11 +22,11 @@ import torch
 from torch.nn.functional import logsigmoid, normalize
 from transformers import BaseImageProcessor, PreTrainedModel
 
-from ..auto import own_model_types
 from ..data.vocabulary import with_words
 from ..ground.messages import as_value_error
 from ..models.images import load_image
 from ..models.modeling_mhsan import pair_losses
+from ..registry import own_model_types
 
 
 def at_work(description: Any) -> AbstractContextManager:

@@ -9,9 +9,9 @@ from transformers.feature_extraction_utils import BatchFeature
 
 from ..ground.bounds import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
-from ..models.images import ImageError, load_image, reason, titled
+from ..models.images import load_image
 from ..models.pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
-from ..models.pipeline_items import MAX_WORD_LENGTH, Batch, Item, ItemReader, SettingsError
+from ..models.pipeline_items import MAX_WORD_LENGTH, Batch, Item, ItemReader, SettingsError, unreadable
 from ..models.processing_captioning import check_text
 from ..models.text_scores import text_scores
 from .captioners import Guest, batches, guest_of
@@ -50,7 +50,7 @@ class GuestReader(ItemReader):
         try:
             item.pixels = self.guest.inputs(image, item.text)
         except Exception as error:  # each processor has its own
-            raise ImageError(f"{titled(item.name)} cannot be made into inputs: {reason(error)}") from error
+            raise unreadable(item.name, error, "cannot be made into inputs") from error
 
     def collate(self, items: list[Item]) -> Batch:
         readable = [position for position, item in enumerate(items) if item.error is None]

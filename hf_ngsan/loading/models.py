@@ -32,7 +32,6 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
-from ..auto import MODEL_TYPES, model_types_of, own_model_types, processor_class
 from ..ground.bounds import is_finite
 from ..ground.files import give_usual_modes
 from ..ground.messages import one_sentence
@@ -43,7 +42,10 @@ from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
 from ..models.configuration_hub import ConfigurationError, MissingBackboneError
 from ..models.modeling_vision import VisionModel
+from ..registry import MODEL_TYPES, model_types_of, own_model_types, processor_class, register
 from .limits import check_image_processor, check_weights_are_finite, count, parameters_of
+
+register()  # a command has not, until it loads a model
 
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")

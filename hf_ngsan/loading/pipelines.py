@@ -5,13 +5,12 @@ from typing import Any
 from transformers import AutoProcessor
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
 
-from ..auto import own_model_types
-from ..guests.pipeline import GuestImageToTextPipeline
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.pipeline_translation import TranslationPipeline as OwnTranslationPipeline
 from ..models.pipeline_visual_question_answering import (
     VisualQuestionAnsweringPipeline as OwnVisualQuestionAnsweringPipeline,
 )
+from ..registry import own_model_types
 from .engines import use_engine
 
 
@@ -38,6 +37,10 @@ class CaptioningPipeline(ImageToTextPipeline):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         if not is_own(*args, **kwargs):
+            from ..guests.pipeline import (
+                GuestImageToTextPipeline,  # half a second, for few
+            )
+
             return GuestImageToTextPipeline(*args, **kwargs)
         for part in ("tokenizer", "image_processor"):
             kwargs.pop(part, None)

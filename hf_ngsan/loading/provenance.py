@@ -14,11 +14,13 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, TypeGuard
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
-from datasets import Dataset
 from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel, ProcessorMixin
+
+if TYPE_CHECKING:  # half a second of `import hf_ngsan`, which brings the pipelines
+    from datasets import Dataset
 
 FIELDS = ("kind", "backbone_type", "checksums")
 SETTINGS = {
@@ -170,7 +172,7 @@ def description_of(provenance: Mapping) -> str:
     return json.dumps(described(provenance))
 
 
-def features_provenance(rows: Dataset, data: str) -> dict | None:
+def features_provenance(rows: "Dataset", data: str) -> dict | None:
     """Returns the provenance of the features of a dataset.
 
     Args:
@@ -215,7 +217,7 @@ def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
     )
 
 
-def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str) -> None:
+def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "Dataset", data: str) -> None:
     """Checks that a captioner fits the features of a dataset.
 
     They must have the provenance of the features that it was trained on, and of its vision encoder and image
@@ -242,7 +244,7 @@ def refuse_other(own: Mapping | None, provenance: Mapping, data: str, whose: str
         )
 
 
-def remember_features(model: PreTrainedModel, rows: Dataset, data: str) -> None:
+def remember_features(model: PreTrainedModel, rows: "Dataset", data: str) -> None:
     """Writes the provenance of the training features into the configuration of a captioner.
 
     Training on images needs none, since the vision encoder is part of the captioner.

@@ -12,7 +12,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import TransformersKwargs, logging
 from transformers.utils.deprecation import deprecate_kwarg
 
-from .configuration_hub import registered_for_auto_classes
+from .configuration_hub import from_part, registered_for_auto_classes
 
 logger = logging.get_logger(__name__)
 
@@ -160,6 +160,21 @@ class HubPreTrainedModel(PreTrainedModel):
                 vision.backbone = backbone
 
 
+def make_vision_encoder(config: Any) -> Any:
+    """Makes the [`VisionModel`] of a model's `vision_config`; `None` without one."""
+    return None if config is None else from_part("modeling_vision.VisionModel")(config)
+
+
+def vision_of(model: Any) -> Any:
+    """Returns the vision encoder of a model; raises a ValueError if it has none."""
+    if model.vision is None:
+        raise ValueError(
+            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values, or give "
+            "it the encoder of its features with hf-ngsan attach-vision."
+        )
+    return model.vision
+
+
 def vision_encoders(model: nn.Module) -> dict[str, Any]:
     """Returns the vision encoders of a model, or itself, by their names in it."""
     modules = model.named_modules()
@@ -183,7 +198,8 @@ accepts_old_cache_name = deprecate_kwarg("past_key_values", "5.40.0", new_name="
 
 def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
     """Raises a TypeError for arguments that no part of a model reads (`None` passes), such as a misspelt mask."""
-    unknown = [name for name, value in keywords.items() if value is not None and name not in KNOWN_KEYWORDS]
+    known = KNOWN_KEYWORDS.union(f"output_{name}" for name in model._can_record_outputs or ())
+    unknown = [name for name, value in keywords.items() if value is not None and name not in known]
     if unknown:
         names = ", ".join(unknown)
         raise TypeError(f"{type(model).__name__} takes no argument {names}; see the docstring of forward.")

@@ -22,7 +22,6 @@ from transformers.pipelines.base import Pipeline
 from .attention_maps import attention_maps, word_attention, word_visualness_pairs
 from .configuration_hub import check_choice
 from .decoding import with_search
-from .images import ImageError, reason, titled
 from .pipeline_items import (
     Batch,
     Item,
@@ -31,11 +30,12 @@ from .pipeline_items import (
     ItemStream,
     SettingsError,
     StreamError,
+    real_size,
     refuse_chat,
     streamable,
+    unreadable,
 )
 from .text_scores import text_scores
-from .visual_inputs import real_size
 
 FAULTS_OF_DEVICES = (torch.OutOfMemoryError, getattr(torch, "AcceleratorError", torch.OutOfMemoryError))
 PIXELS = ("pixel_values", "pixel_mask")
@@ -80,7 +80,7 @@ class ImageToTextPipeline(Pipeline):
     tensors (see [`images.load_image`]), or mappings with `image` and, if wanted, `regions` `(num_regions, 4)` in pixels
     and `text`. Every captioner takes mappings with `visual_features` `(num_regions, visual_feature_size)` and, where
     the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of a dataset is such a mapping; its image may be a
-    path or a URL, but not a `file://` URL, which only an input itself may be. Lists, other collections, generators,
+    path or a URL. Lists, other collections, generators,
     columns and datasets work as well; `batch_size=` decides how many are captioned together, and `num_workers=`
     processes read images ahead (one at most for a generator).
 
@@ -268,10 +268,8 @@ class ImageToTextPipeline(Pipeline):
         except (RuntimeError, ValueError) as error:
             if len(positions) == 1:
                 item, (height, width) = items[positions[0]], real_size(visual)
-                item.error = ImageError(
-                    f"{titled(item.name)} cannot be encoded by the vision encoder with {width} x {height} pixels: "
-                    f"{reason(error)}"
-                )
+                fault = f"cannot be encoded by the vision encoder with {width} x {height} pixels"
+                item.error = unreadable(item.name, error, fault)
                 return [], inputs
             # One by one, to find the images at fault; if there is none, the batch itself is too much.
             alone = [

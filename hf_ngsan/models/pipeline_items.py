@@ -1,5 +1,6 @@
 """Inputs of the image-to-text pipeline, read one by one and collated to batches in any worker of a loader."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -12,27 +13,9 @@ from torch.utils.data import Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 
 from .image_processing_captioning import check_whole_images
-from .images import (
-    ImageError,
-    full_size,
-    is_one_image,
-    least_side_of,
-    load_image,
-    reason,
-    refuse_file_url,
-    thumbnail,
-    titled,
-)
-from .processing_captioning import check_text
-from .visual_inputs import (
-    as_array,
-    boxes_of_regions,
-    check_boxes,
-    check_features,
-    check_regions,
-    pad_pixels,
-    pad_visual_boxes,
-)
+from .images import ImageError, least_side_of, load_image
+from .processing_captioning import TOKENIZING, check_text
+from .visual_inputs import as_array, boxes_of_regions, check_boxes, pad_visual_inputs
 
 MAX_WORD_LENGTH = 100
 """Mean characters per word of the longest text; a longer one is refused before it is tokenized."""
@@ -130,7 +113,6 @@ class ItemReader:
             given = f"a mapping with {sorted(map(str, source))}"
             is_file = not {"image", "visual_features"} & set(source) and {"bytes", "path"} & set(source)
             source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
-            refuse_file_url(source.get("image"), name)
         else:
             given, source = type(source).__name__, {"image": source}
         item = Item(name, text=self.text_of(source, name, index))
@@ -176,19 +158,18 @@ class ItemReader:
         too_long = f"{name} is longer than what this captioner continues: {longest and longest - 1} words."
         if longest is not None and len(text) > longest * MAX_WORD_LENGTH:
             raise ValueError(too_long)
-        words, unknown = self.processor.words_of(text)
-        if longest is not None and len(words) >= longest:  # the start token is one more
+        if longest is not None and self.number_of_words(text) >= longest:  # the start token is one more
             raise ValueError(too_long)
-        if unknown:
+        if unknown := self.processor.unknown_words(text):
             shown = [f"{word!r:.40}" for word in unknown[:MAX_SHOWN]] + ["…"] * (len(unknown) > MAX_SHOWN)
             raise ValueError(f"{name} has words that this captioner does not know: {', '.join(shown)}.")
 
     def number_of_words(self, text: str) -> int:
-        return len(self.processor.words_of(text)[0])
+        with TOKENIZING:
+            return len(self.processor.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def read_features(self, item: Item, source: Mapping) -> None:
         item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
-        check_features(item.features, item.name)
         expected = self.config.visual_feature_size
         if item.features.shape[1] != expected:
             raise ValueError(
@@ -225,23 +206,24 @@ class ItemReader:
         try:
             item.pixels = image_processor(image, return_tensors="pt")
         except Exception as error:  # each image processor has its own
-            raise ImageError(f"{titled(item.name)} cannot be made into pixels: {reason(error)}") from error
+            raise unreadable(item.name, error, "cannot be made into pixels") from error
 
     def read_boxes(self, item: Item, source: Mapping, image: Image.Image) -> None:
         regions, boxes = source.get("regions"), source.get("visual_boxes")
         if regions is not None and boxes is not None:
             raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
         if regions is not None:
-            item.boxes = boxes_of_regions(regions, *full_size(image), item.name)
+            width, height = image.info.get("full size", image.size)
+            item.boxes = boxes_of_regions(regions, width, height, item.name)
         elif boxes is not None:
             item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
-            check_regions(item.boxes, f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
 
     def prepare_maps(self, item: Item, image: Image.Image) -> None:
         item.size = image.size
         if self.attention_side is not None:
-            item.image = thumbnail(image, self.attention_side)
+            item.image = image.copy()
+            item.image.thumbnail((self.attention_side, self.attention_side))
             item.size = item.image.size
 
     def collate(self, items: list[Item]) -> Batch:
@@ -263,15 +245,58 @@ class ItemReader:
         inputs = self.processor(text=text)
         inputs.update(pad_pixels([item.pixels for item in items if item.pixels is not None]))
         if boxes is not None:
-            padded = pad_visual_boxes(boxes, len(items))
+            padded = pad_visual_inputs(visual_boxes=boxes)
             inputs.update({self.mask_names.get(name, name): value for name, value in padded.items()})
         return inputs
 
 
-def unreadable(name: str, error: Exception) -> ImageError:
-    named = ImageError(f"{titled(name)} cannot be read: {reason(error)}")
+def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> ImageError:
+    """Returns an error that names an input, and gives the first sentence of another error."""
+    text = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+    named = ImageError(f"{name[:1].upper()}{name[1:]} {fault}: {text}.")
     named.__cause__ = error
     return named
+
+
+def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Joins the outputs of an image processor for single images.
+
+    Args:
+        images: `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of each.
+
+    Returns:
+        `pixel_values` `(B, C, height, width)`, with 0 to the right of and below smaller images, and then, or if an
+        image has one, `pixel_mask` `(B, height, width)`, 1 = image.
+    """
+    pixels = [image["pixel_values"] for image in images]
+    masks = [image.get("pixel_mask") for image in images]
+    if len({image.shape for image in pixels}) == 1 and all(mask is None for mask in masks):
+        return {"pixel_values": torch.cat(pixels)}
+    height, width = (max(image.shape[axis] for image in pixels) for axis in (-2, -1))
+
+    def padded(image: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
+
+    filled = [
+        torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
+        for image, mask in zip(pixels, masks, strict=True)
+    ]
+    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
+
+
+def real_size(image: Mapping[str, torch.Tensor]) -> tuple[int, int]:
+    """Returns height and width of a single image within its padding."""
+    mask = image.get("pixel_mask")
+    if mask is None:
+        height, width = image["pixel_values"].shape[-2:]
+        return height, width
+    return int(mask[0].amax(1).sum()), int(mask[0].amax(0).sum())
+
+
+def is_one_image(source: Any) -> bool:
+    """Returns whether this is one image, or at least no collection; the shape of an array decides."""
+    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image)
+    return isinstance(source, lone) or hasattr(source, "read") or not isinstance(source, Iterable)
 
 
 class Items(Dataset):

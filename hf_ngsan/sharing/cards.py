@@ -30,13 +30,13 @@ from huggingface_hub import (
 )
 from transformers import PreTrainedModel
 
-from ..auto import MODEL_TYPES
 from ..ground.files import write_text_atomically
 from ..ground.messages import one_sentence
 from ..ground.weight_sources import CARD, Source, licence_of, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.limits import count
 from ..loading.models import auto_classes_of, task_of
+from ..registry import MODEL_TYPES
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task

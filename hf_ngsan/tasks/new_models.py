@@ -19,7 +19,6 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..auto import config_class, model_class, model_types_of, processor_class
 from ..ground.messages import one_sentence
 from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
 from ..loading.preprocessing import load_image_processor
@@ -28,6 +27,7 @@ from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.patch_encoders import own_image_size
+from ..registry import config_class, model_class, model_types_of, processor_class
 from ..training.recipe import Recipe, RecipeError, suggestion
 
 logger = logging.getLogger(__name__)

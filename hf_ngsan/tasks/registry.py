@@ -10,8 +10,8 @@ import os
 from collections.abc import Iterable, Mapping
 from pkgutil import resolve_name
 
-from ..auto import MODEL_TYPES
 from ..loading.models import load_config, task_of
+from ..registry import MODEL_TYPES
 from ..training.recipe import Recipe, RecipeError, suggestion
 from ..training.recipe import load_recipe as load_recipe_of_class
 from ..training.run import TrainingResult, run_task

@@ -4,10 +4,10 @@ import json
 import subprocess
 import sys
 
-from hf_ngsan.auto import MODEL_TYPES
 from hf_ngsan.ground.configs import packaged_configs
 from hf_ngsan.ground.packaged_models import CAPTIONER, packaged_models
 from hf_ngsan.loading.models import load_config
+from hf_ngsan.registry import MODEL_TYPES
 from tests.commands.running import fails, prints
 
 

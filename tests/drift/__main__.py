@@ -18,7 +18,7 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from hf_ngsan import save_for_hub
-from hf_ngsan.auto import MODEL_TYPES
+from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, outputs_of
 from tests.drift.private_names import missing_names
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_ngsan.auto import MODEL_TYPES
+from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.__main__ import TOLERANCE, differences_as_remote_code, differences_with_the_package, frozen_outputs
 from tests.drift.private_names import PRIVATE_NAMES, missing_names, used_names
 

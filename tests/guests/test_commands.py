@@ -9,7 +9,7 @@ import pytest
 from fastapi.testclient import TestClient
 from transformers import BlipConfig
 
-from hf_ngsan import auto, register_model_type
+from hf_ngsan import register_model_type, registry
 from hf_ngsan.cli import main
 from hf_ngsan.guests.captioners import GUESTS, Blip
 from hf_ngsan.guests.dual_encoders import DualEncoder
@@ -57,7 +57,7 @@ def test_files_and_rows_are_captioned(blip, pictures, capsys):
 def test_a_registered_model_of_transformers_is_what_it_was(blip, pictures, tmp_path, capsys, monkeypatch):
     command = ["caption", "--model", blip, *pictures, "--max-new-tokens", "3"]
     before = prints(capsys, *command)
-    monkeypatch.setattr(auto, "MODEL_TYPES", dict(auto.MODEL_TYPES))
+    monkeypatch.setattr(registry, "MODEL_TYPES", dict(registry.MODEL_TYPES))
     register_model_type(BlipConfig, task="captioning")
     assert prints(capsys, *command) == before
     model, processor = load_captioner(blip)

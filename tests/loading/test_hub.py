@@ -29,7 +29,6 @@ CODE = {
     "configuration_hub.py",
     "configuration_ngsan.py",
     "decoding.py",
-    "downloads.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",
@@ -43,7 +42,6 @@ CODE = {
     "stepwise_decoding.py",
     "text_scores.py",
     "transformer.py",
-    "vision_part.py",
     "visual_inputs.py",
 }
 """Of a captioner of visual features."""

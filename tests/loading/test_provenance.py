@@ -6,12 +6,12 @@ import pytest
 import torch
 from datasets import DatasetDict, concatenate_datasets, load_from_disk
 
-from hf_ngsan.auto import config_class
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.hub import save_for_hub
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.loading.provenance import ProvenanceError, description_of, features_provenance, provenance_difference
+from hf_ngsan.registry import config_class
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.captioning.build import new_captioner

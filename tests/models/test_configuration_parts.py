@@ -9,7 +9,6 @@ import torch
 from transformers import AutoConfig
 
 from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel, save_for_hub
-from hf_ngsan.auto import MODEL_TYPES
 from hf_ngsan.loading.hub import own_code
 from hf_ngsan.models.configuration_hub import from_part, registered_for_auto_classes
 from hf_ngsan.models.configuration_mcan import MCANConfig
@@ -17,6 +16,7 @@ from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig
 from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
+from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
 from tests.hub_stub import WRITER, hub
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
@@ -53,7 +53,7 @@ BACKBONES = {
     "clip": (CLIP, PATCHES),
     "of_transformers": ({"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1]}, set()),
 }
-IMAGE_READING = {"downloads.py", "image_processing_captioning.py", "images.py"}
+IMAGE_READING = {"image_processing_captioning.py", "images.py"}
 
 
 def code_in(folder: Path) -> set[str]:
@@ -87,7 +87,7 @@ def encoders(tmp_path_factory) -> Path:
 
 @each_row("name", BACKBONES)
 def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
-    shared = {"configuration_hub.py", "modeling_base.py", "parts.py", "vision_part.py"}
+    shared = {"configuration_hub.py", "modeling_base.py", "parts.py"}
     assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
 
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 import yaml
 
-from hf_ngsan.auto import MODEL_TYPES, config_class, model_class
 from hf_ngsan.loading.models import load_config
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.text_encoders import PACKAGES
+from hf_ngsan.registry import MODEL_TYPES, config_class, model_class
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.tasks.captioning.build import build_config
 from hf_ngsan.training.optimizer import learning_rate_at

@@ -6,12 +6,12 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 
-from ...auto import model_class, processor_class
 from ...data.vocabulary import build_tokenizer
 from ...ground.messages import one_sentence
 from ...loading.models import quiet_loading
 from ...models.modeling_rstnet_language_model import RSTNetLanguageModel
 from ...models.text_encoders import find_text_encoder
+from ...registry import model_class, processor_class
 from ...training.recipe import RecipeError
 from ..new_models import check_field_names, config_class_of, trained_model
 from .recipe import LanguageModelingRecipe
