@@ -46,7 +46,7 @@ def main() -> None:
 
     rows = load_rows(options.data, options.split, limit=options.limit)
     references = list(rows["captions"])
-    captioner = pipeline("image-to-text", model=options.model, batch_size=20)
+    captioner = pipeline("image-to-text", model=find_model_folder(options.model), batch_size=20)
     answers = [answer for [answer] in captioner(rows.select_columns("image"), return_confidence=True)]
     unlike = statistics.mean(answer["unlike_training"] for answer in answers)
     print(f"{len(rows)} photographs, {unlike:.1%} of them called unlike the training images")

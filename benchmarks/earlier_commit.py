@@ -26,7 +26,8 @@ import hf_ngsan
 from hf_ngsan.extraction import list_images
 folder, threads, *engine = sys.argv[1:]
 torch.set_num_threads(int(threads))
-captioner = pipeline("image-to-text", model="ngsan-flickr8k", **({"engine": engine[0]} if engine else {}))
+options = {"engine": engine[0]} if engine else {}
+captioner = pipeline("image-to-text", model=hf_ngsan.packaged_model("ngsan-flickr8k"), **options)
 listed = list_images(folder)
 took = []
 for image in [*listed.images[:2], *listed.images]:

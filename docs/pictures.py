@@ -156,7 +156,8 @@ def prompt_group(sentence: Sentence) -> str:
 def word_attention() -> Figure:
     """The attention of each word of the packaged captioner's caption."""
     with Image.open(photograph("officer")) as image:
-        [answer] = pipeline("image-to-text", model=CAPTIONER)(image, return_attention=True)  # type: ignore[call-overload]
+        captioner = pipeline("image-to-text", model=hf_ngsan.packaged_model(CAPTIONER))  # type: ignore[call-overload]
+        [answer] = captioner(image, return_attention=True)
         return plot_word_maps(image, answer["words"], answer["attention"])
 
 

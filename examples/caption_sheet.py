@@ -14,6 +14,7 @@ from transformers import pipeline
 
 import hf_ngsan  # noqa: F401  # registers the models with transformers
 from hf_ngsan.ground.packaged_models import CAPTIONER
+from hf_ngsan.loading import find_model_folder
 from hf_ngsan.visualization import save_figure
 
 SIDE = 480
@@ -29,7 +30,7 @@ def main() -> None:
     parser.add_argument("--model", default=CAPTIONER, help="captioner that reads images (%(default)s)")
     options = parser.parse_args()
 
-    captioner = pipeline("image-to-text", model=options.model)
+    captioner = pipeline("image-to-text", model=find_model_folder(options.model))
     captions = [answer[0]["generated_text"] for answer in captioner(options.photographs)]
     figure = Figure((2.4 * len(captions), 2.7), dpi=130, layout="constrained")
     panels = figure.subplots(1, len(captions), squeeze=False)[0]

@@ -14,7 +14,7 @@ import pytest
 from matplotlib.cbook import get_sample_data
 from transformers import pipeline as load_pipeline
 
-from hf_ngsan import save_for_hub
+from hf_ngsan import packaged_model, save_for_hub
 from hf_ngsan.ground.packaged_models import CAPTIONER
 from hf_ngsan.loading import load_captioner
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
@@ -96,7 +96,7 @@ def test_the_checkpoint_in_the_wheel_needs_transformers_only_and_all_of_its_code
     photograph = get_sample_data("grace_hopper.jpg", asfileobj=False)
     code = WITHOUT_THE_PACKAGE.format(folder=str(folder), photograph=str(photograph))
     caption, modules = result_of(code, tmp_path)
-    assert caption == load_pipeline("image-to-text", model=CAPTIONER)(photograph)[0]
+    assert caption == load_pipeline("image-to-text", model=packaged_model(CAPTIONER))(photograph)[0]
     assert {f"{name}.py" for name in modules} | {"parts.py"} == files_of(folder, "*.py")
 
 

@@ -8,7 +8,7 @@ import matplotlib.cbook
 from PIL import Image
 from transformers import pipeline
 
-import hf_ngsan  # noqa: F401  # registers the models with transformers
+import hf_ngsan  # registers the models with transformers
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.visualization import explain_match, plot_word_maps, save_figure
 
@@ -19,7 +19,7 @@ image = Image.open(photograph).convert("RGB")
 # ## Captions, and how sure the captioner is of them
 
 # %%
-captioner = pipeline("image-to-text", model="ngsan-flickr8k")
+captioner = pipeline("image-to-text", model=hf_ngsan.packaged_model("ngsan-flickr8k"))
 for answer in captioner(image, num_beams=3, num_return_sequences=3, return_scores=True):
     print(f"{answer['score']:.2f}  {answer['generated_text']}")
 

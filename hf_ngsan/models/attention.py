@@ -45,29 +45,21 @@ def eager_attention_forward(
 
 
 def attend(
-    interface: Callable[..., tuple],
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: Any,
-    position_bias: torch.Tensor | None,
-    **kwargs: Any,
+    interface: Callable[..., tuple], module: nn.Module, *states: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Calls an attention implementation, on a CPU in float32 even for half precision.
+    """Calls an attention implementation with queries, keys, values, mask and bias.
 
-    On a CPU half precision makes attention less accurate without saving time or memory.
+    It computes in float32 on a CPU, where half precision is less accurate without saving time or memory.
     """
-    if query.device.type != "cpu" or query.dtype not in (torch.float16, torch.bfloat16):
-        return interface(module, query, key, value, attention_mask, position_bias=position_bias, **kwargs)
-
-    def single(given: Any) -> Any:
-        return given.float() if torch.is_tensor(given) and given.is_floating_point() else given
-
-    states = [single(given) for given in (query, key, value, attention_mask)]
+    dtype, position_bias = states[0].dtype, states[-1]
+    if states[0].device.type != "cpu" or dtype not in (torch.float16, torch.bfloat16):
+        return interface(module, *states[:-1], position_bias=position_bias, **kwargs)
+    *single, position_bias = (
+        state.float() if torch.is_tensor(state) and state.is_floating_point() else state for state in states
+    )
     with torch.autocast("cpu", enabled=False):
-        output, weights = interface(module, *states, position_bias=single(position_bias), **kwargs)
-    return output.to(query.dtype), None if weights is None else weights.to(query.dtype)
+        output, weights = interface(module, *single, position_bias=position_bias, **kwargs)
+    return output.to(dtype), None if weights is None else weights.to(dtype)
 
 
 def masked_moments(
@@ -300,19 +292,8 @@ class MultiHeadAttention(nn.Module):
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             attn_implementation or self.config._attn_implementation, eager_attention_forward
         )
-        dropout = self.attention_dropout if self.training else 0.0
-        output, weights = attend(
-            attention_interface,
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            position_bias,
-            dropout=dropout,
-            scaling=scaling,
-            **kwargs,
-        )
+        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "scaling": scaling}
+        output, weights = attend(attention_interface, self, query, key, value, attention_mask, position_bias, **kwargs)
         output = self.out_proj(output.reshape(batch_size, query_length, -1))
         if weights is not None and captions_per_image > 1:
             weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)

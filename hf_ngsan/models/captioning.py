@@ -12,9 +12,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .modeling_base import HubPreTrainedModel, accepts_old_cache_name
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, make_vision_encoder
 from .transformer import WordDecoder, WordGenerationMixin, decoded_outputs
-from .vision_part import VisionOutput, make_vision_encoder
 
 
 class CaptioningModel(HubPreTrainedModel):
@@ -41,14 +40,11 @@ class CaptioningModel(HubPreTrainedModel):
         visual_features: torch.Tensor | None = None,
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-    ) -> VisionOutput:
-        """Encodes images into visual tokens, which the model takes in place of pixels.
+    ) -> Any:
+        """Encodes images into visual tokens, which the model takes in place of pixels; see [`VisionModel.forward`].
 
-        Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
-            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-            visual_features: must be `None`, since pixels are given.
-            visual_boxes, attention_mask: regions to encode, and their mask, see [`VisionModel`].
+        Returns:
+            `VisionOutput`, with `visual_features`, `visual_boxes` and `attention_mask`.
 
         Raises:
             ValueError: the model has no vision encoder, or visual features are given too.
@@ -185,12 +181,9 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
             `Seq2SeqLMOutput` with `logits` `(batch_size * C, length, vocab_size)` and, given labels, `loss`: the
             cross-entropy per word (over `num_items_in_batch` words if that is given).
         """
-        labels, decoder_input_ids, decoder_attention_mask = self.teacher_forced(
-            labels, decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
-        )
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        outputs = self.model(
-            visual_features,
+        return self.predict_words(
+            labels,
+            visual_features=visual_features,
             visual_boxes=visual_boxes,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
@@ -204,4 +197,3 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
             pixel_mask=pixel_mask,
             **kwargs,
         )
-        return self.word_outputs(outputs, labels, num_items_in_batch)

@@ -16,13 +16,12 @@ IMAGE_TO_TEXT_PIPELINE = {
 class CaptionerConfig(ConfigWithVision):
     """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
-    A subclass documents the fields and may give them other defaults. `attention_bias`, `attention_temperature` and
-    `residual_dropout`, which the layers of `transformer` read, may become fields of it.
+    A subclass documents the fields and may give them other defaults. `attention_bias` and `residual_dropout`,
+    which the layers of `transformer` read, may become fields of it.
     """
 
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
-    attention_temperature = "head_dim"
     keys_to_ignore_at_inference = ["cache"]
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
     field_choices = {"is_encoder_decoder": (True,)}

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
@@ -161,9 +161,9 @@ class HubConfig(PreTrainedConfig):
 
 def imports_of_parts(modules: Iterable[str]) -> str:
     """Returns the contents of `parts.py` in a checkpoint whose model has parts in some modules."""
-    imports = "".join(f"    from .{module} import *\n" for module in sorted(modules)) or "    pass\n"
-    head = "The code of the parts of this model; transformers copies the files of all imports in the text."
-    return f'"""{head}"""\n\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{imports}'
+    imports = "".join(f"    from .{module} import *\n" for module in sorted(modules))
+    head = '"""The code of the parts of this model; transformers copies the files of all imports in the text."""\n'
+    return f"{head}\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{imports}" if imports else head
 
 
 def from_part(location: str) -> Any:
@@ -183,12 +183,6 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
     finally:
         for cls, auto in before.items():
             cls._auto_class = auto
-
-
-if TYPE_CHECKING:  # the classes that mixins stand before
-    from transformers.modeling_utils import PreTrainedModel as Model
-else:
-    Model = object
 
 
 class HubProcessorMixin:

@@ -31,15 +31,9 @@ def check_geometric_bias(kinds: Sequence[str], features: str) -> None:
 
 
 def center_and_size(boxes: torch.Tensor, size_offset: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns centres and sizes of corner boxes.
+    """Returns centres `(..., 2)` and sizes `(..., 2)`, at least 1e-6, of boxes `(..., 4)`: `x1, y1, x2, y2`.
 
-    Args:
-        boxes (`torch.FloatTensor` of shape `(..., 4)`): `x1, y1, x2, y2` in any unit.
-        size_offset (`float`): added to both sides, as eq. 2 and 3 of Zhang et al. 2021 add 1.
-
-    Returns:
-        Two tensors of shape `(..., 2)`: `(x, y)` and `(w, h)`; sides are at least 1e-6, so that the boxes of padding
-        stay finite.
+    `size_offset` is added to both sides, as eq. 2 and 3 of Zhang et al. 2021 add 1.
     """
     boxes = boxes.float()
     top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
@@ -112,7 +106,7 @@ def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
 class RelativeGeometryEmbedding(nn.Module):
     """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, one embedding shared by all layers and heads.
 
-    Takes boxes `(batch_size, num_regions, 4)` and the dtype to compute in, returns `(batch_size, num_regions,
+    Takes boxes `(batch_size, num_regions, 4)` and the dtype to compute in; returns `(batch_size, num_regions,
     num_regions, geometry_hidden_size)`.
     """
 

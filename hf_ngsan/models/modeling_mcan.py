@@ -15,9 +15,8 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
-from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, make_vision_encoder, refuse_unknown_keywords, vision_of
 from .transformer import FeedForward
-from .vision_part import VisionOutput, make_vision_encoder, vision_of
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -396,7 +395,7 @@ class MCANModel(MCANPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         visual_boxes: torch.Tensor | None = None,
         visual_attention_mask: torch.Tensor | None = None,
-    ) -> VisionOutput:
+    ) -> Any:
         """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`, by the vision encoder.
 
         Args:

@@ -214,12 +214,9 @@ class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, Word
             `Seq2SeqLMOutput` with `logits` `(batch_size, length, vocab_size)` and, given labels, `loss`: the
             cross-entropy per token (over `num_items_in_batch` tokens if that is given).
         """
-        labels, decoder_input_ids, decoder_attention_mask = self.teacher_forced(
-            labels, decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
-        )
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        outputs = self.model(
-            input_ids,
+        return self.predict_words(
+            labels,
+            input_ids=input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
@@ -231,7 +228,6 @@ class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, Word
             use_cache=use_cache,
             **kwargs,
         )
-        return self.word_outputs(outputs, labels, num_items_in_batch)
 
 
 __all__ = ["NSATransformerForConditionalGeneration", "NSATransformerModel", "NSATransformerPreTrainedModel"]

@@ -174,11 +174,7 @@ class RSTNetEncoderLayer(GradientCheckpointingLayer):
     ) -> torch.Tensor:
         placed = hidden_states if positions is None else hidden_states + positions
         attended, _ = self.self_attn(
-            placed,
-            attention_mask=attention_mask,
-            position_bias=geometric_bias,
-            value_states=hidden_states,
-            **kwargs,
+            placed, attention_mask=attention_mask, position_bias=geometric_bias, value_states=hidden_states, **kwargs
         )
         return self.feed_forward(self.self_attn_norm(hidden_states, attended, inner=placed))
 
@@ -276,9 +272,8 @@ class RSTNetDecoderLayer(GradientCheckpointingLayer):
         self.self_attn = MultiHeadAttention(config, layer_idx, is_causal=True)
         self.self_attn_norm = ResidualNorm(config)
         self.is_adaptive = is_adaptive
-        self.encoder_attn = (
-            AdaptiveAttention(config, layer_idx) if is_adaptive else MultiHeadAttention(config, layer_idx)
-        )
+        kind = AdaptiveAttention if is_adaptive else MultiHeadAttention
+        self.encoder_attn = kind(config, layer_idx)
         self.encoder_attn_norm = ResidualNorm(config)
         self.feed_forward = MaskedFeedForward(config)
 
@@ -300,10 +295,8 @@ class RSTNetDecoderLayer(GradientCheckpointingLayer):
         keys = encoder_hidden_states if encoder_positions is None else encoder_hidden_states + encoder_positions
         shared = {"value_states": encoder_hidden_states, "cache": cache}
         if self.is_adaptive:
-            implementation = kwargs.get("attn_implementation")
-            attended, _, _ = self.encoder_attn(
-                hidden_states, keys, language_signal, encoder_token_mask, attn_implementation=implementation, **shared
-            )
+            shared["attn_implementation"] = kwargs.get("attn_implementation")
+            attended = self.encoder_attn(hidden_states, keys, language_signal, encoder_token_mask, **shared)[0]
         else:
             attended, _ = self.encoder_attn(hidden_states, keys, encoder_attention_mask, **shared, **kwargs)
         hidden_states = self.encoder_attn_norm(hidden_states, attended, token_mask)

@@ -2,22 +2,40 @@
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import save_file
 from torch import nn
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_NAME, ModelOutput
 
 from .configuration_hub import from_part
 from .configuration_vision import OWN_CONFIGS, VisionConfig, make_transformers_backbone
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
-from .vision_part import VisionOutput
 
 SAMPLES_PER_SIDE = 7
 """Points of RoIAlign on each side of a box, as in Faster R-CNN heads (He et al. 2017)."""
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+@dataclass
+class VisionOutput(ModelOutput):
+    """Visual tokens.
+
+    Args:
+        visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
+            and height of the image without its padding.
+        attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
+        hidden_states (`tuple(torch.FloatTensor)`, *optional*): hidden states of the backbone, if requested.
+    """
+
+    visual_features: torch.Tensor | None = None
+    visual_boxes: torch.Tensor | None = None
+    attention_mask: torch.Tensor | None = None
+    hidden_states: tuple[torch.FloatTensor, ...] | None = None
 
 
 class VisionModel(HubPreTrainedModel):

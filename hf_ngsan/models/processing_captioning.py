@@ -124,9 +124,9 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
             if regions is not None:
                 regions = as_arrays(regions, "regions")
                 numbers["regions"] = len(regions)
-                sized = zip(regions, images, strict=False)
                 visual_boxes = [
-                    boxes_of_regions(boxes, *image.size, f"image {index}") for index, (boxes, image) in enumerate(sized)
+                    boxes_of_regions(boxes, image.width, image.height, f"image {index}")
+                    for index, (boxes, image) in enumerate(zip(regions, images, strict=False))
                 ]
             if visual_boxes is not None:
                 check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})

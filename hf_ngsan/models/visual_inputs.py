@@ -32,14 +32,14 @@ def pad_visual_inputs(
         ValueError: not as many boxes as features, NaN or infinite values, boxes outside [0, 1] or with x2 < x1 or
             y2 < y1; the message names the image by its index.
     """
-    features = None if visual_features is None else as_arrays(visual_features, "visual_features")
-    boxes = None if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes")
+    features = [] if visual_features is None else as_arrays(visual_features, "visual_features")
+    boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes")
     if features and boxes and len(features) != len(boxes):
         raise ValueError(f"There are visual_features of {len(features)} images but visual_boxes of {len(boxes)}.")
-    for index, array in enumerate(boxes or ()):
+    for index, array in enumerate(boxes):
         check_boxes(array, len((features or boxes)[index]), f"image {index}")
     batch = {name: padded(of) for name, of in (("visual_features", features), ("visual_boxes", boxes)) if of}
-    if features or len({len(array) for array in boxes or ()}) > 1:
+    if features or len({len(array) for array in boxes}) > 1:
         batch["attention_mask"] = padded([np.ones(len(array), np.int64) for array in features or boxes])
     return batch
 
@@ -66,8 +66,8 @@ def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.nda
 
 def as_arrays(arrays: Arrays, name: str) -> list[np.ndarray]:
     """Returns one array an image, each as [`as_array`] does; a lone matrix is one image."""
-    arrays = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 else arrays
-    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(arrays)]
+    of_images: Any = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 else arrays
+    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(of_images)]
 
 
 def as_array(array: Any, name: str) -> np.ndarray:

@@ -32,6 +32,7 @@ from transformers import PreTrainedModel
 
 from ..ground.files import write_text_atomically
 from ..ground.messages import one_sentence
+from ..ground.packaged_models import packaged_models
 from ..ground.weight_sources import CARD, Source, licence_of, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.limits import count
@@ -194,6 +195,7 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
         name=repo_id.split("/")[-1],
         repo_id=repo_id,
         revision=revision,
+        is_packaged=repo_id in packaged_models(),
         does="is part of models of hf-ngsan" if task is None else task.does,
         kind=(entry and entry.name) or f"a {model.config.model_type}",
         paper=entry and entry.paper,

@@ -1,5 +1,9 @@
 """Commands as a person runs them, and what they say."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from hf_ngsan.cli import main
@@ -21,3 +25,15 @@ def prints(capsys: pytest.CaptureFixture, *arguments: object) -> str:
     capsys.readouterr()
     assert main([str(argument) for argument in arguments]) == 0
     return capsys.readouterr().out
+
+
+HEAVY = {"torch", "transformers", "datasets", "accelerate", "pandas"}
+
+
+def heavy_imports(folder: Path, *arguments: object) -> tuple[set[str], subprocess.CompletedProcess]:
+    """Runs a command in a process and a folder of its own; returns what it imports of heavy packages, and its end."""
+    command = [sys.executable, "-X", "importtime", "-m", "hf_ngsan.cli", *map(str, arguments)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    lines = [line for line in done.stderr.splitlines() if line.startswith("import time:")]
+    assert any(line.endswith("hf_ngsan") for line in lines)
+    return HEAVY & {line.rpartition("|")[2].strip() for line in lines}, done

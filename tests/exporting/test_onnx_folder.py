@@ -31,8 +31,7 @@ from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
 from hf_ngsan.sharing import write_checkpoint
 from hf_ngsan.tasks.retrieval.encoders import embed_texts
-from tests.commands.running import fails, prints
-from tests.loading.test_hub import result_of
+from tests.commands.running import fails, heavy_imports, prints
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
@@ -57,19 +56,6 @@ def test_the_graph_of_texts_embeds_them_as_the_model_does(dual_encoder):
     assert graph.embed("") is graph.embed(".\udcff") is None
 
 
-IN_A_PROCESS = """
-import contextlib, io, json, sys
-from hf_ngsan.cli import main
-
-said, codes = io.StringIO(), []
-with contextlib.redirect_stdout(said):
-    for arguments in {commands!r}:
-        codes.append(main(arguments))
-heavy = sorted({{name.split(".")[0] for name in sys.modules}} & {{"torch", "transformers", "datasets"}})
-print(json.dumps([said.getvalue(), codes, heavy]))
-"""
-
-
 def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
     """With the words, the hits and, but for rounding, the numbers of PyTorch."""
     folder = tmp_path / "photos"
@@ -85,13 +71,13 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
         ["search", str(tmp_path / "index"), "a man in a hat", "--top-k", "3"],
         ["caption", "missing.jpg"],
     ]
-    said, codes, heavy = result_of(IN_A_PROCESS.format(commands=commands), tmp_path)
-    assert heavy == [] and codes == [0, 0, 0, 0, 2]
+    ends = [heavy_imports(tmp_path, *arguments) for arguments in commands]
+    assert not set.union(*(heavy for heavy, _ in ends)) and [done.returncode for _, done in ends] == [0, 0, 0, 0, 2]
     for arguments in commands[:3]:
         assert main([*arguments, "--engine", "torch"]) == 0
     model, processor = dual_encoder
     expected = capsys.readouterr().out.splitlines()
-    lines = said.splitlines()
+    lines = "".join(done.stdout for _, done in ends).splitlines()
     found, wanted = json.loads(lines.pop(4)), json.loads(expected.pop(4))
     assert lines[:4] == expected and (found["caption"], found["image"]) == (wanted["caption"], wanted["image"])
     assert found["score"] == pytest.approx(wanted["score"], abs=1e-4)

@@ -38,7 +38,6 @@ CODE = {
     "processing_captioning.py",
     "processing_ngsan.py",
     "transformer.py",
-    "vision_part.py",
     "visual_inputs.py",
 }
 """Of a captioner of visual features."""

@@ -158,8 +158,6 @@ def test_unusable_decoder_inputs_are_named():
         model(**images, decoder_input_ids=words, decoder_inputs_embeds=model.get_input_embeddings()(words))
     with pytest.raises(ValueError, match=r"4 .*3 images"):
         model(**images, decoder_input_ids=random_words(4, 5))
-    with pytest.raises(ValueError, match="encoder_hidden_states"):
-        model.model.decoder(words)
     with pytest.raises(ValueError, match="visual_features"):
         model(decoder_input_ids=words)
 

@@ -87,7 +87,7 @@ def encoders(tmp_path_factory) -> Path:
 
 @each_row("name", BACKBONES)
 def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
-    shared = {"configuration_hub.py", "modeling_base.py", "parts.py", "vision_part.py"}
+    shared = {"configuration_hub.py", "modeling_base.py", "parts.py"}
     assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
 
 

@@ -244,7 +244,6 @@ WRONG = {
         ({"language_tokenization": "letters"}, "language_tokenization"),
         ({"position_embedding": "none"}, "position_embedding"),
         ({"hidden_size": 30}, "hidden_size"),
-        ({"pretrained_text_encoder": "no/such/folder", "text_encoder_config": None}, "no/such/folder"),
     ],
     "spatial_captioner": [
         ({"attention_temperature": "length"}, "attention_temperature .*'length'.*'head_dim'"),
@@ -277,7 +276,6 @@ WRONG = {
         ({"text": {"activation": "gelu"}}, "activation .*'gelu'"),
         ({"text": {"num_layers": 3}}, "'num_layers'.*num_hidden_layers"),
         ({"text": {"model_type": "no_such_type"}}, "'no_such_type'"),
-        ({"text_config": None, "text_pretrained": "no/such-folder"}, "'no/such-folder'"),
     ],
 }
 

@@ -336,16 +336,14 @@ def test_frozen_means_frozen(tmp_path, pixels):
     assert all(module.training for module in free.backbone.modules())
 
 
-def test_weights_of_a_named_backbone_are_left_out_and_found_again(tmp_path, pixels, caplog):
+def test_weights_of_a_named_backbone_are_left_out_and_found_again(tmp_path, pixels):
     make_vision().backbone.save_pretrained(tmp_path / "backbone")
     vision = VisionModel.from_backbone(tmp_path / "backbone", save_frozen_weights=False, grid_size=[2, 2])
     config = NGSANConfig(
         vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vision_config=vision.config.to_dict()
     )
     captioner = NGSANForConditionalGeneration(config).eval()
-    with caplog.at_level("WARNING", logger="transformers"):
-        captioner.save_pretrained(tmp_path / "captioner")
-    assert "are left out" in caplog.text
+    captioner.save_pretrained(tmp_path / "captioner")
     saved = load_file(tmp_path / "captioner/model.safetensors").keys()
     assert saved == {name for name, _ in captioner.named_parameters() if not name.startswith("model.vision")}
     loaded, report = NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner", output_loading_info=True)

@@ -149,10 +149,10 @@ def test_logits_and_loss():
     [
         ({"pixel_values": torch.zeros(1, 3, 24, 32)}, "no vision encoder"),
         ({}, "pixel_values or visual_features"),
-        ({"visual_features": torch.zeros(2, 12)}, r"\(2, 12\).*visual_feature_size=12"),
-        ({"visual_features": torch.zeros(2, 3, 11)}, r"\(2, 3, 11\).*visual_feature_size=12"),
+        ({"visual_features": torch.zeros(2, 12)}, r"\(2, 12\).* 12"),
+        ({"visual_features": torch.zeros(2, 3, 11)}, r"\(2, 3, 11\).* 12"),
         ({"visual_features": torch.zeros(2, 0, 12)}, r"\(2, 0, 12\)"),
-        ({"visual_features": torch.zeros(2, 3, 12), "visual_attention_mask": torch.ones(2, 4)}, r"\(2, 4\).*\(2, 3\)"),
+        ({"visual_features": torch.zeros(2, 3, 12), "visual_attention_mask": torch.ones(2, 4)}, r"visual_attention_mask \(2, 4\)"),
     ],
 )
 def test_wrong_images_are_refused(inputs, message):
@@ -230,7 +230,7 @@ def test_frozen_layers_of_the_text_encoder_are_neither_trained_nor_saved(tmp_pat
     assert_same_weights(loaded, model)
 
     (tmp_path / "encoder").rename(tmp_path / "moved")
-    with pytest.raises(ValueError, match="encoder"):
+    with pytest.raises(OSError, match="encoder"):
         MHSANModel.from_pretrained(tmp_path / "model")
 
 
