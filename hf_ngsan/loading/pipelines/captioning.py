@@ -48,9 +48,9 @@ class CaptioningPipeline(ItemPipeline):
     tensors (see [`~hf_ngsan.models.images.load_image`]), or mappings with `image` and, if wanted, `regions`
     `(num_regions, 4)` in pixels and `text`. Every captioner takes mappings with `visual_features` `(num_regions,
     visual_feature_size)` and, where the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of a dataset is
-    such a mapping; its image may be a path or a URL, but not a `file://` URL, which only an input itself may be. Lists,
-    other collections, generators, columns and datasets work as well; `batch_size=` decides how many are captioned
-    together, and `num_workers=` processes read images ahead (one at most for a generator).
+    such a mapping; its image may be a path or a URL. Lists, other collections, generators, columns and datasets work as
+    well; `batch_size=` decides how many are captioned together, and `num_workers=` processes read images ahead (one at
+    most for a generator).
 
     Call arguments:
         inputs, or images: one input or several.

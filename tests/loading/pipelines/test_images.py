@@ -292,7 +292,7 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         1: (buffer.getvalue()[:600], "Image 1 "),
         3: (str(folder / "text.jpg"), r"text\.jpg"),
         4: (np.full((20, 20, 3), np.nan), "nan"),
-        6: ({"image": PHOTOS[0], "regions": [[0, 0, 41, 30]]}, "Regions of image 6 .* 40 x 30 "),
+        6: ({"image": PHOTOS[0], "regions": [[0, 0, 41, 30]]}, "of image 6 .*40 x 30"),
         7: ({"image": None}, r"image 7 .*\['image'\]"),
         8: ({"image": PHOTOS[0], "text": 3}, "text of image 8 .*int"),
         9: ({"visual_features": np.zeros((2, 5))}, "visual_features of image 9 .* 5; .*12"),
@@ -303,7 +303,7 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         14: ({"image": PHOTOS[0], "text": "a red zebra of zinc"}, "text of image 14 .*'zebra', 'zinc'"),
         15: ({"image": PHOTOS[0], "regions": BOX, "visual_boxes": BOX}, "regions .* of image 15"),
         17: ({"image": (folder / "text.jpg").as_uri()}, r"Image 17 \(file://.*text\.jpg\)"),
-        16: ({"image": PHOTOS[0], "regions": [[0, 0, 1]]}, "Regions of image 16"),
+        16: ({"image": PHOTOS[0], "regions": [[0, 0, 1]]}, r"\(1, ?3\)"),
     }
 
 
