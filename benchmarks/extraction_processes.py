@@ -1,4 +1,4 @@
-"""Extraction with two processes against one, or with two workers of Ray against two processes, each with one thread.
+"""Extraction with two processes against one, each with one thread.
 
 VGG-11 at 224 x 224 with random weights takes synthetic scenes, or the photos of a folder, to a 7 x 7 grid. One process
 and two take turns, each pair in the other order, and the ratio of images per second is taken pair by pair; what counts
@@ -6,12 +6,8 @@ is the time within `extract_features`, without the start of Python. Two processe
 on two processors that have nothing else to do. The processor time of both tells what other work on the machine hides:
 if two need in all as much as one, nothing is lost to sharing.
 
-With --ray two processes and two workers of a Ray cluster on this machine take turns; what counts is the time from the
-first shard of features to the last, without the start of processes, workers and cluster.
-
     python benchmarks/extraction_processes.py
     python benchmarks/extraction_processes.py --images PHOTOS --pairs 5
-    python benchmarks/extraction_processes.py --ray --limit 600
 """
 
 import argparse
@@ -24,7 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
-LIMIT = {"2": 1.6, "ray": 0.9}
+LIMIT = 1.6
 
 
 def draw_scenes(folder: Path, number: int):
@@ -35,35 +31,23 @@ def draw_scenes(folder: Path, number: int):
         draw_scene(make_scene(0, 2, index), size=480).save(folder / f"{index:06d}.jpg")
 
 
-def in_a_shard(options: argparse.Namespace) -> int:
-    """Images of a shard and of a batch: a worker of Ray gets a shard at a time, and the command's own is of 16."""
-    return 16 if options.ray else 2
-
-
-def run(kind: str, options: argparse.Namespace, folder: str) -> dict:
-    """Images per second and processor seconds of an extraction by 1 or 2 processes, or by ray's workers."""
-    processes = 1 if kind == "ray" else int(kind)
+def run(processes: int, options: argparse.Namespace, folder: str) -> dict:
+    """Images per second and processor seconds of an extraction by 1 or 2 processes."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     arguments = [__file__, "--images", options.images, "--limit", str(options.limit), "--worker", folder]
-    arguments += ["--ray"] * options.ray + ["--kind", kind]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     output = subprocess.run([*launcher, *arguments], env=environment, check=True, capture_output=True, text=True).stdout
-    found = json.loads(next(line for line in output.splitlines() if line.startswith("{")))
-    if options.ray:
-        written = sorted(file.stat().st_mtime for file in Path(folder).glob("*.arrow"))
-        found["pace"] = in_a_shard(options) * (len(written) - 1) / (written[-1] - written[0])
-    return found
+    return json.loads(next(line for line in output.splitlines() if line.startswith("{")))
 
 
 def work(options: argparse.Namespace):
-    """Extracts in each of the processes, or by ray's workers; the first process prints the numbers of all."""
+    """Extracts in each of the processes; the first one prints the numbers of all."""
     import torch
     from accelerate.utils import gather_object
 
     from hf_ngsan.extraction import extract_features, list_images
     from hf_ngsan.extraction.image_list import ImageList
     from hf_ngsan.extraction.together import extraction_accelerator
-    from hf_ngsan.ground.ray_workers import RayWorkers
     from hf_ngsan.models.configuration_vision import VisionConfig
     from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
     from hf_ngsan.models.modeling_vision import VisionModel
@@ -80,11 +64,10 @@ def work(options: argparse.Namespace):
         CaptioningImageProcessor(),
         images,
         options.worker,
-        batch_size=in_a_shard(options),
-        images_per_shard=in_a_shard(options),
+        batch_size=2,
+        images_per_shard=2,
         num_workers=0,
         accelerator=accelerator,
-        ray=RayWorkers(number=2) if options.kind == "ray" else None,
     )
     processor_seconds = gather_object([time.process_time() - before])
     if accelerator.is_main_process:
@@ -97,38 +80,33 @@ def main():
     parser.add_argument("--images", metavar="DIR", help="photos (synthetic scenes)")
     parser.add_argument("--limit", type=int, default=64, help="images of a run (%(default)s)")
     parser.add_argument("--pairs", type=int, default=3, help="runs of each number of processes (%(default)s)")
-    parser.add_argument("--ray", action="store_true", help="two workers of Ray against two processes")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
-    parser.add_argument("--kind", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
         return work(options)
-    kinds = ("2", "ray") if options.ray else ("1", "2")
-    runs = {kind: [] for kind in kinds}
+    runs: dict[int, list[dict]] = {1: [], 2: []}
     with tempfile.TemporaryDirectory() as folder:
         if options.images is None:
             options.images = str(Path(folder) / "scenes")
             draw_scenes(Path(options.images), options.limit)
         for pair in range(options.pairs):
-            for kind in kinds if pair % 2 == 0 else kinds[::-1]:
-                runs[kind].append(run(kind, options, str(Path(folder) / f"{pair}-{kind}")))
-    names = {"1": "1 process", "2": "2 processes", "ray": "2 workers"}
-    for kind, results in runs.items():
+            for number in (1, 2) if pair % 2 == 0 else (2, 1):
+                runs[number].append(run(number, options, str(Path(folder) / f"{pair}-{number}")))
+    for number, results in runs.items():
         pace = [result["pace"] for result in results]
         spread = f"({min(pace):.2f} to {max(pace):.2f})"
         spent = statistics.median(result["processor"] for result in results)
-        of_processor = "" if options.ray else f"   {spent:.1f} s of processor time"
-        print(f"{names[kind]:11} {statistics.median(pace):6.2f} images/s   {spread}{of_processor}")
-    first, second = (runs[kind] for kind in kinds)
-    ratios = [two["pace"] / one["pace"] for one, two in zip(first, second, strict=True)]
-    ratio, limit = statistics.median(ratios), LIMIT[kinds[1]]
+        print(
+            f"{number} processes {statistics.median(pace):6.2f} images/s   {spread}   {spent:.1f} s of processor time"
+        )
+    ratios = [two["pace"] / one["pace"] for one, two in zip(runs[1], runs[2], strict=True)]
+    ratio = statistics.median(ratios)
     spread = f"({min(ratios):.2f} to {max(ratios):.2f})"
-    print(f"{names[kinds[1]]} to {names[kinds[0]]}: {ratio:.2f} x {spread}, wanted {limit}")
-    if not options.ray:
-        sharing = [two["processor"] / one["processor"] for one, two in zip(first, second, strict=True)]
-        print(f"            {statistics.median(sharing):5.2f} x the processor time")
+    print(f"2 processes to 1: {ratio:.2f} x {spread}, wanted {LIMIT}")
+    sharing = [two["processor"] / one["processor"] for one, two in zip(runs[1], runs[2], strict=True)]
+    print(f"            {statistics.median(sharing):5.2f} x the processor time")
     print(f"load of the machine {os.getloadavg()[0]:.1f}")
-    return 0 if ratio >= limit else 1
+    return 0 if ratio >= LIMIT else 1
 
 
 if __name__ == "__main__":

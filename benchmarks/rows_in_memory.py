@@ -1,11 +1,10 @@
 """Peak memory of extraction, captioning and indexing of many images, and what each further image adds.
 
 Commands with tiny models and random weights take folders of so many images of 8 x 8 pixels, so that what is measured is
-the lists: names, checksums, records, captions. Each command runs alone; with Ray its own peak and that of its largest
-worker are stated. The last line of a command is the slope between its smallest and largest folder.
+the lists: names, checksums, records, captions. Each command runs alone. The last line of a command is the slope between
+its smallest and largest folder.
 
     python benchmarks/rows_in_memory.py --rows 2000 20000
-    python benchmarks/rows_in_memory.py --rows 10000 100000 1000000 --engine ray --commands extract
 """
 
 import argparse
@@ -14,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -64,28 +64,23 @@ def write_images(folder: Path, number: int) -> None:
         Image.fromarray(pixels).save(place / f"photograph_{index:09d}.png")
 
 
-def peaks_of(command: list[str]) -> tuple[int, int]:
-    """Returns the peak memory in bytes of a command, and that of the largest worker of Ray that it has started."""
+def peak_of(command: list[str]) -> int:
+    """Returns the peak memory in bytes of a command."""
     process = psutil.Popen(command, stdout=subprocess.DEVNULL, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    largest = [0, 0]
+    largest = 0
     while process.poll() is None:
-        for place, one in enumerate((process, *process.children(recursive=True))):
-            try:
-                if place == 0 or one.name().startswith("ray::"):
-                    largest[place > 0] = max(largest[place > 0], one.memory_info().rss)
-            except psutil.Error:
-                continue
+        with suppress(psutil.Error):
+            largest = max(largest, process.memory_info().rss)
         time.sleep(SECONDS_BETWEEN_LOOKS)
     if process.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
-    return largest[0], largest[1]
+    return largest
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, nargs="+", default=[2000, 20000], metavar="N", help="(2000 20000)")
     parser.add_argument("--commands", nargs="+", choices=["extract", "caption", "index"], help="(all)")
-    parser.add_argument("--engine", choices=["torch", "ray"], default="torch")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as place:
         folder = Path(place)
@@ -101,16 +96,14 @@ def main() -> None:
                     "caption": ["--model", str(folder / "captioner"), images, "--json"],
                     "index": ["--model", str(folder / "dual_encoder"), "--images", images],
                 }[name]
-                given += ["--engine", "ray", "--workers", "1"] if options.engine == "ray" else []
                 given += [] if name == "caption" else ["--num-workers", "0"]
                 command = [sys.executable, "-m", "hf_ngsan.cli", name, *given, "--output", output, "--batch-size", "64"]
-                found[number] = peaks_of(command)
-                own, worker = (peak / 2**20 for peak in found[number])
-                print(f"{name:8}{number:9,} rows {own:8,.0f} MiB,   largest worker {worker:8,.0f} MiB", flush=True)
+                found[number] = peak_of(command)
+                print(f"{name:8}{number:9,} rows {found[number] / 2**20:8,.0f} MiB", flush=True)
             first, last = min(found), max(found)
             if last > first:
-                own, worker = ((b - a) / (last - first) for a, b in zip(found[first], found[last], strict=True))
-                print(f"{name:8}{'a row':>14} {own:8,.0f} bytes, largest worker {worker:8,.0f} bytes", flush=True)
+                slope = (found[last] - found[first]) / (last - first)
+                print(f"{name:8}{'a row':>14} {slope:8,.0f} bytes", flush=True)
 
 
 if __name__ == "__main__":

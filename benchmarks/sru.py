@@ -13,7 +13,7 @@ import time
 
 import torch
 
-from hf_ngsan.models.recurrent import SRU
+from hf_ngsan.models.modeling_mhsan_text import SRU
 
 REQUIRED_RATIO = 2
 

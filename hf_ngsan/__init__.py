@@ -12,9 +12,11 @@ from .registry import is_command_line, register
 if TYPE_CHECKING:
     from .ground.packaged_models import packaged_model
     from .loading.hub import save_for_hub
+    from .loading.pipelines import ImageToTextPipeline, TranslationPipeline, VisualQuestionAnsweringPipeline
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig
-    from .models.configuration_mhsan import MHSANConfig, MHSANTextConfig
+    from .models.configuration_mhsan import MHSANConfig
+    from .models.configuration_mhsan_text import MHSANTextConfig
     from .models.configuration_ngsan import NGSANConfig
     from .models.configuration_nsa_transformer import NSATransformerConfig
     from .models.configuration_resnext import NGSANResNeXtConfig
@@ -23,14 +25,13 @@ if TYPE_CHECKING:
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vgg import NGSANVGGConfig
     from .models.configuration_vision import VisionConfig
+    from .models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
     from .models.ensemble import EnsembleForConditionalGeneration
     from .models.image_processing_captioning import CaptioningImageProcessor
-    from .models.modeling_efficientnet_lite import (
-        NGSANEfficientNetLiteBackbone,
-        NGSANEfficientNetLiteForImageClassification,
-    )
+    from .models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
     from .models.modeling_mcan import MCANForVisualQuestionAnswering, MCANModel
-    from .models.modeling_mhsan import MHSANModel, MHSANTextModel
+    from .models.modeling_mhsan import MHSANModel
+    from .models.modeling_mhsan_text import MHSANTextModel
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
     from .models.modeling_resnext import NGSANResNeXtBackbone
@@ -39,9 +40,6 @@ if TYPE_CHECKING:
     from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
     from .models.modeling_vgg import NGSANVGGBackbone
     from .models.modeling_vision import VisionModel
-    from .models.pipeline_image_to_text import ImageToTextPipeline
-    from .models.pipeline_translation import TranslationPipeline
-    from .models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline
     from .models.processing_mcan import MCANProcessor
     from .models.processing_mhsan import MHSANProcessor
     from .models.processing_ngsan import NGSANProcessor

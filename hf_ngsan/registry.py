@@ -104,7 +104,7 @@ MODEL_TYPES = {
     "ngsan": ModelType(f"{HERE}ngsan", "captioning", "NG-SAN", NGSAN_PAPER),
     "spatial_captioner": ModelType(f"{HERE}spatial_captioner", "captioning", "the spatial captioner", SPATIAL_PAPER),
     "mhsan": ModelType(f"{HERE}mhsan", "retrieval", "MHSAN", MHSAN_PAPER),
-    "mhsan_text": ModelType(f"{HERE}mhsan"),
+    "mhsan_text": ModelType(f"{HERE}mhsan_text"),
     "rstnet": ModelType(f"{HERE}rstnet", "captioning", "RSTNet", RSTNET_PAPER),
     "rstnet_language_model": ModelType(
         f"{HERE}rstnet_language_model", "language_modeling", "the language model of RSTNet", RSTNET_PAPER

@@ -40,8 +40,8 @@ LAYERS = [
 """From the ground up: each may import the pillars and those before it; `models`, which travels alone, none."""
 NEEDS_THE_PACKAGE = LAYERS[LAYERS.index("extraction") :]
 """Layers that may import `hf_ngsan` itself, which registers the models."""
-DECODES_IMAGES = "data/images/decoding.py"
-"""May import `models`, where an image file is opened, bounded and turned upright for both."""
+MAY_IMPORT_MODELS = ("data/images/decoding.py", "visualization/attention.py")
+"""May import `models`: where an image file is opened for both, and where attention is computed for both."""
 MODELS_MAY_IMPORT = {
     "torch",
     "transformers",
@@ -99,7 +99,7 @@ def test_a_layer_imports_only_lower_layers(file):
     elif layer == "models":
         allowed = {layer}
     elif layer in PILLARS:
-        allowed = {layer, "ground", "store"} | ({"models"} if file == DECODES_IMAGES else set())
+        allowed = {layer, "ground", "store"} | ({"models"} if file in MAY_IMPORT_MODELS else set())
     elif layer in ("ground", "store"):
         allowed = {"ground", layer}
     else:
@@ -177,7 +177,9 @@ def test_no_task_imports_another():
 
 def test_files_have_one_subject():
     assert not [file for file in FILES if Path(file).stem in {"utils", "util", "helpers", "misc", "common"}]
-    assert not [file for file in FILES if len(FILES[file].read_text().splitlines()) > 560]
+    for file, path in FILES.items():  # a model reads from its layers to generate() in one file
+        most = 700 if file.startswith("models/modeling_") else 560
+        assert len(path.read_text().splitlines()) <= most, file
 
 
 def test_strangers_files_are_not_unpickled():

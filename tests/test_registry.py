@@ -82,7 +82,7 @@ def test_order_of_imports_does_not_matter_and_nothing_is_said(order, kind, check
         f"{models}.configuration_ngsan.NGSANConfig",
         f"{models}.modeling_ngsan.NGSANForConditionalGeneration",
         f"{models}.processing_ngsan.NGSANProcessor",
-        f"{models}.pipeline_image_to_text.ImageToTextPipeline",
+        "hf_ngsan.loading.pipelines.captioning.CaptioningPipeline",
         f"{models}.modeling_ngsan.NGSANModel",
         1,
     ]

@@ -1,4 +1,4 @@
-"""The code of the parts that the model of this checkpoint has; see `configuration_parts`."""
+"""The code of the parts of this model; transformers copies the files of all imports in the text."""
 
 from typing import TYPE_CHECKING
 
@@ -7,4 +7,3 @@ if TYPE_CHECKING:
     from .configuration_vision import *
     from .modeling_efficientnet_lite import *
     from .modeling_vision import *
-    from .packaged_backbones import *

@@ -1,4 +1,1 @@
-"""Imports of the code of a model's parts in a checkpoint; empty in the package, which has the code of all parts.
-
-`configuration_parts` writes this file when a model is saved with its code.
-"""
+"""The code of the parts of this model; transformers copies the files of all imports in the text."""

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ground.argument_types import at_most, between, fraction, positive_int, user_path, whole_number
+from ..ground.argument_types import at_most, fraction, positive_int, user_path, whole_number
 from ..ground.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
 from ..ground.files import check_place
 from ..ground.listening import host_name
@@ -23,15 +23,11 @@ from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_option
 if TYPE_CHECKING:
     from transformers import GenerationConfig
 
-    from ..ground.ray_workers import RayWorkers
 
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 ENGINES = ("torch", "onnx", "openvino", "auto")
 """The engines of `loading.engines`, which imports torch."""
-RAY = "ray"
-"""The choice of --engine that shares the work of a command."""
-MAX_GPUS = 64
 MAX_KEPT = 2**26
 """Bytes of lines that are kept in memory until their file is written; further ones are in a temporary file."""
 MAX_PORT = 65_535
@@ -113,47 +109,14 @@ def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> No
     )
 
 
-def add_engine_argument(parser: argparse.ArgumentParser, with_ray: bool = False) -> None:
+def add_engine_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--engine",
-        choices=(*ENGINES, RAY) if with_ray else ENGINES,
+        choices=ENGINES,
         default="torch",
         help="runtime of the vision encoder's convolutional backbone on a CPU (torch): onnx and openvino "
-        "export it on first use; auto is onnx where it is installed and can run the model"
-        + ("; ray shares the work among the workers of a Ray cluster, which run torch" if with_ray else ""),
+        "export it on first use; auto is onnx where it is installed and can run the model",
     )
-    if with_ray:
-        cluster = parser.add_argument_group("--engine ray", "All machines need the same paths to images and output.")
-        cluster.add_argument(
-            "--address", help="address of the cluster; auto is the one of this machine (starts one on this machine)"
-        )
-        cluster.add_argument(
-            "--workers", type=positive_int, metavar="N", help="number of workers (one per processor, or per GPU share)"
-        )
-        cluster.add_argument(
-            "--gpus-per-worker", type=between(0, MAX_GPUS), metavar="X", help="GPUs of each worker, or a share (0)"
-        )
-
-
-def ray_workers(options: argparse.Namespace) -> "RayWorkers | None":
-    """Returns the workers that `--engine ray` names, or `None` with another engine.
-
-    Raises:
-        ValueError: an option of Ray with another engine, or one that Ray makes superfluous.
-        MissingRayError: Ray is not installed.
-    """
-    given = {"address": options.address, "number": options.workers, "gpus_per_worker": options.gpus_per_worker}
-    given = {name: value for name, value in given.items() if value is not None}
-    if options.engine != RAY:
-        if given:
-            raise ValueError("--address, --workers and --gpus-per-worker need --engine ray.")
-        return None
-    if getattr(options, "num_processes", None):
-        raise ValueError("--engine ray has --workers; leave --num-processes out.")
-    from ..ground.ray_workers import RayWorkers, import_ray
-
-    import_ray()
-    return RayWorkers(**given)
 
 
 def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None:

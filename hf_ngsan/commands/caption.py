@@ -15,7 +15,6 @@ from ..ground.model_folders import find_model_folder, is_model
 from ..ground.packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
-    RAY,
     add_data_arguments,
     add_engine_argument,
     add_generation_arguments,
@@ -30,7 +29,6 @@ from .arguments import (
     generation_options,
     json_of,
     print_header,
-    ray_workers,
     written_lines,
 )
 
@@ -38,7 +36,6 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
 
-    from ..ground.ray_workers import RayWorkers
     from ..tasks.captioning.captioned_image import CaptionedImage
     from ..tasks.retrieval.encoders import PassingImages
 
@@ -76,7 +73,6 @@ EPILOG = f"""examples:
   hf-ngsan caption photo.jpg --groups 3
   hf-ngsan caption photos --json --output captions.jsonl
   hf-ngsan caption photos --scores
-  hf-ngsan caption photos --json --output captions.jsonl --engine ray --address auto
 
 {DATASETS}"""
 
@@ -92,7 +88,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser, CAPTIONER, or_ensemble=True)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
-    add_engine_argument(parser, with_ray=True)
+    add_engine_argument(parser)
     parser.set_defaults(engine=None)  # which lets graphs beside the captioner caption
     texts = parser.add_mutually_exclusive_group()
     texts.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
@@ -195,7 +191,6 @@ def run(options: argparse.Namespace) -> int:
     check(options)
     if len(models) > 1 and options.save_attention:
         raise ValueError("--save-attention draws the attention of one captioner; give one --model.")
-    ray = ray_workers(options)
     paths = list(paths_of_images(options.images))[: options.limit]
     check_outputs(options, [*paths, options.data])
     for name in (*models, options.rerank_with, *(options.with_embeddings or ())[:1]):
@@ -230,10 +225,7 @@ def run(options: argparse.Namespace) -> int:
     if options.scores and not options.json and options.output is None:
         print_header("image", "caption", "score", *(["confidence"] if scores["return_confidence"] else []))
     arguments = {**text, **generation, **scores}
-    if ray is None:
-        errors, number = caption_here(options, model, processor, images, names, arguments)
-    else:
-        errors, number = caption_with_ray(ray, options, model, processor, images, list(names), arguments)
+    errors, number = caption_here(options, model, processor, images, names, arguments)
     if embedded is not None:
         embedded.save(options.with_embeddings[1])
     return report(errors, number)
@@ -250,8 +242,6 @@ def report(errors: list[str], number: int) -> int:
 
 def check(options: argparse.Namespace) -> None:
     """Raises an error, before torch comes, for options that exclude or need each other, and for missing files."""
-    if options.engine == RAY:
-        check_options_of_ray(options)
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
     if options.similarity_weight is not None and options.rerank_with is None:
@@ -328,47 +318,6 @@ def written(options: argparse.Namespace, results: "Iterable[CaptionedImage]") ->
             write(as_line(found))
             number += found.rank == 0
     return errors, number
-
-
-def caption_with_ray(
-    ray: "RayWorkers",
-    options: argparse.Namespace,
-    model: Any,
-    processor: Any,
-    images: Any,
-    names: list[str],
-    arguments: dict,
-) -> tuple[list[str], int]:
-    """Captions images with the workers of a Ray cluster; returns the same as `caption_here`."""
-    from ..tasks.captioning.parts import CaptionParts
-
-    parts = CaptionParts(
-        model,
-        processor,
-        images,
-        names,
-        Path(f"{options.output}.parts"),
-        line=line_format(options),
-        skips_errors=options.skip_errors,
-        batch_size=options.batch_size,
-        arguments=arguments,
-    )
-    errors = []
-    with written_lines(options.output) as write:
-        for lines, skipped in parts.caption(ray):
-            errors += skipped
-            for one in lines:
-                write(one)
-    parts.remove()
-    return errors, len(names)
-
-
-def check_options_of_ray(options: argparse.Namespace) -> None:
-    if options.output is None:
-        raise ValueError("--engine ray writes captions to a file; name it with --output.")
-    for name in ("save_attention", "rerank_with", "with_embeddings"):
-        if getattr(options, name) is not None:
-            raise ValueError(f"--{name.replace('_', '-')} does not work with --engine ray; leave one of the two out.")
 
 
 def returned_scores(options: argparse.Namespace, model: Any) -> dict[str, bool]:

@@ -142,7 +142,7 @@ def run_counterfactual(options: argparse.Namespace) -> None:
     from ..ground.files import write_output
     from ..ground.launching import make_accelerator
     from ..loading.models import is_guest, load_captioner
-    from ..models.attention_maps import WordAttentionMixin
+    from ..models.captioning import CaptioningForConditionalGeneration
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning.counterfactuals import explain_change, score_counterfactuals
 
@@ -152,7 +152,7 @@ def run_counterfactual(options: argparse.Namespace) -> None:
         raise ValueError(
             f"{options.data} has no visual_boxes, so there is no geometry to change; give data with boxes."
         )
-    if is_guest(model.config) or not isinstance(model, WordAttentionMixin):
+    if is_guest(model.config) or not isinstance(model, CaptioningForConditionalGeneration):
         raise ValueError(f"{options.model} is not a captioner of regions; give one of this package.")
     rows_for(model, processor, loaded, options.data)
     model = model.to(make_accelerator().device)

@@ -15,7 +15,6 @@ from .arguments import (
     add_reading_arguments,
     add_vision_arguments,
     print_skipped,
-    ray_workers,
     vision_fields,
 )
 
@@ -31,7 +30,6 @@ EPILOG = """examples:
       --backbone PekingU/rtdetr_r50vd --num-regions 36 --output features
   hf-ngsan extract --images images:flickr8k --split train --backbone microsoft/resnet-50 --output features
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
-  hf-ngsan extract --images photos --backbone microsoft/resnet-50 --output features --engine ray --address auto
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
 The same command continues an extraction that was killed. A command with other images, such as those of another split,
@@ -51,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
     )
     add_batch_size_argument(parser, 16)
-    add_engine_argument(parser, with_ray=True)
+    add_engine_argument(parser)
     add_reading_arguments(parser)
     add_copies_arguments(parser)
     add_launch_argument(parser)
@@ -97,7 +95,6 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     from ..extraction.vision import check_backbone
 
-    ray_workers(options)
     find_images(options)
     check_backbone(options.backbone, **vision_fields(options))
 
@@ -109,14 +106,12 @@ def run(options: argparse.Namespace) -> None:
     from ..extraction.vision import load_vision
     from ..loading.engines import use_engine
 
-    ray = ray_workers(options)
     accelerator = extraction_accelerator()
     images = on_main_process(accelerator, lambda: find_images(options))
     model, image_processor = on_every_process(
         accelerator, lambda: load_vision(options.backbone, **vision_fields(options))
     )
-    if ray is None:
-        on_every_process(accelerator, lambda: use_engine(model.to(accelerator.device), image_processor, options.engine))
+    on_every_process(accelerator, lambda: use_engine(model.to(accelerator.device), image_processor, options.engine))
     extract = partial(
         extract_features,
         model,
@@ -130,7 +125,6 @@ def run(options: argparse.Namespace) -> None:
         images_per_shard=options.images_per_shard,
         strict=options.strict,
         accelerator=accelerator,
-        ray=ray,
     )
     result = extract(output=options.output)
     for number in range(1, (options.copies or 0) + 1):

@@ -15,7 +15,6 @@ from .arguments import (
     add_model_argument,
     add_reading_arguments,
     print_skipped,
-    ray_workers,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the index")
     parser.add_argument("--split", metavar="NAME", help="split of a dataset")
     add_batch_size_argument(parser, 32)
-    add_engine_argument(parser, with_ray=True)
+    add_engine_argument(parser)
     parser.add_argument(
         "--to",
         metavar="BACKEND",
@@ -68,7 +67,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     from ..loading.models import load_config
 
-    ray_workers(options)
     load_config(options.model, "retrieval")
     find_images(options)
 
@@ -80,12 +78,10 @@ def run(options: argparse.Namespace) -> None:
     from ..models.configuration_vision import lasting_name
     from ..tasks.retrieval.index import index_images
 
-    ray = ray_workers(options)
     accelerator = extraction_accelerator()
     images = on_main_process(accelerator, lambda: find_images(options))
     model, processor = on_every_process(accelerator, lambda: load_model(options.model, "retrieval"))
-    if ray is None:
-        on_every_process(accelerator, lambda: use_engine(model.to(accelerator.device), processor, options.engine))
+    on_every_process(accelerator, lambda: use_engine(model.to(accelerator.device), processor, options.engine))
     index = index_images(
         model,
         processor,
@@ -101,7 +97,6 @@ def run(options: argparse.Namespace) -> None:
         kind=index_kind(options),
         prune=options.prune,
         accelerator=accelerator,
-        ray=ray,
     )
     if accelerator.is_main_process:
         names, skipped = index.items()

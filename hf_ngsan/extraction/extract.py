@@ -13,8 +13,6 @@ from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import DTYPES, caption_features, check_row
 from ..ground.files import FileStamp
-from ..ground.progress_display import ProgressDisplay
-from ..ground.ray_workers import RayWorkers
 from ..loading.provenance import installed_versions, vision_provenance
 from ..store.shards import ShardWriter, shard_name
 from .errors import ExtractionError
@@ -63,7 +61,6 @@ def extract_features(
     strict: bool = False,
     change: ImageChange | None = None,
     accelerator: Accelerator | None = None,
-    ray: RayWorkers | None = None,
 ) -> ExtractionResult:
     """Writes the visual features and boxes of images into a folder that `load_data("features:FOLDER", split)` reads.
 
@@ -86,8 +83,6 @@ def extract_features(
         strict: an image that cannot be read is an error; otherwise it is skipped and listed.
         change: change of each image before preprocessing; `width` and `height` are those of the changed image.
         accelerator: accelerator of the processes that share the work; made if `None`.
-        ray: workers of a Ray cluster that do the work instead; each reads its images itself unless `num_workers` is
-            given.
 
     Raises:
         ExtractionError: the folder holds something else, its features or their images have changed, no image can be
@@ -157,16 +152,11 @@ def extract_features(
 
     try:
         chunks, metadata, num_before = on_main_process(accelerator, plan)
-        writer = ChunkWriter(model.eval(), image_processor, images, folder, metadata, split, strict, change)
-        if ray is None:
-            model.to(accelerator.device)
-            own = chunks[accelerator.process_index :: accelerator.num_processes]
-            writer.num_workers = default_num_workers(accelerator) if num_workers is None else num_workers
-            writer.write(own, accelerator)
-            wait_for_everyone(accelerator)
-        else:
-            writer.num_workers = num_workers or 0
-            share_chunks(ray, writer, chunks)
+        model = model.eval().to(accelerator.device)  # type: ignore[arg-type]
+        writer = ChunkWriter(model, image_processor, images, folder, metadata, split, strict, change)
+        own = chunks[accelerator.process_index :: accelerator.num_processes]
+        writer.write(own, default_num_workers(accelerator) if num_workers is None else num_workers, accelerator)
+        wait_for_everyone(accelerator)
         num_rows, skipped = on_main_process(accelerator, publish)
     finally:
         lock.release()
@@ -180,14 +170,6 @@ def columns_of(metadata: Mapping) -> Features:
     )
     columns["file_name"] = Value("string")
     return Features({name: feature for name, feature in columns.items() if name in metadata["columns"]})
-
-
-def share_chunks(ray: RayWorkers, writer: "ChunkWriter", chunks: list[Chunk]) -> None:
-    done = 0
-    with ProgressDisplay("extracting", sum(chunk.num_images for chunk in chunks)) as display:
-        for place in ray.share(writer.model, writer.write_one, chunks, max(writer.num_workers, 1)):
-            done += chunks[place].num_images
-            display.update(done)
 
 
 def encoded(
@@ -224,13 +206,7 @@ def stored(features: numpy.ndarray, dtype: str, name: str) -> numpy.ndarray:
 
 
 class ChunkWriter:
-    """Sends chunks of images through the model and writes a shard for each.
-
-    Attributes:
-        num_workers: processes that read and preprocess images.
-    """
-
-    num_workers = 0
+    """Sends chunks of images through the model and writes a shard for each."""
 
     def __init__(
         self,
@@ -248,10 +224,10 @@ class ChunkWriter:
         self.metadata, self.columns = metadata, columns_of(metadata)
         self.image_list = images.checksum(split)
 
-    def write(self, chunks: list[Chunk], accelerator: Accelerator | None = None) -> None:
-        """Writes chunks. The processes of an accelerator show their progress; without one there is no display."""
+    def write(self, chunks: list[Chunk], num_workers: int, accelerator: Accelerator) -> None:
+        """Writes chunks; `num_workers` processes read and preprocess images."""
         batches = [batch for chunk in chunks for batch in chunk.batches]
-        workers = self.num_workers if batches else 0
+        workers = num_workers if batches else 0
         prepared = iter(load_batches(self.images, batches, self.image_processor, workers, self.change))
         with progress_display("extracting", sum(chunk.num_images for chunk in chunks), accelerator) as display:
             done = 0
@@ -259,9 +235,6 @@ class ChunkWriter:
                 for number in self.write_chunk(chunk, prepared):
                     done += number
                     display.update(done)
-
-    def write_one(self, chunk: Chunk) -> None:
-        self.write([chunk])
 
     def write_chunk(self, chunk: Chunk, prepared: Iterator[PreparedBatch]) -> Iterator[int]:
         """Writes a shard, and yields the number of images of each batch."""

@@ -22,7 +22,7 @@ from ..data.images.decoding import decode_image
 from ..data.readers import READERS
 from ..ground.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
 from ..ground.files import FileStamp, is_unchanged, stamp_of_content
-from ..models.images import content_of_file, load_image, with_place
+from ..models.images import load_image
 from .errors import ExtractionError
 from .image_files import check_text, sorted_image_files
 
@@ -75,8 +75,9 @@ class ImageList:
             ValueError, OSError: the image cannot be read.
         """
         path = self.path_of(index)
-        modified = path.stat().st_mtime_ns if path.is_file() else 0
-        content = content_of_file(str(path), with_place("the image", path))
+        if not path.is_file():  # reading a device or a pipe might never end
+            raise FileNotFoundError(f"{path} is no file.")
+        modified, content = path.stat().st_mtime_ns, path.read_bytes()
         return load_image({"bytes": content, "path": path}, least_side=least_side), stamp_of_content(content, modified)
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:

@@ -12,7 +12,7 @@ from transformers import BaseImageProcessor
 from ..data import DataError
 from ..ground.files import FileStamp
 from ..ground.messages import type_and_reason
-from ..models.images import ImageError, full_size, least_side_of
+from ..models.images import ImageError, least_side_of
 from .errors import ExtractionError
 from .image_list import ImageList
 
@@ -108,7 +108,7 @@ class PreparedBatches(Dataset):
                     del pictures[position]
                     unreadable.append((position, self.reason(position, error)))
             inputs = self.inputs_of(list(pictures.values()))
-        sizes = [full_size(picture) for picture in pictures.values()]
+        sizes = [picture.info.get("full size", picture.size) for picture in pictures.values()]
         stamps = {position: stamp for position, stamp in stamps.items() if position in pictures}
         side = self.thumbnail_side
         thumbnails = [thumbnail_of(picture, side) for picture in pictures.values()] if side else []

@@ -43,10 +43,8 @@ def default_num_workers(accelerator: Accelerator) -> int:
     return min(max(processors // local_processes, 1), 4)
 
 
-def progress_display(name: str, total: int, accelerator: Accelerator | None) -> ProgressDisplay:
-    """Returns a display of the share of a process, shown by the first process; hidden without an accelerator."""
-    if accelerator is None:
-        return ProgressDisplay(name, total, shown=False)
+def progress_display(name: str, total: int, accelerator: Accelerator) -> ProgressDisplay:
+    """Returns a display of the share of a process, shown by the first process."""
     process, processes = accelerator.process_index + 1, accelerator.num_processes
     name = name if processes == 1 else f"{name}, process {process} of {processes}"
     return ProgressDisplay(name, total, shown=process == 1)

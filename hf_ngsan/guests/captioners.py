@@ -23,9 +23,12 @@ from transformers import PreTrainedModel
 from transformers.feature_extraction_utils import BatchFeature
 
 from ..data.collator import IGNORED_LABEL
+from ..ground.bounds import DEFAULT_CAPTION_LENGTH
+from ..models.decoding import with_search
 from ..models.images import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder, at_work, check_finite
 
+LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
 QUESTION = "Describe this image in one sentence."
 """Asked of models that chat, where no prompt is given."""
 
@@ -351,3 +354,41 @@ def batches(inputs: Iterable[BatchFeature]) -> Iterator[tuple[list[int], BatchFe
             [place for place, _ in group],
             BatchFeature({name: torch.cat([one[name] for _, one in group]) for name in names}),
         )
+
+
+def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> tuple[BatchFeature, torch.Tensor]:
+    """Returns inputs of the same shapes on the model's device, and the sequences that `generate` makes of them."""
+    settings = guest.model.generation_config
+    if "generation_config" not in generate_arguments:  # of BLIP, the part that writes has none of its own
+        own = {name: getattr(settings, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
+        if "max_length" in generate_arguments:
+            del own["max_new_tokens"]
+        generate_arguments = {**{name: one for name, one in own.items() if one is not None}, **generate_arguments}
+    if not (LENGTHS & generate_arguments.keys() or settings.max_new_tokens or settings.max_length):
+        # generate() would take the same, and warn at every call
+        generate_arguments["max_new_tokens"] = DEFAULT_CAPTION_LENGTH
+    inputs = inputs.to(guest.model.device, guest.model.dtype)
+    model: Any = guest.model
+    with at_work(guest):
+        found = model.generate(**inputs, **with_search(generate_arguments, guest.processor))
+    return inputs, getattr(found, "sequences", found)
+
+
+def caption_images_of(
+    guest: Guest, images: Sequence[Any], texts: Sequence[str] | None, **generate_arguments: Any
+) -> list[str]:
+    """Returns a caption for each image.
+
+    Args:
+        guest: in evaluation mode.
+        images: what [`~hf_ngsan.models.images.load_image`] reads.
+        texts: one for each image, see [`Guest.inputs`]; `None` for the default.
+        generate_arguments: of the model's `generate`, which returns one sequence for each image.
+    """
+    texts = [""] * len(images) if texts is None else texts
+    made = [guest.inputs(load_image(image), text) for image, text in zip(images, texts, strict=True)]
+    captions: dict[int, str] = {}
+    for places, together in batches(made):
+        inputs, sequences = generated(guest, together, **generate_arguments)
+        captions |= dict(zip(places, guest.decode(sequences, inputs), strict=True))
+    return [captions[place] for place in range(len(images))]

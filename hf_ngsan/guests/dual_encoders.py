@@ -22,10 +22,9 @@ import torch
 from torch.nn.functional import logsigmoid, normalize
 from transformers import BaseImageProcessor, PreTrainedModel
 
-from ..data.vocabulary import with_words
 from ..ground.messages import as_value_error
-from ..models.contrastive import pair_losses
 from ..models.images import load_image
+from ..models.modeling_mhsan import pair_losses
 from ..registry import own_model_types
 
 
@@ -244,6 +243,8 @@ class OwnDualEncoder(DualEncoder):
         return found
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+        from ..data.vocabulary import with_words  # seconds, with `datasets`; a captioner's pipeline needs none
+
         return dict(self.processor(text=with_words(self.processor.tokenizer, texts), truncation=True))
 
     def embedded(self, features_of: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:

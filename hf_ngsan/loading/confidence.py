@@ -23,7 +23,6 @@ import numpy as np
 import torch
 
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..models.pipeline_image_to_text import PIXELS
 from ..store.fields import FieldError, read_fields, read_json_or_none
 from .models import ModelFolderError, find_model_folder, load_model
 from .provenance import model_fingerprint
@@ -198,7 +197,7 @@ def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], share
     if shares_vision:
         inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
     elif "pixel_values" in visual:
-        inputs = {name: visual[name] for name in PIXELS if name in visual}
+        inputs = {name: visual[name] for name in ("pixel_values", "pixel_mask") if name in visual}
     else:
         raise ValueError(
             "Confidence needs images here, not features: the dual encoder that the captioner is calibrated with has a "

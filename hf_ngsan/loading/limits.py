@@ -1,21 +1,13 @@
-"""Checks of a loaded model: finite weights, and an image processor that makes pixels of a usable size."""
+"""Checks of a loaded model: finite weights, and an image processor that makes pixels of finite numbers."""
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, is_dataclass
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from PIL import Image
 from torch import nn
 from transformers import BaseImageProcessor
 
-from ..ground.bounds import MAX_SIDE
 from ..ground.messages import one_sentence
-
-MAX_AREA = 2**22
-"""Pixels of a preprocessed image: 2048 x 2048."""
-MAX_PIXELS = 2**24
-"""Pixels of an image for processors that are set to their number, such as Qwen2-VL's, to 12,845,056."""
 
 
 class UnusableModelError(ValueError):
@@ -40,28 +32,8 @@ def check_weights_are_finite(model: nn.Module) -> None:
             raise UnusableModelError(f"the weights {name} are not finite")
 
 
-def counts_pixels(image_processor: BaseImageProcessor) -> bool:
-    """Returns whether the edges of `size` are numbers of pixels, as with Qwen-VL, which keeps the shape of images."""
-    return "max_pixels" in getattr(getattr(image_processor, "valid_kwargs", None), "__annotations__", {})
-
-
 def check_image_processor(image_processor: BaseImageProcessor) -> None:
-    """Raises an UnusableModelError unless an image becomes a tensor of finite numbers within the size limits."""
-    for name in ("size", "crop_size", "pad_size"):
-        size: Any = getattr(image_processor, name, None)
-        size = asdict(size) if is_dataclass(size) and not isinstance(size, type) else size
-        sides = [side for side in (size.values() if isinstance(size, Mapping) else [size]) if side is not None]
-        if counts_pixels(image_processor) and all(type(area) is int and 1 <= area <= MAX_PIXELS for area in sides):
-            continue
-        if not all(type(side) is int and 1 <= side <= MAX_SIDE for side in sides):
-            raise UnusableModelError(
-                f"{name} of the image processor is {size!r:.100}; its sides can be 1 to {MAX_SIDE} pixels"
-            )
-        shortest = sorted(sides)[:2]
-        if shortest and min(shortest) * max(shortest) > MAX_AREA:
-            raise UnusableModelError(
-                f"{name} of the image processor is {size!r:.100}; images can have {MAX_AREA:,} pixels at most"
-            )
+    """Raises an UnusableModelError unless an image becomes a tensor of finite numbers."""
     try:
         black_and_white = Image.new("RGB", (64, 48))
         black_and_white.paste("white", (0, 0, 32, 48))

@@ -40,8 +40,8 @@ from ..ground.weight_sources import complete_sources, remember_source, write_lic
 from ..guests.checkpoints import task_of_guest, whole_processor
 from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
-from ..models.configuration_hub import ConfigurationError
-from ..models.modeling_vision import MissingBackboneError, VisionModel
+from ..models.configuration_hub import ConfigurationError, MissingBackboneError
+from ..models.modeling_vision import VisionModel
 from ..registry import MODEL_TYPES, model_types_of, own_model_types, processor_class, register
 from .limits import check_image_processor, check_weights_are_finite, count, parameters_of
 
@@ -356,6 +356,8 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
     """
     if not changes:
         return config
+    if hasattr(config, "refuse_unknown_fields"):
+        config.refuse_unknown_fields(changes)
     try:
         code = {"auto_map": config.auto_map} if hasattr(config, "auto_map") else {}
         return type(config).from_dict({**config.to_dict(), **code, **changes})

@@ -45,29 +45,21 @@ def eager_attention_forward(
 
 
 def attend(
-    interface: Callable[..., tuple],
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: Any,
-    position_bias: torch.Tensor | None,
-    **kwargs: Any,
+    interface: Callable[..., tuple], module: nn.Module, *states: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Calls an attention implementation, on a CPU in float32 even for half precision.
+    """Calls an attention implementation with queries, keys, values, mask and bias.
 
-    On a CPU half precision makes attention less accurate without saving time or memory.
+    It computes in float32 on a CPU, where half precision is less accurate without saving time or memory.
     """
-    if query.device.type != "cpu" or query.dtype not in (torch.float16, torch.bfloat16):
-        return interface(module, query, key, value, attention_mask, position_bias=position_bias, **kwargs)
-
-    def single(given: Any) -> Any:
-        return given.float() if torch.is_tensor(given) and given.is_floating_point() else given
-
-    states = [single(given) for given in (query, key, value, attention_mask)]
+    dtype, position_bias = states[0].dtype, states[-1]
+    if states[0].device.type != "cpu" or dtype not in (torch.float16, torch.bfloat16):
+        return interface(module, *states[:-1], position_bias=position_bias, **kwargs)
+    *single, position_bias = (
+        state.float() if torch.is_tensor(state) and state.is_floating_point() else state for state in states
+    )
     with torch.autocast("cpu", enabled=False):
-        output, weights = interface(module, *states, position_bias=single(position_bias), **kwargs)
-    return output.to(query.dtype), None if weights is None else weights.to(query.dtype)
+        output, weights = interface(module, *single, position_bias=position_bias, **kwargs)
+    return output.to(dtype), None if weights is None else weights.to(dtype)
 
 
 def masked_moments(
@@ -177,8 +169,7 @@ class MultiHeadAttention(nn.Module):
     """Multi-head attention through transformers' attention interface (eager, SDPA, flex).
 
     With `query_norm` it is normalized self-attention, eq. 7 of Guo et al. 2020: Softmax(IN(Q) K^T) V. Scores are
-    scaled by 1/sqrt(head_dim), or given `key_counts` by 1/sqrt(key_counts + head_dim), eq. 2 of Springenberg et al.
-    2018; `position_bias` is added unscaled.
+    scaled by 1/sqrt(head_dim); `position_bias` is added unscaled.
 
     In cross-attention the queries may be a multiple of the keys in number: rows `i * C ... i * C + C - 1` of the
     queries then belong to row `i` of the keys (C captions of one image). Keys and values are computed once per image.
@@ -216,8 +207,41 @@ class MultiHeadAttention(nn.Module):
         self.query_norm = make_norm(query_norm, config.hidden_size, norm_affine)
         self.key_norm = make_norm(key_norm, config.hidden_size, norm_affine)
 
-    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
-        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        token_mask: torch.Tensor | None = None,
+        cache: EncoderDecoderCache | None = None,
+        value_states: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """
+        Args:
+            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
+            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
+                keys and values for cross-attention; `num_images` divides `batch_size`.
+            attention_mask (*optional*): in the form that the attention implementation takes.
+            token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
+                statistics of the norms.
+            cache (`EncoderDecoderCache`, *optional*).
+            value_states (`torch.FloatTensor`, *optional*): inputs of the values, if not those of the keys; of the same
+                shape.
+            kwargs: as for [`~MultiHeadAttention.weighted_sum`], such as `position_bias`.
+
+        Returns:
+            The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
+            (`None` unless the implementation is eager).
+        """
+        query = self.q_proj(hidden_states)
+        if self.query_norm is not None:
+            query = self.query_norm(query, token_mask)
+        is_cross_attention = encoder_hidden_states is not None
+        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+        value_source = source if value_states is None else value_states
+        key, value = self.keys_and_values(source, value_source, token_mask, cache, is_cross_attention)
+        return self.weighted_sum(query, key, value, attention_mask, scaling=self.scaling, **kwargs)
 
     def keys_and_values(
         self,
@@ -227,6 +251,7 @@ class MultiHeadAttention(nn.Module):
         cache: Any,
         is_cross_attention: bool,
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns keys and values `(batch_size, num_heads, length, head_dim)`, those in the cache included."""
         if is_cross_attention and cache is not None and cache.is_updated.get(self.layer_idx):
             layer = cache.cross_attention_cache.layers[self.layer_idx]
             return layer.keys, layer.values
@@ -241,70 +266,34 @@ class MultiHeadAttention(nn.Module):
         cache.is_updated[self.layer_idx] = True
         return cache.cross_attention_cache.update(key, value, self.layer_idx)
 
-    def forward(
+    def split_heads(self, states: torch.Tensor) -> torch.Tensor:
+        return states.unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
+
+    def weighted_sum(
         self,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        scaling: float,
         position_bias: torch.Tensor | None = None,
-        token_mask: torch.Tensor | None = None,
-        cache: EncoderDecoderCache | None = None,
-        key_counts: torch.Tensor | None = None,
         attn_implementation: str | None = None,
-        value_states: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """
-        Args:
-            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
-            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
-                keys and values for cross-attention; `num_images` divides `batch_size`.
-            attention_mask (*optional*): in the form that the attention implementation takes.
-            position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
-            token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
-                statistics of the norms.
-            cache (`EncoderDecoderCache`, *optional*).
-            key_counts (`torch.LongTensor` of shape `(batch_size, query_length)`, *optional*): keys that each query may
-                attend to, which lowers its scores; in cross-attention `(num_images, 1)`. Sizes of 1 are broadcast.
-            attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
-            value_states (`torch.FloatTensor`, *optional*): inputs of the values, if not those of the keys; of the same
-                shape.
+        """Attends from queries `(batch_size, query_length, hidden_size)` to keys and values, split into heads.
 
-        Returns:
-            The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
-            (`None` unless the implementation is eager).
+        Args:
+            position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
+            attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
         """
-        batch_size, query_length, _ = hidden_states.shape
-        is_cross_attention = encoder_hidden_states is not None
-        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        query = self.q_proj(hidden_states)
-        if self.query_norm is not None:
-            query = self.query_norm(query, token_mask)
-        value_source = source if value_states is None else value_states
-        key, value = self.keys_and_values(source, value_source, token_mask, cache, is_cross_attention)
+        batch_size, query_length, _ = query.shape
         captions_per_image = batch_size // key.shape[0]
         query = self.split_heads(query.reshape(key.shape[0], captions_per_image * query_length, -1))
-        scaling = self.scaling
-        if key_counts is not None:
-            # On the queries, since the attention interface takes one scaling for all of them.
-            temperature = (key_counts.float() + self.head_dim).sqrt()[:, None, :, None]
-            query, scaling = (query / temperature).to(query.dtype), 1.0
-
         attention_interface = ALL_ATTENTION_FUNCTIONS.get_interface(
             attn_implementation or self.config._attn_implementation, eager_attention_forward
         )
-        output, weights = attend(
-            attention_interface,
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            position_bias,
-            dropout=self.attention_dropout if self.training else 0.0,
-            scaling=scaling,
-            **kwargs,
-        )
+        kwargs |= {"dropout": self.attention_dropout if self.training else 0.0, "scaling": scaling}
+        output, weights = attend(attention_interface, self, query, key, value, attention_mask, position_bias, **kwargs)
         output = self.out_proj(output.reshape(batch_size, query_length, -1))
         if weights is not None and captions_per_image > 1:
             weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)
@@ -314,83 +303,3 @@ class MultiHeadAttention(nn.Module):
 SELF_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn")
 CROSS_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn")
 """Attention weights that a model records of its layers, by transformers' `capture_outputs`."""
-
-
-class AdaptiveAttention(MultiHeadAttention):
-    """Cross-attention with the language signal as one more key and value of each query: eq. 17-20 of Zhang et al. 2021.
-
-    One softmax runs over the visual tokens and the language signal, so that each word weighs the two. With
-    `config.language_signal_projection = "shared"` (eq. 17) the projections of the visual tokens make key and value
-    of the signal; with `"separate"`, as in the authors' release, one projection of its own makes a vector for both.
-    The weights have no dropout. They are computed the same way for any attention implementation. In training,
-    `config.language_signal_dropout` of the words attend to the visual tokens alone.
-
-    Args:
-        config (`PreTrainedConfig`): as for [`MultiHeadAttention`], with `language_signal_projection` and
-            `language_signal_dropout`.
-        layer_idx (`int`): position in the cache.
-    """
-
-    def __init__(self, config: PreTrainedConfig, layer_idx: int):
-        super().__init__(config, layer_idx)
-        self.signal_dropout = config.language_signal_dropout
-        self.signal_proj = None
-        if config.language_signal_projection == "separate":
-            self.signal_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-
-    def forward(  # type: ignore[override]
-        self,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        language_signal: torch.Tensor,
-        token_mask: torch.Tensor | None = None,
-        cache: EncoderDecoderCache | None = None,
-        attn_implementation: str | None = None,
-        value_states: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """
-        Args:
-            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
-            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`): `num_images`
-                divides `batch_size`.
-            language_signal (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`): s_t, one a query.
-            token_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*): 1 = real visual token.
-            cache, attn_implementation, value_states: as for [`MultiHeadAttention`].
-
-        Returns:
-            The output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions + 1)`,
-            that of the language signal last (`None` unless the implementation is eager); and visualness `(batch_size,
-            query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
-        """
-        batch_size, query_length, _ = hidden_states.shape
-        value_source = encoder_hidden_states if value_states is None else value_states
-        key, value = self.keys_and_values(encoder_hidden_states, value_source, None, cache, True)
-        num_images = key.shape[0]
-        captions_per_image = batch_size // num_images
-
-        def per_image(states: torch.Tensor) -> torch.Tensor:
-            return self.split_heads(states.reshape(num_images, captions_per_image * query_length, -1))
-
-        query = per_image(self.q_proj(hidden_states)) * self.scaling
-        if self.signal_proj is None:
-            signal_key, signal_value = (per_image(project(language_signal)) for project in (self.k_proj, self.v_proj))
-        else:
-            signal_key = signal_value = per_image(self.signal_proj(language_signal))
-        scores = query @ key.mT
-        if token_mask is not None:
-            scores = scores.masked_fill(token_mask[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
-        signal_scores = (query * signal_key).sum(-1, keepdim=True)
-        if self.training and self.signal_dropout:
-            dropped = torch.rand_like(signal_scores[:, :1], dtype=torch.float32) < self.signal_dropout
-            signal_scores = signal_scores.masked_fill(dropped, torch.finfo(scores.dtype).min)
-        scores = torch.cat([scores, signal_scores], dim=-1)
-        weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32)
-        visualness = 1 - weights[..., -1].mean(1).reshape(batch_size, query_length)
-        weights = weights.to(value.dtype)
-        output = weights[..., :-1] @ value + weights[..., -1:] * signal_value
-        output = self.out_proj(output.transpose(1, 2).reshape(batch_size, query_length, -1))
-        if (attn_implementation or self.config._attn_implementation) != "eager":
-            return output, None, visualness
-        weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)
-        return output, weights, visualness

@@ -1,8 +1,8 @@
-"""Attention of a captioner to visual tokens, and to pixels, for each predicted word.
+"""Attention of a captioner to visual tokens, and to pixels, for each predicted word, and visualness of the words.
 
 ```python
 ids = model.generate(**inputs)
-[(words, weights)] = model.word_attention(processor.tokenizer, inputs, ids)  # T words, weights (T, N)
+[(words, weights)] = word_attention(model, processor.tokenizer, inputs, ids)  # T words, weights (T, N)
 maps = attention_maps(weights, boxes, width, height)  # (T, height, width)
 ```
 """
@@ -16,71 +16,86 @@ import torch
 from transformers.modeling_utils import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
-from .configuration_hub import Model
-
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
 """Largest difference of the edges of neighbouring cells, as a share of the image: boxes may have half precision."""
 
 
-class WordAttentionMixin(Model):
-    """Adds `word_attention` to a captioner, an encoder-decoder with `self.model`."""
+def word_attention(
+    model: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    inputs: Mapping[str, torch.Tensor],
+    sequences: torch.Tensor,
+    layer: int | None = None,
+) -> list[tuple[list[str], np.ndarray]]:
+    """Returns the cross-attention over visual tokens for every word of generated captions.
 
-    model: Any
+    It runs one teacher-forced pass over the finished captions with eager attention in the decoder. A prediction
+    depends only on the words before it, so these are the weights of the decoding steps, whether greedy, sampled or
+    of beams. Other threads may call the model at the same time; its training mode is restored.
 
-    def word_attention(
-        self,
-        tokenizer: PreTrainedTokenizerBase,
-        inputs: Mapping[str, torch.Tensor],
-        sequences: torch.Tensor,
-        layer: int | None = None,
-    ) -> list[tuple[list[str], np.ndarray]]:
-        """Returns the cross-attention over visual tokens for every word of generated captions.
+    Args:
+        model: a captioner of this package, with encoder and decoder in `model.model`.
+        tokenizer: the model's.
+        inputs: outputs of the processor for B images; prefixes and labels are ignored.
+        sequences (`torch.LongTensor` of shape `(B * C, length)`): result of `generate()`, start token included;
+            C captions an image, those of one image next to each other.
+        layer: a decoder layer; None for the mean over all. The mean over heads is taken in either
+            case.
 
-        It runs one teacher-forced pass over the finished captions with eager attention in the decoder. A prediction
-        depends only on the words before it, so these are the weights of the decoding steps, whether greedy, sampled or
-        of beams. Other threads may call the model at the same time; its training mode is restored.
+    Returns:
+        For each sequence its T words, without special tokens, and float32 weights `(T, N)` over the real visual
+        tokens of its image; each row sums to 1.
 
-        Args:
-            tokenizer: the model's.
-            inputs: outputs of the processor for B images; prefixes and labels are ignored.
-            sequences (`torch.LongTensor` of shape `(B * C, length)`): result of `generate()`, start token included;
-                C captions an image, those of one image next to each other.
-            layer: a decoder layer; None for the mean over all. The mean over heads is taken in either
-                case.
+    Raises:
+        ValueError: no such layer.
+    """
+    visual: Any = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
+    sequences = sequences.to(model.device)
+    with evaluation_mode(model), torch.inference_mode():
+        if visual.get("pixel_values") is not None:
+            visual = model.model.get_visual_tokens(**visual)
+        outputs = model(
+            encoder_outputs=model.model.encoder(**visual),
+            attention_mask=visual.get("attention_mask"),
+            decoder_input_ids=sequences[:, :-1],
+            decoder_attention_mask=(sequences[:, :-1] != tokenizer.pad_token_id).long(),
+            output_attentions=True,
+            use_cache=False,
+            attn_implementation="eager",
+        )
+    num_regions = outputs.encoder_last_hidden_state.shape[1]
+    layers = [among_regions(weights, num_regions) for weights in outputs.cross_attentions]
+    weights = mean_over_heads(layers, layer).cpu().numpy()
 
-        Returns:
-            For each sequence its T words, without special tokens, and float32 weights `(T, N)` over the real visual
-            tokens of its image; each row sums to 1.
+    targets = sequences[:, 1:].tolist()
+    mask = visual.get("attention_mask")
+    masks = np.ones((len(weights), num_regions), dtype=bool) if mask is None else mask.bool().cpu().numpy()
+    return [
+        attention_of_words(tokenizer, ids, of_words, masks[index * len(masks) // len(targets)])
+        for index, (ids, of_words) in enumerate(zip(targets, weights, strict=True))
+    ]
 
-        Raises:
-            ValueError: no such layer.
-        """
-        visual: Any = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
-        sequences = sequences.to(self.device)
-        with evaluation_mode(self), torch.inference_mode():
-            if visual.get("pixel_values") is not None:
-                visual = self.model.get_visual_tokens(**visual)
-            outputs = self(
-                encoder_outputs=self.model.encoder(**visual),
-                attention_mask=visual.get("attention_mask"),
-                decoder_input_ids=sequences[:, :-1],
-                decoder_attention_mask=(sequences[:, :-1] != tokenizer.pad_token_id).long(),
-                output_attentions=True,
-                use_cache=False,
-                attn_implementation="eager",
-            )
-        num_regions = outputs.encoder_last_hidden_state.shape[1]
-        layers = [among_regions(weights, num_regions) for weights in outputs.cross_attentions]
-        weights = mean_over_heads(layers, layer).cpu().numpy()
 
-        targets = sequences[:, 1:].tolist()
-        mask = visual.get("attention_mask")
-        masks = np.ones((len(weights), num_regions), dtype=bool) if mask is None else mask.bool().cpu().numpy()
-        return [
-            attention_of_words(tokenizer, ids, of_words, masks[index * len(masks) // len(targets)])
-            for index, (ids, of_words) in enumerate(zip(targets, weights, strict=True))
+def word_visualness_pairs(
+    model: Any, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor
+) -> list[list[tuple[str, float]]]:
+    """Returns for each sequence its words, without special tokens, with their visualness.
+
+    Args:
+        model: an RSTNet with adaptive attention; see its `word_visualness` for `inputs` and `sequences`.
+        tokenizer: the model's.
+    """
+    silent = set(tokenizer.all_special_ids)
+    visualness = model.word_visualness(inputs, sequences)
+    return [
+        [
+            (str(tokenizer.convert_ids_to_tokens(token)), value)
+            for token, value in zip(ids, values, strict=True)
+            if token not in silent
         ]
+        for ids, values in zip(sequences.tolist(), visualness.tolist(), strict=True)
+    ]
 
 
 def mean_over_heads(layers: Sequence[torch.Tensor], layer: int | None) -> torch.Tensor:
@@ -194,4 +209,4 @@ def painted(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> 
     return maps
 
 
-__all__ = ["WordAttentionMixin", "attention_maps"]
+__all__ = ["attention_maps", "word_attention", "word_visualness_pairs"]

@@ -1,6 +1,5 @@
 """The base of all captioners: encoder and decoder around visual tokens, output head and `generate()`."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -13,17 +12,8 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .attention_maps import WordAttentionMixin
-from .modeling_base import HubPreTrainedModel, accepts_old_cache_name
-from .transformer import WordDecoder
-from .vision_part import VisionOutput, make_vision_encoder
-from .word_generation import WordGenerationMixin, decoded_outputs
-
-
-def refuse_input_ids(inputs: Mapping) -> None:
-    """Raises a TypeError for `input_ids`, the name of words in text models of transformers."""
-    if inputs.get("input_ids") is not None:
-        raise TypeError("A captioner takes the words so far as decoder_input_ids, not as input_ids.")
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, make_vision_encoder, vision_of
+from .transformer import WordDecoder, WordGenerationMixin, decoded_outputs
 
 
 class CaptioningModel(HubPreTrainedModel):
@@ -50,26 +40,18 @@ class CaptioningModel(HubPreTrainedModel):
         visual_features: torch.Tensor | None = None,
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-    ) -> VisionOutput:
-        """Encodes images into visual tokens, which the model takes in place of pixels.
+    ) -> Any:
+        """Encodes images into visual tokens, which the model takes in place of pixels; see [`VisionModel.forward`].
 
-        Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
-            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-            visual_features: must be `None`, since pixels are given.
-            visual_boxes, attention_mask: regions to encode, and their mask, see [`VisionModel`].
+        Returns:
+            `VisionOutput`, with `visual_features`, `visual_boxes` and `attention_mask`.
 
         Raises:
             ValueError: the model has no vision encoder, or visual features are given too.
         """
-        if self.vision is None:
-            raise ValueError(
-                "This captioner has no vision encoder (vision_config is None): give visual_features, not pixel_values, "
-                "or give it the encoder of its features with hf-ngsan attach-vision."
-            )
         if visual_features is not None:
             raise ValueError("Give the captioner pixel_values or visual_features, not both.")
-        return self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask)
+        return vision_of(self)(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embed_tokens
@@ -96,7 +78,6 @@ class CaptioningModel(HubPreTrainedModel):
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqModelOutput:
         """Has the arguments of [`CaptioningForConditionalGeneration.forward`], without labels."""
-        refuse_input_ids(kwargs)
         if pixel_values is not None:
             visual_features, visual_boxes, attention_mask = self.get_visual_tokens(
                 pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask
@@ -119,7 +100,7 @@ class CaptioningModel(HubPreTrainedModel):
         )
 
 
-class CaptioningForConditionalGeneration(HubPreTrainedModel, WordAttentionMixin, WordGenerationMixin):
+class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     """A captioner with its word classifier. A subclass sets `self.model` and `self.lm_head`."""
 
     model: CaptioningModel
@@ -137,19 +118,7 @@ class CaptioningForConditionalGeneration(HubPreTrainedModel, WordAttentionMixin,
 
         `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before they
         are repeated for beams. `inputs` are visual features, or pixels if they have four dimensions.
-
-        Raises:
-            ValueError: `guidance_scale` or `stop_strings`, which captioners do not support.
-            TypeError: words are given as `input_ids`.
         """
-        refuse_input_ids(kwargs)
-        settings = kwargs.get("generation_config") or self.generation_config
-        if kwargs.get("guidance_scale", getattr(settings, "guidance_scale", None)) not in (None, 1):
-            raise ValueError("guidance_scale is not supported: a captioner predicts no words without an image.")
-        if kwargs.get("stop_strings", getattr(settings, "stop_strings", None)):
-            raise ValueError(
-                "stop_strings is not supported, since captions are whole words; give their ids as eos_token_id."
-            )
         inputs = self.replace_pixels(inputs, kwargs)
         return super().generate(inputs, *args, **kwargs)
 
@@ -207,12 +176,9 @@ class CaptioningForConditionalGeneration(HubPreTrainedModel, WordAttentionMixin,
             `Seq2SeqLMOutput` with `logits` `(batch_size * C, length, vocab_size)` and, given labels, `loss`: the
             cross-entropy per word (over `num_items_in_batch` words if that is given).
         """
-        labels, decoder_input_ids, decoder_attention_mask = self.teacher_forced(
-            labels, decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
-        )
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        outputs = self.model(
-            visual_features,
+        return self.predict_words(
+            labels,
+            visual_features=visual_features,
             visual_boxes=visual_boxes,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
@@ -226,4 +192,3 @@ class CaptioningForConditionalGeneration(HubPreTrainedModel, WordAttentionMixin,
             pixel_mask=pixel_mask,
             **kwargs,
         )
-        return self.word_outputs(outputs, labels, num_items_in_batch)

@@ -1,8 +1,5 @@
 """The configuration that all captioners share."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from .configuration_hub import ConfigWithVision, check_heads
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
@@ -19,13 +16,12 @@ IMAGE_TO_TEXT_PIPELINE = {
 class CaptionerConfig(ConfigWithVision):
     """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
-    A subclass documents the fields and may give them other defaults. `attention_bias`, `attention_temperature` and
-    `residual_dropout`, which the layers of `transformer` read, may become fields of it.
+    A subclass documents the fields and may give them other defaults. `attention_bias` and `residual_dropout`,
+    which the layers of `transformer` read, may become fields of it.
     """
 
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
-    attention_temperature = "head_dim"
     keys_to_ignore_at_inference = ["cache"]
     remote_pipelines = IMAGE_TO_TEXT_PIPELINE
     field_choices = {"is_encoder_decoder": (True,)}
@@ -65,11 +61,6 @@ class CaptionerConfig(ConfigWithVision):
     @property
     def takes_square_grids(self) -> bool:
         """Whether features without boxes are the cells of a square grid."""
-        return False
-
-    @classmethod
-    def has_language_model(cls, fields: Mapping[str, Any]) -> bool:
-        """Whether a captioner with these fields has a language model, which is trained before it."""
         return False
 
     def validate_architecture(self) -> None:

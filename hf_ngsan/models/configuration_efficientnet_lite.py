@@ -2,8 +2,8 @@
 
 from typing import Any, Self
 
-from .configuration_convolutional import ConvolutionalConfig
 from .configuration_hub import strict
+from .convolutional_backbone import ConvolutionalConfig
 
 NUM_STAGES = 7
 VARIANTS: dict[str, dict[str, Any]] = {
@@ -54,10 +54,9 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
     remote_classes = {
         "AutoConfig": "configuration_efficientnet_lite.NGSANEfficientNetLiteConfig",
         "AutoBackbone": "modeling_efficientnet_lite.NGSANEfficientNetLiteBackbone",
-        "AutoModelForImageClassification": "modeling_efficientnet_lite.NGSANEfficientNetLiteForImageClassification",
+        "AutoModelForImageClassification": "efficientnet_lite_classifier.NGSANEfficientNetLiteForImageClassification",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    has_stem = True
 
     embedding_size: int = 32
     depths: list[int] | tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)
@@ -77,8 +76,9 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
         return cls(**{**VARIANTS[name], **fields})
 
     @property
-    def last_stages(self) -> dict[str, int]:
-        return {} if self.head_size is None else {"head": self.head_size}
+    def stage_sizes(self) -> dict[str, int]:
+        head = {} if self.head_size is None else {"head": self.head_size}
+        return {"stem": self.embedding_size, **super().stage_sizes, **head}
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

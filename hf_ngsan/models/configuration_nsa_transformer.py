@@ -48,7 +48,6 @@ class NSATransformerConfig(HubConfig):
     model_type = "nsa_transformer"
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
-    attention_temperature = "head_dim"
     has_tokenizer = True
     keys_to_ignore_at_inference = ["cache"]
     remote_classes = {

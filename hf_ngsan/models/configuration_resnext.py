@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from .configuration_convolutional import ConvolutionalConfig
 from .configuration_hub import check_choice, strict
+from .convolutional_backbone import ConvolutionalConfig
 
 
 @strict
@@ -46,7 +46,6 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
         "AutoBackbone": "modeling_resnext.NGSANResNeXtBackbone",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    has_stem = True
 
     embedding_size: int = 64
     depths: list[int] | tuple[int, ...] = (3, 4, 23, 3)
@@ -62,9 +61,13 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
         self.deformable_stages = list(self.deformable_stages)
         super().__post_init__(**kwargs)
 
+    @property
+    def stage_sizes(self) -> dict[str, int]:
+        return {"stem": self.embedding_size, **super().stage_sizes}
+
     def validate_architecture(self) -> None:
-        check_choice("last_stage_dilation", self.last_stage_dilation, (1, 2))
         super().validate_architecture()
+        check_choice("last_stage_dilation", self.last_stage_dilation, (1, 2))
         for stage in self.deformable_stages:
             check_choice("deformable_stages", stage, tuple(range(1, len(self.depths) + 1)))
 

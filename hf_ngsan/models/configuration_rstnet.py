@@ -1,19 +1,9 @@
 """Configuration of RSTNet."""
 
-from collections.abc import Mapping
-from os import PathLike
 from typing import Any, Self
 
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import (
-    VISION,
-    ConfigurationError,
-    PreTrainedConfig,
-    SubConfigSpec,
-    first_line,
-    lasting_name,
-    strict,
-)
+from .configuration_hub import VISION, PreTrainedConfig, SubConfigSpec, lasting_name, strict
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
 
 RELEASE = {
@@ -202,10 +192,6 @@ class RSTNetConfig(CaptionerConfig):
     def takes_square_grids(self) -> bool:
         return self.reads_boxes
 
-    @classmethod
-    def has_language_model(cls, fields: Mapping[str, Any]) -> bool:
-        return bool(fields.get("adaptive_attention", True))
-
     def __post_init__(self, **kwargs: Any) -> None:
         if self.grid_size is not None:
             self.grid_size = list(self.grid_size)
@@ -218,7 +204,8 @@ class RSTNetConfig(CaptionerConfig):
         if self.pretrained_language_model:
             self.pretrained_language_model = lasting_name(self.pretrained_language_model)
             if given is None:
-                given = read_language_model(self.pretrained_language_model)
+                given, _ = PreTrainedConfig.get_config_dict(self.pretrained_language_model)
+                given["pretrained_text_encoder"] = None
         if given is None or isinstance(given, dict):
             asked = {name: getattr(self, name) for name in OF_LANGUAGE_MODEL if getattr(self, name) is not None}
             inherited = {name: getattr(self, name) for name in SHARED_WITH_LANGUAGE_MODEL}
@@ -233,20 +220,6 @@ class RSTNetConfig(CaptionerConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        if self.geometry_embedding == "sinusoidal" and self.geometry_hidden_size % 8:
-            raise ValueError(
-                "geometry_embedding 'sinusoidal' needs a geometry_hidden_size that is a multiple of 8, not "
-                f"{self.geometry_hidden_size}."
-            )
-        if self.grid_position_embedding and self.hidden_size % 4:
-            raise ValueError(
-                f"grid_position_embedding needs a hidden_size that is a multiple of 4, not {self.hidden_size}."
-            )
-        if self.grid_size is not None and len(self.grid_size) != 2:
-            raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a grid, or None.")
-        self.check_language_model()
-
-    def check_language_model(self) -> None:
         language_model: Any = self.language_model_config
         if language_model is None:
             if self.pretrained_language_model:
@@ -259,25 +232,6 @@ class RSTNetConfig(CaptionerConfig):
                     f"{name} is {own}, but that of the language model is {other}; a captioner and its language model "
                     "have one vocabulary and one size."
                 )
-
-
-def read_language_model(name: str | PathLike) -> dict:
-    """Returns `config.json` of a trained language model in a folder or on the Hub.
-
-    Raises:
-        ConfigurationError: there is no such model.
-    """
-    try:
-        fields, _ = PreTrainedConfig.get_config_dict(name)
-        if fields.get("model_type") == RSTNetLanguageModelConfig.model_type:
-            return {**fields, "pretrained_text_encoder": None}
-        fault = f"it holds a model of type {fields.get('model_type')!r}"
-    except (OSError, ValueError) as error:
-        fault = first_line(error)
-    raise ConfigurationError(
-        f"pretrained_language_model is {str(name)!r}, which cannot be used ({fault}); give the folder of an "
-        "RSTNetLanguageModel, or its name on the Hub."
-    )
 
 
 __all__ = ["RSTNetConfig"]

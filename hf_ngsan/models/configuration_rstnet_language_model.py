@@ -104,10 +104,10 @@ class RSTNetLanguageModelConfig(HubConfig):
         if self.pretrained_text_encoder:
             self.pretrained_text_encoder = lasting_name(self.pretrained_text_encoder)
         if self.pretrained_text_encoder and not self.text_encoder_config:
-            self.text_encoder_config = read_text_config(self.pretrained_text_encoder, "pretrained_text_encoder")
+            self.text_encoder_config = read_text_config(self.pretrained_text_encoder)
         given: Any = {"model_type": "bert"} if self.text_encoder_config is None else self.text_encoder_config
         is_config = isinstance(given, PreTrainedConfig)
-        encoder: Any = copy.deepcopy(given) if is_config else config_of_text_encoder(given, "text_encoder_config")
+        encoder: Any = copy.deepcopy(given) if is_config else config_of_text_encoder(given)
         check_choice("language_attention", self.language_attention, ("causal", "bidirectional"))
         if self.language_attention == "causal" and not hasattr(encoder, "is_decoder"):
             raise ValueError(
@@ -120,10 +120,10 @@ class RSTNetLanguageModelConfig(HubConfig):
         super().__post_init__(**kwargs)
 
     @property
-    def cached_text_layers(self) -> int:
-        """Number of layers of the text encoder with keys and values in a cache."""
+    def cached_layers(self) -> int:
+        """Number of layers with keys and values in a cache: the masked attention, after those of a causal encoder."""
         encoder: Any = self.text_encoder_config
-        return encoder.num_hidden_layers if self.language_attention == "causal" else 0
+        return 1 + (encoder.num_hidden_layers if self.language_attention == "causal" else 0)
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

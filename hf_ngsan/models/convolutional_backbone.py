@@ -1,19 +1,56 @@
-"""The base of the package's convolutional backbones: initialization, and feature maps of the stages."""
+"""The base of the package's convolutional backbones: stages and their feature maps, and folded normalization."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.backbone_utils import BackboneMixin
+from transformers.backbone_utils import BackboneConfigMixin, BackboneMixin
 from transformers.modeling_outputs import BackboneOutput
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
+from .configuration_hub import HubConfig
 from .modeling_base import refuse_unknown_keywords
 
 PIXELS_IN_CACHE = 352 * 352
 """Pixels of images that one thread encodes together; measured with EfficientNet-Lite2."""
+
+
+class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
+    """Sizes of the stages of a backbone, and the stages whose feature maps it returns.
+
+    A subclass gives `depths` (blocks of each stage) and `hidden_sizes` (channels of each stage) their defaults. Its
+    constructor also takes `out_features` (names of stages, in their order) or `out_indices` (their positions); without
+    both, the last map is returned.
+    """
+
+    num_channels: int = 3
+    depths: list[int] | tuple[int, ...] = ()
+    hidden_sizes: list[int] | tuple[int, ...] = ()
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.depths, self.hidden_sizes = list(self.depths), list(self.hidden_sizes)
+        self.stage_names = list(self.stage_sizes)
+        kwargs.pop("stage_names", None)
+        outputs = {name: kwargs.pop(name, None) for name in ("out_features", "out_indices")}
+        if self.depths:
+            self.set_output_features_output_indices(**outputs)
+        super().__post_init__(**kwargs)
+
+    @property
+    def stage_sizes(self) -> dict[str, int]:
+        """Names and channels of the stages, in their order; a subclass adds those before and behind `hidden_sizes`."""
+        return {f"stage{number}": size for number, size in enumerate(self.hidden_sizes, start=1)}
+
+    def validate_architecture(self) -> None:
+        if len(self.depths) != len(self.hidden_sizes) or not self.depths:
+            raise ValueError(
+                f"depths has {len(self.depths)} stages and hidden_sizes {len(self.hidden_sizes)}; both need one number "
+                "a stage."
+            )
+        super().validate_architecture()
 
 
 class FrozenBatchNorm2d(nn.Module):
@@ -44,6 +81,41 @@ class FrozenBatchNorm2d(nn.Module):
         return nn.functional.batch_norm(hidden_states, *statistics, weight=self.weight, bias=self.bias, eps=self.eps)
 
 
+class Normalized(nn.Module):
+    """Convolution without bias, then batch normalization.
+
+    In inference the normalization is folded into the convolution's weights: one pass over the map in place of two.
+
+    Attributes:
+        convolution: `nn.Conv2d` or a subclass; one that pads in another way needs its own `convolve`.
+        normalization: `nn.BatchNorm2d` or [`FrozenBatchNorm2d`].
+        foldable (`bool`): whether the convolution is linear in its weights alone.
+    """
+
+    convolution: Any
+    normalization: Any
+    foldable = True
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        norm = self.normalization
+        is_constant = isinstance(norm, FrozenBatchNorm2d) or not norm.training
+        if not (self.foldable and is_constant and is_inference()):
+            return norm(self.convolution(hidden_states))
+        weight = self.convolution.weight
+        scale = norm.weight.float() * (norm.running_var.float() + norm.eps).rsqrt()
+        bias = norm.bias.float() - norm.running_mean.float() * scale
+        folded = (weight.float() * scale[:, None, None, None]).to(weight.dtype)
+        return self.convolve(hidden_states, folded, bias.to(weight.dtype), self.convolution.padding)
+
+    def convolve(
+        self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, padding: tuple[int, int]
+    ) -> torch.Tensor:
+        own = self.convolution
+        if runs_in_onednn(hidden_states):  # where conv2d would multiply matrices for single images, at half the speed
+            return torch.mkldnn_convolution(hidden_states, weight, bias, padding, own.stride, own.dilation, own.groups)
+        return nn.functional.conv2d(hidden_states, weight, bias, own.stride, padding, own.dilation, own.groups)
+
+
 def is_inference() -> bool:
     """Returns whether no gradient is asked for, and no exporter follows the computation."""
     return not (torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing())
@@ -57,70 +129,11 @@ def runs_in_onednn(hidden_states: torch.Tensor) -> bool:
     return is_available and is_single and hidden_states.device.type == "cpu" and hidden_states.numel() > 0
 
 
-class Normalized(nn.Module):
-    """Convolution without bias, then batch normalization.
-
-    In inference the normalization is folded into the convolution: one pass over the map in place of two. The folded
-    weights are made when they are needed first, and again when a weight or a statistic has changed; they are not saved.
-
-    Attributes:
-        convolution: `nn.Conv2d` or a subclass; one that pads in another way needs its own `convolve`.
-        normalization: `nn.BatchNorm2d` or [`FrozenBatchNorm2d`].
-    """
-
-    convolution: Any
-    normalization: Any
-    foldable = True
-
-    def normalized(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        is_constant = isinstance(self.normalization, FrozenBatchNorm2d) or not self.normalization.training
-        if not (self.foldable and is_constant and is_inference()):
-            return self.normalization(self.convolution(hidden_states))
-        return self.convolve(hidden_states, *self.folded())
-
-    def convolve(
-        self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, padding: tuple | None = None
-    ) -> torch.Tensor:
-        own = self.convolution
-        padding = own.padding if padding is None else padding
-        if runs_in_onednn(hidden_states):  # where conv2d would multiply matrices for single images, at half the speed
-            return torch.mkldnn_convolution(hidden_states, weight, bias, padding, own.stride, own.dilation, own.groups)
-        return nn.functional.conv2d(hidden_states, weight, bias, own.stride, padding, own.dilation, own.groups)
-
-    def folded(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns weight and bias of the convolution that both are together.
-
-        They are kept with copies of what they were made of, since values may change without a trace: `weight.data` may
-        be written to, or be another tensor at an address that was free again. Comparing is fast on a processor alone;
-        an accelerator would have to wait for it, and makes them anew.
-        """
-        weight, norm = self.convolution.weight, self.normalization
-        sources = weight, norm.weight, norm.bias, norm.running_mean, norm.running_var
-        known = self.__dict__.get("known_folded")
-        if known is None or not all(map(is_same, sources, known[0])):
-            scale = norm.weight.float() * (norm.running_var.float() + norm.eps).rsqrt()
-            bias = norm.bias.float() - norm.running_mean.float() * scale
-            folded = (weight.float() * scale[:, None, None, None]).to(weight.dtype), bias.to(weight.dtype)
-            if weight.device.type != "cpu":
-                return folded
-            known = self.__dict__["known_folded"] = [one.detach().clone() for one in sources], folded
-        return known[1]
-
-
-def is_same(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """Returns whether two tensors are alike in every value, and in how they are stored."""
-    are_alike = one.device == other.device and one.dtype == other.dtype and one.stride() == other.stride()
-    return are_alike and torch.equal(one, other)
-
-
 class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
     """A chain of stages, each of which turns a map into the next.
 
-    A subclass fills `stages` (`nn.ModuleDict`, one module for each of `config.stage_names`, in their order) and
-    `num_features` (`list[int]`, their channels), then calls `post_init()`.
-
-    Attributes:
-        smallest_side (`int`): pixels that both sides of an image must have.
+    A subclass fills `stages` (`nn.ModuleDict`, one module for each of `config.stage_names`, in their order), then calls
+    `post_init()`.
     """
 
     stages: nn.ModuleDict
@@ -130,7 +143,10 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
     # There is no attention for which an implementation could be missing.
     _supports_sdpa = True
     _supports_flex_attn = True
-    smallest_side = 1
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.num_features = list(config.stage_sizes.values())
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -151,24 +167,12 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
 
         Returns:
             `BackboneOutput`: `feature_maps`, one `(batch_size, channels, rows, columns)` for each of `out_features`.
-
-        Raises:
-            ValueError: images with other channels than `num_channels`, or too small for the halvings of the map.
         """
         refuse_unknown_keywords(self, kwargs)
-        if pixel_values.ndim != 4 or pixel_values.shape[1] != self.config.num_channels:
-            raise ValueError(
-                f"pixel_values has the shape {tuple(pixel_values.shape)}; it must be (batch_size, "
-                f"{self.config.num_channels}, height, width)."
-            )
-        if min(pixel_values.shape[2:]) < self.smallest_side:
-            raise ValueError(
-                f"The images are {pixel_values.shape[2]} x {pixel_values.shape[3]} pixels; "
-                f"both sides must have at least {self.smallest_side}."
-            )
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
-        parts = [self.maps(part, bool(output_hidden_states)) for part in in_parts(pixel_values)]
+        names = self.config.stage_names if output_hidden_states else self.out_features
+        parts = [self.maps(part, names) for part in in_parts(pixel_values)]
         maps: Any = (
             parts[0] if len(parts) == 1 else {name: torch.cat([one[name] for one in parts]) for name in parts[0]}
         )
@@ -177,12 +181,12 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
             hidden_states=tuple(maps.values()) if output_hidden_states else None,
         )
 
-    def maps(self, pixel_values: torch.Tensor, all_stages: bool) -> dict[str, torch.Tensor]:
-        """Returns the maps of `out_features`, or of all stages, by their names."""
+    def maps(self, pixel_values: torch.Tensor, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Returns the maps of some stages by their names."""
         found, current = {}, pixel_values
         for name, stage in self.stages.items():
             current = without_needless_gradient(stage, current)
-            if all_stages or name in self.out_features:
+            if name in names:
                 found[name] = current
         return found
 

@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import cosine_similarity, pad
 from transformers.generation import GenerateBeamEncoderDecoderOutput, GenerateEncoderDecoderOutput
 
-from .processing_captioning import TOKENIZING, check_text
+from .processing_captioning import TOKENIZING
 from .stepwise_decoding import NEVER, EndedCaptions, StepwiseDecoder, log_probabilities_of_start, padding_of
 
 DIVERSITY_PENALTY = 1.5
@@ -106,7 +106,7 @@ def without_captions_of(
         continues = (captions[..., :length] == beams[:, :, None]).all(-1) & is_caption
         times_found.scatter_add_(-1, captions[..., length].expand_as(continues), continues.to(sums.dtype))
     others = sums.masked_fill(times_found > 0, NEVER)
-    # A caption found twice is better than none, where a finished one can only be padded (see `finished_beams`).
+    # A caption found twice is better than none, where a finished one can only be padded (`finished_beams`).
     return torch.where((others > NEVER).flatten(1).any(-1)[:, None, None], others, sums)
 
 
@@ -135,18 +135,12 @@ def constrained_beam_search(
         `return_dict_in_generate` an output that has them and `sequences_scores`.
 
     Raises:
-        ValueError: a required word without ids or with unknown ones, more words than a caption may have tokens, or
-            `generate()` was asked for something that this search does not support.
+        ValueError: a required word without ids or with unknown ones, no caption that has all words, or `generate()` was
+            asked for something that this search does not support.
     """
     check_settings("constrained_beam_search", generation_config)
     vocab_size = model.config.get_text_config(decoder=True).vocab_size
     is_wanted = table_of_words(required_words, vocab_size).to(input_ids.device).unique(dim=0)
-    too_many = ValueError(
-        f"No caption of at most {generation_config.max_length - input_ids.shape[1]} new tokens has all "
-        f"{len(is_wanted)} required words; raise max_new_tokens, or require fewer."
-    )
-    if len(is_wanted) > generation_config.max_length:
-        raise too_many
     beams, banks = generation_config.num_beams, len(is_wanted) + 1
     images = len(input_ids) // beams
     input_ids, model_kwargs = model._expand_inputs_for_generation(
@@ -174,7 +168,10 @@ def constrained_beam_search(
         decoder.choose(rows.flatten(), torch.cat([of_bank.words for of_bank in kept], dim=1).flatten())
         ended.close(scores, decoder.length)
     if not bool((ended.scores[:, 0] > NEVER).all()):
-        raise too_many
+        raise ValueError(
+            f"No caption of at most {generation_config.max_length - ended.prefix_length} new tokens has all "
+            f"{len(is_wanted)} required words; raise max_new_tokens, or require fewer."
+        )
     return answer(*ended.best(), ended.prefix_length, generation_config)
 
 
@@ -204,14 +201,12 @@ def contrastive_search(
         Sequences `(batch_size, length)`, or with `return_dict_in_generate` an output that has them.
 
     Raises:
-        ValueError: `penalty_alpha` or `candidates` out of range, several beams or sequences an image, an ensemble, or
-            `generate()` was asked for something that this search does not support.
+        ValueError: `penalty_alpha` out of range, several beams or sequences an image, an ensemble, or `generate()` was
+            asked for something that this search does not support.
     """
     check_settings("contrastive_search", generation_config)
     if not 0 <= penalty_alpha <= 1:
         raise ValueError(f"penalty_alpha is {penalty_alpha}; it must lie between 0 and 1.")
-    if candidates < 1:
-        raise ValueError(f"candidates is {candidates}; it must be a whole number above 0.")
     if generation_config.num_beams != 1 or generation_config.num_return_sequences != 1:
         raise ValueError("contrastive_search finds one caption an image; set num_beams and num_return_sequences to 1.")
     images, each = len(input_ids), min(candidates, model.config.get_text_config(decoder=True).vocab_size)
@@ -257,7 +252,7 @@ def table_of_words(required_words: Sequence[Sequence[int]], vocab_size: int) -> 
     """Returns `(required words, vocab_size)`: the tokens that fulfil each word."""
     table = torch.zeros(len(required_words), vocab_size, dtype=torch.bool)
     for number, ids in enumerate(required_words):
-        if not isinstance(ids, Sequence) or not ids or not all(0 <= token < vocab_size for token in ids):
+        if not ids or min(ids) < 0 or max(ids) >= vocab_size:
             raise ValueError(
                 f"required_words[{number}] is {ids!r:.60}; it must be a list of ids from 0 to {vocab_size - 1}."
             )
@@ -315,16 +310,12 @@ def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
     if asked == ["penalty_alpha"]:
         found.setdefault("num_beams", 1)  # whatever the captioner's own number is
     if asked == ["required_words"]:
-        words = options["required_words"]
-        if isinstance(words, str):
-            raise ValueError(f"required_words is {words!r:.60}; it must be a list of words.")
-        forms = [[word] if isinstance(word, str) else word for word in words]
+        forms = [[word] if isinstance(word, str) else word for word in options["required_words"]]
         found["required_words"] = [[id_of_word(word, processor) for word in of_word] for of_word in forms]
     return found
 
 
 def id_of_word(word: str, processor: Any) -> int:
-    check_text(word, "A required word")
     with TOKENIZING:
         ids = processor.tokenizer(word, add_special_tokens=False)["input_ids"]
     if len(ids) != 1 or ids[0] in processor.tokenizer.all_special_ids:

@@ -11,10 +11,9 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
-from .captioning import refuse_input_ids
-from .finished_beams import competing_finished_beams
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
-from .word_generation import WordGenerationMixin
+from .modeling_rstnet import competing_finished_beams
+from .transformer import WordGenerationMixin
 
 TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 INPUTS = ("visual_features", "visual_boxes", "attention_mask", "pixel_values", "pixel_mask")
@@ -86,7 +85,7 @@ class EnsembleEncoder(nn.Module):
         return encoded
 
 
-class EnsembleForConditionalGeneration(HubPreTrainedModel, WordGenerationMixin):
+class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     r"""Captioners in an ensemble: `generate()` searches with the mean of their log-probabilities.
 
     The captioners may be of different architectures; they need one vocabulary and the same visual inputs. Defaults of
@@ -136,10 +135,8 @@ class EnsembleForConditionalGeneration(HubPreTrainedModel, WordGenerationMixin):
         """Captions images; the arguments are those of transformers' `generate()`.
 
         Raises:
-            TypeError: words are given as `input_ids`.
             ValueError: visualness or a static cache is asked for.
         """
-        refuse_input_ids(kwargs)
         if kwargs.pop("return_visualness", False):
             raise ValueError("return_visualness is not supported: each member of an ensemble has its own visualness.")
         if kwargs.get("cache_implementation") is not None:

@@ -31,15 +31,9 @@ def check_geometric_bias(kinds: Sequence[str], features: str) -> None:
 
 
 def center_and_size(boxes: torch.Tensor, size_offset: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns centres and sizes of corner boxes.
+    """Returns centres `(..., 2)` and sizes `(..., 2)`, at least 1e-6, of boxes `(..., 4)`: `x1, y1, x2, y2`.
 
-    Args:
-        boxes (`torch.FloatTensor` of shape `(..., 4)`): `x1, y1, x2, y2` in any unit.
-        size_offset (`float`): added to both sides, as eq. 2 and 3 of Zhang et al. 2021 add 1.
-
-    Returns:
-        Two tensors of shape `(..., 2)`: `(x, y)` and `(w, h)`; sides are at least 1e-6, so that the boxes of padding
-        stay finite.
+    `size_offset` is added to both sides, as eq. 2 and 3 of Zhang et al. 2021 add 1.
     """
     boxes = boxes.float()
     top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
@@ -94,38 +88,6 @@ def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
-def sinusoidal_geometry(boxes: torch.Tensor, channels: int, size_offset: float = 0.0) -> torch.Tensor:
-    """Returns a fixed embedding of the relative geometry of every pair of boxes, in place of a learned one.
-
-    The four features of [`relative_geometry`], times 100, have `channels / 8` wavelengths each, up to 1000 * 2 pi:
-    first all sines, then all cosines (Zhang et al. 2021 as released, after Hu et al. 2018).
-
-    Args:
-        boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`).
-        channels (`int`): a multiple of 8.
-        size_offset (`float`): added to widths and heights.
-
-    Returns:
-        `torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, channels)`, float32.
-    """
-    features = relative_geometry(boxes, size_offset=size_offset) * 100.0
-    steps = torch.arange(channels // 8, device=boxes.device, dtype=torch.float32) / (channels / 8)
-    # In this order: the angles are so large that another order of roundings is seen in the sines.
-    angles = (features[..., None] * (1.0 / torch.pow(1000.0, steps))).flatten(-2)
-    return torch.cat([angles.sin(), angles.cos()], dim=-1)
-
-
-def grid_boxes(rows: int, columns: int, device: torch.device | None = None) -> torch.Tensor:
-    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row, within [0, 1]."""
-    row, column = torch.meshgrid(
-        torch.arange(rows, dtype=torch.float32, device=device),
-        torch.arange(columns, dtype=torch.float32, device=device),
-        indexing="ij",
-    )
-    sides = [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
-    return torch.stack(sides, dim=-1).flatten(0, 1)
-
-
 def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
     """Returns sinusoids of centre, width and height of each box: the "absolute" row of table 4 of Guo et al. 2020.
 
@@ -144,7 +106,7 @@ def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
 class RelativeGeometryEmbedding(nn.Module):
     """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, one embedding shared by all layers and heads.
 
-    Takes boxes `(batch_size, num_regions, 4)` and the dtype to compute in, returns `(batch_size, num_regions,
+    Takes boxes `(batch_size, num_regions, 4)` and the dtype to compute in; returns `(batch_size, num_regions,
     num_regions, geometry_hidden_size)`.
     """
 

@@ -1,6 +1,5 @@
 """Image processor of the captioners: images of any kind to normalized pixels, with Pillow alone."""
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -14,23 +13,17 @@ from transformers.image_utils import (
     ChannelDimension,
     PILImageResampling,
     SizeDict,
-    get_image_size_for_max_height_width,
 )
 from transformers.processing_utils import ImagesKwargs
 
 from .configuration_hub import HubProcessorMixin
 from .images import load_images
 
-CUTTING = ("do_center_crop", "do_crop_margin")
 CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
 
 
 class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
-    r"""
-    Attributes:
-        do_flip_channel_order (`bool`, *optional*): give blue, green, red in place of red, green, blue.
-        round_edges (`bool`, *optional*): round edges to the nearest pixel in place of cutting fractions off.
-    """
+    """Settings that transformers does not know; see [`CaptioningImageProcessor`]."""
 
     do_flip_channel_order: bool | None
     round_edges: bool | None
@@ -39,8 +32,8 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
     r"""Reads, resizes, scales and normalizes images for a vision encoder.
 
-    Takes whatever [`images.load_image`] reads: paths, URLs, bytes, images of Pillow of any mode, arrays and
-    tensors, one or many. All are taken to 8 bits and RGB first, so that the settings mean the same for every kind.
+    Takes whatever [`images.load_image`] reads, one or many; all become RGB of 8 bits first, so that the settings mean
+    the same for every kind.
 
     Args:
         size (`dict`, defaults to `{"height": 224, "width": 224}`): exact height and width; or `{"shortest_edge": s}`,
@@ -65,7 +58,6 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
 
     Raises:
         ImageError: no image; the message names it. It is a `ValueError`.
-        ValueError: a mean or standard deviation that is not finite, or a standard deviation that is not positive.
     """
 
     valid_kwargs = CaptioningImageProcessorKwargs
@@ -83,11 +75,6 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
     do_flip_channel_order = False
     round_edges = False
 
-    def __init__(self, **kwargs: Any):
-        super().__init__(**kwargs)
-        for name in ("image_mean", "image_std", "rescale_factor"):
-            check_statistics(name, getattr(self, name))
-
     def to_dict(self) -> dict:
         output = super().to_dict()
         if self._auto_class is None:
@@ -101,44 +88,29 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
             return super()._prepare_image_like_inputs(images, *args, do_convert_rgb=False, **kwargs)
         return [np.moveaxis(np.asarray(image), -1, 0) for image in load_images(images)]
 
-    def _preprocess(  # type: ignore[override]  # transformers passes what was asked for by name
-        self,
-        images: list[np.ndarray],
-        do_resize: bool | None = None,
-        size: Any = None,
-        resample: PILImageResampling | None = None,
-        do_center_crop: bool | None = None,
-        crop_size: Any = None,
-        do_rescale: bool | None = None,
-        rescale_factor: Any = None,
-        do_flip_channel_order: bool | None = None,
-        do_normalize: bool | None = None,
-        image_mean: Any = None,
-        image_std: Any = None,
-        do_pad: bool | None = None,
-        pad_size: Any = None,
-        round_edges: bool | None = None,
-        return_tensors: str | None = None,
-        **kwargs: Any,
+    def _preprocess(  # type: ignore[override]  # transformers passes every setting by name
+        self, images: list[np.ndarray], return_tensors: str | None = None, **settings: Any
     ) -> BatchFeature:
         def with_statistics(values: np.ndarray) -> np.ndarray:
-            if do_rescale:
-                values = self.rescale(values, rescale_factor)
-            if do_normalize:
-                values = self.normalize(values, image_mean, image_std)
+            if settings["do_rescale"]:
+                values = self.rescale(values, settings["rescale_factor"])
+            if settings["do_normalize"]:
+                values = self.normalize(values, settings["image_mean"], settings["image_std"])
             return values.astype(np.float32, copy=False)
 
         pixels = []
         for image in images:
-            if do_resize:
-                image = self.resize(image, resized_size(image, size, round_edges), resample)
-            if do_center_crop:
-                image = self.center_crop(image, crop_size)
-            if do_flip_channel_order:
+            if settings["do_resize"]:
+                size = resized_size(image, settings["size"], settings["round_edges"])
+                image = self.resize(image, size, settings["resample"])
+            if settings["do_center_crop"]:
+                image = self.center_crop(image, settings["crop_size"])
+            if settings["do_flip_channel_order"]:
                 image = flip_channel_order(image, input_data_format=ChannelDimension.FIRST)
             pixels.append(looked_up(with_statistics, image) if image.dtype == np.uint8 else with_statistics(image))
         data: dict[str, Any] = {"pixel_values": pixels}
-        if do_pad and (pad_size is not None or len({image.shape for image in pixels}) > 1):
+        pad_size = settings["pad_size"]
+        if settings["do_pad"] and (pad_size is not None or len({image.shape for image in pixels}) > 1):
             data["pixel_values"], masks = self.pad(pixels, pad_size=pad_size, return_mask=True)
             if not all(mask.all() for mask in masks):
                 data["pixel_mask"] = masks
@@ -154,33 +126,19 @@ def looked_up(function: Callable[[np.ndarray], np.ndarray], image: np.ndarray) -
     return pixels
 
 
-def check_statistics(name: str, value: Any) -> None:
-    """Raises a ValueError that names the setting unless its numbers are finite, and not 0 where they divide."""
-    numbers = [] if value is None else list(value) if isinstance(value, list | tuple | np.ndarray) else [value]
-    if not all(math.isfinite(number) and (number > 0 or name != "image_std") for number in numbers):
-        wanted = "positive numbers" if name == "image_std" else "finite numbers"
-        raise ValueError(f"{name} of the image processor is {value!r:.80}; it must hold {wanted}.")
-
-
 def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None) -> SizeDict:
-    """Returns the height and width to which an image `(channels, height, width)` is resized.
-
-    Each is at least 1, however long and thin the image is.
-    """
+    """Returns the height and width to which an image `(channels, height, width)` is resized, or another `size`."""
+    if not (size.shortest_edge and size.longest_edge):
+        return size
     height, width = image.shape[-2:]
-    if size.shortest_edge and size.longest_edge and round_edges:
+    if round_edges:
         scale = min(size.shortest_edge / min(height, width), size.longest_edge / max(height, width))
         resized = [int(height * scale + 0.5), int(width * scale + 0.5)]
-    elif size.shortest_edge and size.longest_edge:
+    else:
         limited = get_size_with_aspect_ratio((height, width), size.shortest_edge, size.longest_edge)
         # It leaves an image alone whose shortest edge is right when rounded, however long the other edge is.
         resized = [min(side, size.longest_edge) for side in limited]
-    elif size.max_height and size.max_width:
-        resized = list(get_image_size_for_max_height_width((height, width), size.max_height, size.max_width))
-    else:
-        return size
-    height, width = (max(1, side) for side in resized)
-    return SizeDict(height=height, width=width)
+    return SizeDict(height=max(1, resized[0]), width=max(1, resized[1]))
 
 
 def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> None:
@@ -188,17 +146,15 @@ def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> 
 
     Boxes and attention maps are shares of the whole image; of a cut one they would silently show other places.
     """
-    settings = {name: getattr(image_processor, name, None) for name in (*CUTTING, "crop_pct", "size")}
-    settings |= {name: value for name, value in (changes or {}).items() if name in settings}
-    cutting = [name for name in CUTTING if settings[name]]
+    names = ("do_center_crop", "do_crop_margin", "crop_pct", "size")
+    settings = {name: (changes or {}).get(name, getattr(image_processor, name, None)) for name in names}
     size = settings["size"]
     shortest_edge = size if isinstance(size, int) else size and size.get("shortest_edge")
-    if settings["crop_pct"] and shortest_edge and shortest_edge < CONVNEXT_UNCUT:
-        cutting.append("crop_pct")
-    if cutting:
+    cuts_share = settings["crop_pct"] and shortest_edge and shortest_edge < CONVNEXT_UNCUT
+    if settings["do_center_crop"] or settings["do_crop_margin"] or cuts_share:
         raise ValueError(
-            f"The image processor cuts images ({cutting[0]}), but boxes and attention maps are shares of the whole "
-            "image; use a CaptioningImageProcessor whose size is the height and width of the images."
+            "The image processor cuts images, but boxes and attention maps are shares of the whole image; use a "
+            "CaptioningImageProcessor whose size is the height and width of the images."
         )
 
 

@@ -12,7 +12,7 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import TransformersKwargs, logging
 from transformers.utils.deprecation import deprecate_kwarg
 
-from .configuration_hub import registered_for_auto_classes
+from .configuration_hub import from_part, registered_for_auto_classes
 
 logger = logging.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class HubPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
         if hasattr(module, "initialize"):
-            module.initialize()
+            module.initialize()  # type: ignore[operator]
 
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
@@ -87,25 +87,22 @@ class HubPreTrainedModel(PreTrainedModel):
         **kwargs: Any,
     ) -> None:
         weights = self.state_dict() if state_dict is None else state_dict
-        left_out, saved = set(self._keys_to_ignore_on_save or ()), []
+        always, left_out, changed = self._keys_to_ignore_on_save, set(), []
         for part in self.left_out_parts() if is_main_process else ():
             names = part.unchanged_weights(weights)
             left_out |= names
-            if names:
-                told = f"left out of the saved model; loading takes them from {part.source}."
-            else:
-                saved.append(part.config)
-                told = f"saved, although save_frozen_weights is False: they are not those of {part.source}."
-            logger.warning(f"The weights of the frozen {part.title} are {told}")
-        always, self._keys_to_ignore_on_save = self._keys_to_ignore_on_save, left_out
-        for config in saved:
-            config.save_frozen_weights = True
+            if not names:
+                changed.append(part.config)
+                logger.warning(f"The weights of the {part.title} are saved, as they are not those of {part.source}.")
         try:
+            self._keys_to_ignore_on_save = left_out.union(always or ())
+            for config in changed:
+                config.save_frozen_weights = True
             with registered_for_auto_classes(self.classes_with_code() if self.has_code else {}):
                 super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
         finally:
             self._keys_to_ignore_on_save = always
-            for config in saved:
+            for config in changed:
                 config.save_frozen_weights = False
 
     def push_to_hub(  # type: ignore[override]  # transformers wraps its own
@@ -118,9 +115,6 @@ class HubPreTrainedModel(PreTrainedModel):
             processor: the model's processor. With it the installed package uploads a whole checkpoint, with a card
                 of the known facts; without it, or from code of the Hub, transformers uploads the model alone.
             options: as in transformers: `private`, `token`, `revision`, `commit_message` and so on.
-
-        Returns:
-            The commit.
         """
         package = sys.modules.get(type(self).__module__.partition(".")[0])  # not imported: code from the Hub has none
         push = getattr(package, "push_to_hub", None)
@@ -156,14 +150,29 @@ class HubPreTrainedModel(PreTrainedModel):
         ]
 
     def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
-        """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
-        encoders = [vision for vision in vision_encoders(self).values() if not vision.has_own_backbone]
+        """Chooses the attention of all but backbones, many of which have one kind or none."""
+        encoders = list(vision_encoders(self).values())
         backbones: list[Any] = [vision._modules.pop("backbone") for vision in encoders]
         try:
             super().set_attn_implementation(*args, **kwargs)
         finally:
             for vision, backbone in zip(encoders, backbones, strict=True):
                 vision.backbone = backbone
+
+
+def make_vision_encoder(config: Any) -> Any:
+    """Makes the [`VisionModel`] of a model's `vision_config`; `None` without one."""
+    return None if config is None else from_part("modeling_vision.VisionModel")(config)
+
+
+def vision_of(model: Any) -> Any:
+    """Returns the vision encoder of a model; raises a ValueError if it has none."""
+    if model.vision is None:
+        raise ValueError(
+            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values, or give "
+            "it the encoder of its features with hf-ngsan attach-vision."
+        )
+    return model.vision
 
 
 def vision_encoders(model: nn.Module) -> dict[str, Any]:
@@ -177,7 +186,6 @@ KNOWN_KEYWORDS = frozenset(
         *TransformersKwargs.__optional_keys__,
         "attn_implementation",  # of this call alone, see `transformer.WordDecoder`
         "output_cross_attentions",
-        "output_visualness",
         "pixel_values",  # where visual features are given in place of pixels, generate() makes up ones for pixels
         "return_dict",
         "use_cache",  # without effect where there is no cache
@@ -188,28 +196,10 @@ accepts_old_cache_name = deprecate_kwarg("past_key_values", "5.40.0", new_name="
 """Decorates a `forward` with a cache, as transformers decorates its own until that version."""
 
 
-class UnknownArgumentError(TypeError, ValueError):
-    """An argument that no part of a model reads; a ValueError too, which `generate()` of transformers raises."""
-
-
 def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
-    """Refuses keyword arguments that no part of a model reads, such as a misspelt mask.
-
-    Raises:
-        UnknownArgumentError: an unknown argument is not `None`; the message names it.
-    """
-    unknown = [name for name, value in keywords.items() if value is not None and name not in KNOWN_KEYWORDS]
+    """Raises a TypeError for arguments that no part of a model reads (`None` passes), such as a misspelt mask."""
+    known = KNOWN_KEYWORDS.union(f"output_{name}" for name in model._can_record_outputs or ())
+    unknown = [name for name, value in keywords.items() if value is not None and name not in known]
     if unknown:
-        raise UnknownArgumentError(
-            f"{type(model).__name__} takes no argument {', '.join(unknown)}; see the docstring of forward."
-        )
-
-
-__all__ = [
-    "HubPreTrainedModel",
-    "LeftOutPart",
-    "UnknownArgumentError",
-    "accepts_old_cache_name",
-    "refuse_unknown_keywords",
-    "vision_encoders",
-]
+        names = ", ".join(unknown)
+        raise TypeError(f"{type(model).__name__} takes no argument {names}; see the docstring of forward.")

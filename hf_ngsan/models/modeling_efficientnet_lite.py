@@ -1,16 +1,10 @@
-"""EfficientNet-Lite as a backbone and as a classifier, equal to its authors' TensorFlow code."""
-
-from typing import Any
+"""EfficientNet-Lite as a backbone, equal to its authors' TensorFlow code."""
 
 import torch
 from torch import nn
-from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
-from transformers.modeling_utils import PreTrainedModel
-from transformers.utils.generic import can_return_tuple
 
 from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from .convolutional_backbone import ConvolutionalBackbone, Normalized, is_inference
-from .modeling_base import refuse_unknown_keywords
 
 KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
@@ -64,16 +58,16 @@ class NormalizedConvolution(Normalized):
         self.activation = nn.Identity() if is_linear else nn.ReLU6()
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        found = self.normalized(hidden_states)
+        found = super().forward(hidden_states)
         if is_inference() and isinstance(self.activation, nn.ReLU6):
             return nn.functional.hardtanh_(found, 0.0, 6.0)
         return self.activation(found)
 
     def convolve(
-        self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, padding: tuple | None = None
+        self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, padding: tuple[int, int]
     ) -> torch.Tensor:
         if self.convolution.stride == (1, 1):
-            return super().convolve(hidden_states, weight, bias)
+            return super().convolve(hidden_states, weight, bias, padding)
         # Zeros in front of the kernel, in place of a padded copy of the map, where padding is longer behind.
         (top, bottom), (left, right) = (self.convolution.sides(length) for length in hidden_states.shape[2:])
         weight = nn.functional.pad(weight, (right - left, 0, bottom - top, 0))
@@ -135,67 +129,12 @@ class NGSANEfficientNetLiteBackbone(ConvolutionalBackbone):
 
     def __init__(self, config: NGSANEfficientNetLiteConfig):
         super().__init__(config)
-        self.num_features = [config.embedding_size, *config.hidden_sizes]
         stages: list[nn.Module] = [NormalizedConvolution(config.num_channels, config.embedding_size, 3, stride=2)]
         stages += [make_stage(config, stage) for stage in range(len(config.depths))]
         if config.head_size is not None:
             stages.append(NormalizedConvolution(config.hidden_sizes[-1], config.head_size))
-            self.num_features.append(config.head_size)
         self.stages = nn.ModuleDict(dict(zip(config.stage_names, stages, strict=True)))
         self.post_init()
 
 
-class NGSANEfficientNetLiteForImageClassification(PreTrainedModel):
-    r"""EfficientNet-Lite with pooling, dropout and a classifier. Lite0 has 4,652,008 parameters for 1,000 classes.
-
-    Args:
-        config: with a `head_size`.
-
-    Raises:
-        ValueError: the configuration has no `head_size`.
-    """
-
-    config: NGSANEfficientNetLiteConfig
-    base_model_prefix = "efficientnet_lite"
-    main_input_name = "pixel_values"
-    input_modalities = ["image"]
-    _no_split_modules = ["InvertedBottleneck"]
-    # There is no attention for which an implementation could be missing.
-    _supports_sdpa = True
-    _supports_flex_attn = True
-
-    def __init__(self, config: NGSANEfficientNetLiteConfig):
-        super().__init__(config)
-        head_size, num_labels = config.head_size, config.num_labels or 0
-        if head_size is None:
-            raise ValueError("head_size is None; a classifier needs the 1x1 convolution before it: 1280 channels.")
-        self.efficientnet_lite = NGSANEfficientNetLiteBackbone(config)
-        self.dropout = nn.Dropout(config.classifier_dropout)
-        self.classifier = nn.Linear(head_size, num_labels)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        pixel_values: torch.Tensor,
-        labels: torch.Tensor | None = None,
-        output_hidden_states: bool | None = None,
-        **kwargs: Any,
-    ) -> ImageClassifierOutputWithNoAttention:
-        r"""
-        Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, num_channels, height, width)`): normalized images.
-            labels (`torch.Tensor` of shape `(batch_size,)`, *optional*): classes, or values where `num_labels` is 1.
-            output_hidden_states (`bool`, *optional*): also return the maps of all stages.
-
-        Returns:
-            `ImageClassifierOutputWithNoAttention`: `logits` `(batch_size, num_labels)`, and `loss` with labels.
-        """
-        refuse_unknown_keywords(self, kwargs)
-        output = self.efficientnet_lite(pixel_values, output_hidden_states=output_hidden_states)
-        logits = self.classifier(self.dropout(output.feature_maps[-1].mean(dim=(2, 3))))
-        loss = None if labels is None else self.loss_function(labels, logits, self.config)
-        return ImageClassifierOutputWithNoAttention(loss=loss, logits=logits, hidden_states=output.hidden_states)
-
-
-__all__ = ["NGSANEfficientNetLiteBackbone", "NGSANEfficientNetLiteForImageClassification"]
+__all__ = ["NGSANEfficientNetLiteBackbone"]

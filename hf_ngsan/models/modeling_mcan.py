@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
@@ -14,12 +15,8 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
-from .initialization import initialize_as_pytorch
-from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
-from .pooling import AttentionReduction
-from .question_attention import QuestionAttentionMixin
-from .transformer import EncoderLayer
-from .vision_part import VisionOutput, make_vision_encoder, vision_of
+from .modeling_base import HubPreTrainedModel, make_vision_encoder, refuse_unknown_keywords, vision_of
+from .transformer import FeedForward
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -101,29 +98,46 @@ class UnbiasedLayerNorm(nn.Module):
         return self.weight * normalized.to(states.dtype) + self.bias
 
 
-class MCANEncoderLayer(EncoderLayer):
-    """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x)).
-
-    Args:
-        config (`MCANConfig`): the model's.
-        geometric_bias (`nn.Module`, *optional*): makes the additive bias of the self-attention.
-    """
-
-    def __init__(self, config: MCANConfig, geometric_bias: nn.Module | None = None):
-        super().__init__(config, geometric_bias)
-        self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-        self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-
-
-class MCANDecoderLayer(MCANEncoderLayer):
-    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...)."""
+class MCANEncoderLayer(GradientCheckpointingLayer):
+    """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x))."""
 
     def __init__(self, config: MCANConfig):
-        super().__init__(config, make_geometric_bias(config))
+        super().__init__()
+        self.self_attn = MultiHeadAttention(config)
+        self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, **kwargs)
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
+class MCANDecoderLayer(GradientCheckpointingLayer):
+    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...).
+
+    With `config.geometric_bias` the self-attention is geometry-aware (section 6.3 of Guo et al. 2020).
+    """
+
+    def __init__(self, config: MCANConfig):
+        super().__init__()
+        self.geometric_bias = make_geometric_bias(config)
+        self.self_attn = MultiHeadAttention(config)
+        self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
+        self.dropout = nn.Dropout(config.dropout)
         self.encoder_attn = MultiHeadAttention(config)
         self.encoder_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
 
-    def forward(  # type: ignore[override]
+    def forward(
         self,
         hidden_states: torch.Tensor,
         geometry: torch.Tensor | None,
@@ -144,12 +158,36 @@ class MCANDecoderLayer(MCANEncoderLayer):
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
-def additive_mask(mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Returns a mask `(batch_size, 1, 1, length)` to be added to scores.
+class GlimpseReduction(nn.Module):
+    """Weighted sums of positions, one a glimpse, joined and projected: eq. 4 and 5 of Yu et al. 2019."""
+
+    def __init__(self, config: MCANConfig):
+        super().__init__()
+        self.hidden = nn.Linear(config.hidden_size, config.reduction_hidden_size)
+        self.dropout = nn.Dropout(config.dropout)
+        self.scores = nn.Linear(config.reduction_hidden_size, config.num_glimpses)
+        self.out_proj = nn.Linear(config.num_glimpses * config.hidden_size, config.pooled_size)
+
+    def forward(self, states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the result, `(batch_size, pooled_size)`, and the weights, `(batch_size, num_glimpses, length)`.
+
+        Args:
+            states: `(batch_size, length, hidden_size)`.
+            mask: `(batch_size, length)`, 1 = real, 0 = padding. Where all is padding the weights are equal.
+        """
+        scores = self.scores(self.dropout(torch.relu(self.hidden(states)))).mT.float()
+        weights = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min).softmax(-1).to(states.dtype)
+        return self.out_proj((weights @ states).flatten(1)), weights
+
+
+def additive_mask(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
+    """Returns a mask `(batch_size, 1, 1, length)` to be added to scores; `None` for none.
 
     It is finite, so that queries with only padding attend to all of it equally, as in the authors' release; with a
     boolean mask the result would depend on the attention implementation.
     """
+    if mask is None:
+        return None
     return torch.where(mask != 0, 0.0, torch.finfo(dtype).min).to(dtype)[:, None, None, :]
 
 
@@ -163,9 +201,9 @@ class MCANPreTrainedModel(HubPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """Initializes linear maps and the LSTM as PyTorch does, and thereby as the released code."""
         super()._init_weights(module)
-        initialize_as_pytorch(module)
+        if isinstance(module, nn.Linear | nn.LSTM):
+            module.reset_parameters()  # as PyTorch does, and thereby the released code
 
 
 class MCANEncoder(MCANPreTrainedModel):
@@ -204,7 +242,7 @@ class MCANEncoder(MCANPreTrainedModel):
         refuse_unknown_keywords(self, kwargs)
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         hidden_states, _ = self.lstm(words.to(self.embed_tokens.weight.dtype))
-        mask = None if attention_mask is None else additive_mask(attention_mask, hidden_states.dtype)
+        mask = additive_mask(attention_mask, hidden_states.dtype)
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
@@ -253,10 +291,9 @@ class MCANDecoder(MCANPreTrainedModel):
         hidden_states = self.input_proj(visual_features.to(self.input_proj.weight.dtype))
         dtype = hidden_states.dtype
         geometry = None if self.geometry_embedding is None else self.geometry_embedding(visual_boxes, self.dtype)
-        given = {"attention_mask": attention_mask, "encoder_attention_mask": encoder_attention_mask}
-        masks = {name: additive_mask(mask, dtype) for name, mask in given.items() if mask is not None}
+        mask, encoder_mask = additive_mask(attention_mask, dtype), additive_mask(encoder_attention_mask, dtype)
         for layer in self.layers:
-            hidden_states = layer(hidden_states, geometry, encoder_hidden_states, **masks, **kwargs)
+            hidden_states = layer(hidden_states, geometry, encoder_hidden_states, mask, encoder_mask, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
 
 
@@ -270,16 +307,8 @@ class MCANModel(MCANPreTrainedModel):
         self.vision = make_vision_encoder(config.vision_config)
         self.encoder = MCANEncoder(config)
         self.decoder = MCANDecoder(config)
-        self.question_reduction, self.image_reduction = (
-            AttentionReduction(
-                config.hidden_size,
-                config.reduction_hidden_size,
-                config.num_glimpses,
-                config.pooled_size,
-                config.dropout,
-            )
-            for _ in range(2)
-        )
+        self.question_reduction = GlimpseReduction(config)
+        self.image_reduction = GlimpseReduction(config)
         self.norm = UnbiasedLayerNorm(config.pooled_size, config.norm_eps)
         self.post_init()
 
@@ -325,8 +354,6 @@ class MCANModel(MCANPreTrainedModel):
             ValueError: neither or both of images and features, or of words and vectors; inputs of a wrong shape; boxes
                 missing.
         """
-        for name in ("decoder_input_ids", "decoder_attention_mask"):
-            kwargs.pop(name, None)  # type: ignore[misc]  # tools of transformers give them to every encoder-decoder
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give input_ids or inputs_embeds, and not both.")
         features, boxes, visual_mask = self.visual_inputs(
@@ -368,8 +395,7 @@ class MCANModel(MCANPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         visual_boxes: torch.Tensor | None = None,
         visual_attention_mask: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> VisionOutput:
+    ) -> Any:
         """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`, by the vision encoder.
 
         Args:
@@ -402,7 +428,7 @@ class MCANModel(MCANPreTrainedModel):
         return features, boxes, (features != 0).any(-1).long() if mask is None else mask
 
 
-class MCANForVisualQuestionAnswering(QuestionAttentionMixin, MCANPreTrainedModel):
+class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
     r"""MCAN, or MCAN + GSA, with its classifier of answers; see [`MCANConfig`] for which is which.
 
     Example:

@@ -1,25 +1,21 @@
 """MHSAN: a dual encoder of images and captions with multi-head self-attention pooling (Park et al. 2020)."""
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
-from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
-from transformers.utils.output_capturing import capture_outputs
+from transformers.utils.generic import can_return_tuple
 
-from .configuration_mhsan import MHSANConfig, MHSANTextConfig
-from .contrastive import diversity_penalty, pair_losses
-from .initialization import initialize_as_pytorch
-from .modeling_base import HubPreTrainedModel, LeftOutPart, refuse_unknown_keywords
-from .pooling import MultiHeadPooling, last_states, mean_of_words, selective_pooling
-from .recurrent import SRU, SRULayer
-from .text_encoders import frozen_modules, load_text_encoder, make_text_encoder, pretrained_text_weights
-from .vision_part import make_vision_encoder, vision_of
+from .configuration_hub import from_part
+from .configuration_mhsan import MHSANConfig
+from .modeling_base import HubPreTrainedModel, LeftOutPart, make_vision_encoder, refuse_unknown_keywords, vision_of
+from .text_encoders import layers_of, load_text_encoder, make_text_encoder, pretrained_text_weights
 from .visual_inputs import check_visual_features
 
 
@@ -69,82 +65,136 @@ class MHSANOutput(ModelOutput):
         return tuple(value.to_tuple() if isinstance(value, ModelOutput) else value for value in self.values())
 
 
-class MHSANTextModel(HubPreTrainedModel):
-    """Word vectors and simple recurrent units (section 3.2)."""
+class MultiHeadPooling(nn.Module):
+    """Weighted sums of positions, one for each head, side by side: eq. 1 and 2 of Park et al. 2020.
 
-    config: MHSANTextConfig
-    main_input_name = "input_ids"
-    input_modalities = ["text"]
-    base_model_prefix = ""
-    _no_split_modules = ["SRULayer"]
-    _can_compile_fullgraph = False
-    _can_record_outputs = {"hidden_states": SRULayer}
+    M = softmax(W_a act(W_b V^T)) over the positions, F = M V, with `config.attention_hidden_size` rows of W_b.
 
-    def __init__(self, config: MHSANTextConfig):
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.word_embedding_size, config.pad_token_id)
-        self.sru = SRU(
-            config.word_embedding_size,
-            config.hidden_size // 2 if config.bidirectional else config.hidden_size,
-            config.num_hidden_layers,
-            bidirectional=config.bidirectional,
-            activation=config.activation,
-            dropout=config.dropout,
-            input_dropout=config.input_dropout,
-            highway=config.highway,
-            highway_bias=config.highway_bias,
-            scale_x=config.scale_x,
-        )
-        self.gradient_checkpointing = False
-        self.post_init()
+    Args:
+        config (`MHSANConfig`): the model's.
+        size (`int`): dimension d of a position.
+        num_heads (`int`): r.
+        activation (`Callable`): `torch.relu` for images, `torch.tanh` for texts.
+    """
 
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, SRULayer):
-            module.reset_parameters()
+    def __init__(
+        self, config: MHSANConfig, size: int, num_heads: int, activation: Callable[[torch.Tensor], torch.Tensor]
+    ):
+        super().__init__()
+        self.dropout = nn.Dropout(config.dropout)
+        self.hidden = nn.Linear(size, config.attention_hidden_size, bias=False)
+        self.scores = nn.Linear(config.attention_hidden_size, num_heads, bias=False)
+        self.activation = activation
 
-    @merge_with_config_defaults
-    @capture_outputs
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutput:
-        r"""
+    def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
+        """Returns the heads, `(batch_size, num_heads * size)`, and their weights, `(batch_size, num_heads, length)`.
+
         Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding, on any
-                side.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, word_embedding_size)`, *optional*): word
-                vectors in place of words.
+            states: `(batch_size, length, size)`.
+            mask: `(batch_size, length)`, 1 = real, 0 = padding.
         """
-        refuse_unknown_keywords(self, kwargs)
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give input_ids or inputs_embeds, and not both.")
-        words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
-        states, _ = self.sru(words.to(self.embed_tokens.weight.dtype), attention_mask)
-        return BaseModelOutput(last_hidden_state=states)
+        scores = self.scores(self.activation(self.hidden(self.dropout(states)))).mT
+        if mask is not None:
+            scores = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min)
+        weights = scores.softmax(-1)
+        return (weights @ states).flatten(1), weights
 
 
-class MHSANPreTrainedModel(HubPreTrainedModel):
-    config: MHSANConfig
-    base_model_prefix = "mhsan"
-    main_input_name = "input_ids"
-    input_modalities = ["image", "text"]
-    _no_split_modules = ["SRULayer"]
-    _can_compile_fullgraph = False
+def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: int) -> torch.Tensor:
+    """Returns the mean of the `number` largest and `number` smallest values of each channel, `(batch_size, size)`.
 
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        """Initializes linear maps as PyTorch does, and thereby as the released code."""
-        super()._init_weights(module)
-        initialize_as_pytorch(module)
+    Selective spatial pooling (Durand et al. 2017, eq. 3), as in the baseline of Park et al. 2020; half the mean of each
+    kind. States are `(batch_size, length, size)`, the mask `(batch_size, length)`, 1 = real, 0 = padding.
+    """
+    real = states.new_ones(states.shape[:2]) if mask is None else mask.to(states.dtype)
+    padding = (real == 0)[..., None]
+    places = torch.arange(states.shape[1], device=states.device)
+    counted = (places < real.sum(1, keepdim=True).clamp(max=number))[..., None]
+    halves = []
+    for sign in (1, -1):
+        ordered = (sign * states).masked_fill(padding, -torch.inf).sort(dim=1, descending=True).values
+        halves.append(sign * ordered.masked_fill(~counted, 0).sum(1) / counted.sum(1))
+    return (halves[0] + halves[1]) / 2
 
 
-class MHSANModel(MHSANPreTrainedModel):
+def pair_losses(
+    similarities: torch.Tensor,
+    is_own: torch.Tensor,
+    loss: str = "hardest",
+    margin: float = 0.2,
+    temperature: float = 0.07,
+    hardest_negatives: int = 1,
+    negated_positives: bool = False,
+) -> torch.Tensor:
+    """Returns the loss of each pair of a text and its image.
+
+    With s the similarities of B images and M texts, and for each pair of an image i and a text t of its own the
+    negatives t' of other images and i' != i, the loss of a pair is
+
+    - `"hardest"`: max_t' [m - s_it + s_it']_+ + max_i' [m - s_it + s_i't]_+ (eq. 6 of Faghri et al. 2018, VSE++; eq. 4
+      of Park et al. 2020), or the sum over the n hardest in place of the maximum;
+    - `"all"`: the same with sums over t' and i' in place of the maxima (eq. 5, ibid.);
+    - `"info_nce"`: half of -log(exp(s_it / T) / (exp(s_it / T) + sum_t' exp(s_it' / T))) and half of the same over i'
+      (van den Oord et al. 2018; Radford et al. 2021).
+
+    Texts of the same image are never negatives of each other's pairs.
+
+    Args:
+        similarities (`torch.FloatTensor` of shape `(B, M)`).
+        is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
+        loss: `"hardest"`, `"all"` or `"info_nce"`.
+        margin: m.
+        temperature: T.
+        hardest_negatives: n.
+        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides. The released code of
+            Park et al. 2020 does: a pair whose similarity is negative may be its own hardest negative.
+
+    Returns:
+        `(M,)`.
+    """
+    image_of = is_own.long().argmax(0)
+    pairs = torch.arange(len(image_of), device=similarities.device)
+    positives = similarities[image_of, pairs]
+    if loss == "info_nce":
+        others = is_own[image_of].index_put((pairs, pairs), torch.tensor(False, device=similarities.device))
+        over_texts = (similarities[image_of] / temperature).masked_fill(others, -torch.inf)
+        over_images = similarities.mT / temperature
+        positives = positives / temperature
+        return (over_texts.logsumexp(-1) + over_images.logsumexp(-1)) / 2 - positives
+    others = similarities.masked_fill(is_own, -torch.inf)
+    other_texts, other_images = others[image_of], others.mT
+    if loss == "hardest" and negated_positives:
+        other_texts = other_texts.index_put((pairs, pairs), -positives)
+        other_images = other_images.index_put((pairs, image_of), -positives)
+    of_texts, of_images = (
+        torch.relu(margin - positives[:, None] + negatives) for negatives in (other_texts, other_images)
+    )
+    if loss == "hardest" and hardest_negatives == 1:
+        return of_texts.amax(-1) + of_images.amax(-1)
+    if loss == "hardest":
+        of_texts, of_images = (
+            of_pair.topk(min(hardest_negatives, of_pair.shape[-1]))[0] for of_pair in (of_texts, of_images)
+        )
+    return of_texts.sum(-1) + of_images.sum(-1)
+
+
+def diversity_penalty(attention: torch.Tensor, squared: bool = True) -> torch.Tensor:
+    """Returns ||A A^T - I||_F^2 for the attention maps A of each row (eq. 5 of Park et al. 2020).
+
+    Args:
+        attention (`torch.FloatTensor` of shape `(B, heads, positions)`).
+        squared: `False` for the norm itself, sqrt(||A A^T - I||_F^2 + 1e-10), which the released code computes.
+
+    Returns:
+        `(B,)`.
+    """
+    attention = attention.float()
+    difference = attention @ attention.mT - torch.eye(attention.shape[1], device=attention.device)
+    squares = difference.square().sum((1, 2))
+    return squares if squared else (squares + 1e-10).sqrt()
+
+
+class MHSANModel(HubPreTrainedModel):
     r"""The dual encoder of Park et al. 2020, with the interface of transformers' CLIP.
 
     Example:
@@ -165,22 +215,31 @@ class MHSANModel(MHSANPreTrainedModel):
     ```
     """
 
+    config: MHSANConfig
+    base_model_prefix = "mhsan"
+    main_input_name = "input_ids"
+    input_modalities = ["image", "text"]
     vision: Any
+    _no_split_modules = ["SRULayer"]
+    _can_compile_fullgraph = False
 
     def __init__(self, config: MHSANConfig):
         super().__init__(config)
         text_config: Any = config.text_config
         visual_size: Any = config.visual_feature_size
         self.vision = make_vision_encoder(config.vision_config)
-        self.has_recurrent_text = text_config.model_type == MHSANTextConfig.model_type
-        self.text: Any = MHSANTextModel(text_config) if self.has_recurrent_text else make_text_encoder(text_config)
+        make_text = from_part("modeling_mhsan_text.MHSANTextModel") if config.has_recurrent_text else make_text_encoder
+        self.text: Any = make_text(text_config)
         self.image_states = nn.Linear(visual_size, config.hidden_size)  # the 1 x 1 convolution
-        self.image_pooling = self.make_pooling(config.hidden_size, config.num_image_heads, torch.relu)
-        self.text_pooling = self.make_pooling(text_config.hidden_size, config.num_text_heads, torch.tanh)
+
+        def pooling(size: int, num_heads: int, activation: Callable) -> MultiHeadPooling | None:
+            return MultiHeadPooling(config, size, num_heads, activation) if num_heads else None
+
+        self.image_pooling = pooling(config.hidden_size, config.num_image_heads, torch.relu)
+        self.text_pooling = pooling(text_config.hidden_size, config.num_text_heads, torch.tanh)
         self.dropout = nn.Dropout(config.dropout)
-        heads = max(1, config.num_image_heads), max(1, config.num_text_heads)
-        self.image_projection = nn.Linear(heads[0] * config.hidden_size, config.projection_dim)
-        self.text_projection = nn.Linear(heads[1] * text_config.hidden_size, config.projection_dim)
+        self.image_projection = nn.Linear(max(1, config.num_image_heads) * config.hidden_size, config.projection_dim)
+        self.text_projection = nn.Linear(max(1, config.num_text_heads) * text_config.hidden_size, config.projection_dim)
         self.post_init()
         if not config.save_frozen_weights:
             missing = {rf"^text\.{re.escape(name)}$" for name in self.frozen_text_weights()}
@@ -190,10 +249,36 @@ class MHSANModel(MHSANPreTrainedModel):
             load_text_encoder(self.text, config.text_pretrained)
         self.train(self.training)
 
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, nn.Linear):
+            module.reset_parameters()  # as PyTorch does, and thereby the released code
+
+    def train(self, mode: bool = True) -> "MHSANModel":
+        super().train(mode)
+        if self.config.frozen_text_layers:
+            self.text.eval()
+            self.trained_text_layers().train(mode)
+            for name in self.frozen_text_weights():
+                self.text.get_parameter(name).requires_grad_(False)  # also after loading, which makes all trainable
+        return self
+
+    def trained_text_layers(self) -> nn.ModuleList:
+        """Returns the layers of a text encoder of transformers behind the frozen ones."""
+        return layers_of(self.text)[self.config.frozen_text_layers :]
+
+    def frozen_text_weights(self) -> list[str]:
+        """Returns the names in the text encoder of the weights that training keeps."""
+        if not self.config.frozen_text_layers:
+            return []
+        trained = {*self.trained_text_layers().parameters()}
+        return [name for name, parameter in self.text.named_parameters() if parameter not in trained]
+
     def left_out_parts(self) -> list[LeftOutPart]:
         parts = super().left_out_parts()
-        source: Any = self.config.text_pretrained
         if not self.config.save_frozen_weights:
+            source: Any = self.config.text_pretrained
 
             def load() -> dict[str, torch.Tensor]:
                 weights = pretrained_text_weights(self.text, source)
@@ -201,24 +286,6 @@ class MHSANModel(MHSANPreTrainedModel):
 
             parts.append(LeftOutPart("text encoder", "text.", self.text, self.config, source, load))
         return parts
-
-    def frozen_text_weights(self) -> list[str]:
-        """Returns the names in the text encoder of the weights that training keeps."""
-        number: Any = self.config.frozen_text_layers
-        frozen = {one for part in frozen_modules(self.text, number) for one in part.parameters()}
-        return [name for name, parameter in self.text.named_parameters() if parameter in frozen]
-
-    def train(self, mode: bool = True) -> "MHSANModel":
-        super().train(mode)
-        number: Any = self.config.frozen_text_layers
-        for part in frozen_modules(self.text, number):
-            part.eval().requires_grad_(False)  # also after loading, which makes every weight trainable
-        return self
-
-    def make_pooling(self, size: int, num_heads: int, activation: Any) -> MultiHeadPooling | None:
-        if not num_heads:
-            return None
-        return MultiHeadPooling(size, self.config.attention_hidden_size, num_heads, activation, self.config.dropout)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text.get_input_embeddings()
@@ -260,13 +327,7 @@ class MHSANModel(MHSANPreTrainedModel):
         mask, hidden_states = visual_attention_mask, None
         if pixel_values is not None:
             asked: Any = kwargs.get("output_hidden_states", self.config.output_hidden_states)
-            seen = vision_of(self)(
-                pixel_values,
-                pixel_mask,
-                visual_boxes=visual_boxes,
-                attention_mask=mask,
-                output_hidden_states=asked,
-            )
+            seen = vision_of(self)(pixel_values, pixel_mask, visual_boxes, mask, output_hidden_states=asked)
             hidden_states = seen.hidden_states
             features, visual_boxes, mask = seen.visual_features, seen.visual_boxes, seen.attention_mask
         else:
@@ -323,17 +384,18 @@ class MHSANModel(MHSANPreTrainedModel):
             attention_mask = given.new_ones(given.shape[:2], dtype=torch.long)
             if input_ids is not None and pad is not None:
                 attention_mask = attention_mask.masked_fill(input_ids == pad, 0)
-        if token_type_ids is not None and not self.has_recurrent_text:
+        if token_type_ids is not None:
             kwargs["token_type_ids"] = token_type_ids  # type: ignore[typeddict-unknown-key]
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
         outputs = self.text(input_ids=input_ids, attention_mask=attention_mask, inputs_embeds=inputs_embeds, **kwargs)
         states, weights = outputs.last_hidden_state, None
         if self.text_pooling is not None:
             pooled, weights = self.text_pooling(states, attention_mask)
-        elif self.has_recurrent_text:
-            pooled = last_states(states, attention_mask, self.text.config.bidirectional)
-        else:
-            pooled = mean_of_words(states, attention_mask)
+        elif self.config.has_recurrent_text:
+            pooled = self.text.last_states(states, attention_mask)
+        else:  # the mean over words
+            real = attention_mask.to(states.dtype)[..., None]
+            pooled = (states * real).sum(1) / real.sum(1).clamp(min=1)
         projected = self.text_projection(self.dropout(pooled))
         return BaseModelOutputWithPooling(
             last_hidden_state=states,
@@ -418,4 +480,4 @@ class MHSANModel(MHSANPreTrainedModel):
         return loss
 
 
-__all__ = ["MHSANImageFeatures", "MHSANModel", "MHSANOutput", "MHSANPreTrainedModel", "MHSANTextModel"]
+__all__ = ["MHSANImageFeatures", "MHSANModel", "MHSANOutput", "diversity_penalty", "pair_losses"]

@@ -16,8 +16,7 @@ from .attention import SELF_ATTENTIONS
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
-from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
-from .word_generation import WordGenerationMixin, decoded_outputs
+from .transformer import EncoderLayer, WordDecoder, WordGenerationMixin, decoded_outputs, positions_of_tokens
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_translation import TranslationPipeline  # noqa: F401
@@ -215,12 +214,9 @@ class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, Word
             `Seq2SeqLMOutput` with `logits` `(batch_size, length, vocab_size)` and, given labels, `loss`: the
             cross-entropy per token (over `num_items_in_batch` tokens if that is given).
         """
-        labels, decoder_input_ids, decoder_attention_mask = self.teacher_forced(
-            labels, decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask
-        )
-        num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        outputs = self.model(
-            input_ids,
+        return self.predict_words(
+            labels,
+            input_ids=input_ids,
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
             decoder_attention_mask=decoder_attention_mask,
@@ -232,7 +228,6 @@ class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, Word
             use_cache=use_cache,
             **kwargs,
         )
-        return self.word_outputs(outputs, labels, num_items_in_batch)
 
 
 __all__ = ["NSATransformerForConditionalGeneration", "NSATransformerModel", "NSATransformerPreTrainedModel"]

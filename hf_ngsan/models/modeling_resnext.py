@@ -71,9 +71,6 @@ class NormalizedConvolution(Normalized):
         self.normalization = (FrozenBatchNorm2d if config.frozen_batch_norm else nn.BatchNorm2d)(out_channels)
         self.foldable = not deformable
 
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return self.normalized(hidden_states)
-
 
 class ResNeXtStem(nn.Module):
     """7x7 convolution and max pooling; the map is a quarter of the image."""
@@ -157,7 +154,6 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
 
     def __init__(self, config: NGSANResNeXtConfig):
         super().__init__(config)
-        self.num_features = [config.embedding_size, *config.hidden_sizes]
         stages = [ResNeXtStem(config), *(make_stage(config, stage) for stage in range(len(config.depths)))]
         self.stages = nn.ModuleDict(dict(zip(config.stage_names, stages, strict=True)))
         self.post_init()

@@ -1,35 +1,128 @@
 """RSTNet: grid-augmented encoder, adaptive attention between visual tokens and language (Zhang et al. 2021)."""
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Self
 
 import torch
 from torch import nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.masking_utils import create_bidirectional_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, AdaptiveAttention, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_rstnet import RSTNetConfig
-from .finished_beams import competing_finished_beams
-from .geometry import GeometricBias, RelativeGeometryEmbedding, grid_boxes, sinusoidal_geometry
+from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
-from .modeling_rstnet_language_model import MaskedFeedForward, ResidualNorm, RSTNetLanguageModel
-from .positions import WordPositions, current_mask, grid_positions
-from .transformer import TransformerLayer, WordDecoder
+from .modeling_rstnet_language_model import (
+    MaskedFeedForward,
+    ResidualNorm,
+    RSTNetLanguageModel,
+    WordPositions,
+    add_cache_layers,
+    current_mask,
+)
+from .transformer import DecoderInputs, WordDecoder
 from .visual_inputs import check_visual_boxes, check_visual_features
-from .visualness import VisualnessMixin
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401
 
 MIN_WEIGHT = 1e-6
 """Smallest geometric weight of a pair of cells before its logarithm, as in the authors' release: log 1e-6 = -13.8."""
+WAVELENGTH = 10000.0
+"""Longest wavelength of the codes of a grid over 2 pi, as in Vaswani et al. 2017."""
 VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_outputs")
+
+
+def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
+    """Returns rows and columns of a grid of some number of visual tokens.
+
+    Raises:
+        ValueError: the grid is no square, or not the configuration's `grid_size`.
+    """
+    if config.grid_size is not None:
+        rows, columns = config.grid_size
+        if rows * columns != number:
+            raise ValueError(
+                f"There are {number} visual tokens, but the model takes a grid of {rows} x {columns} cells (grid_size)."
+            )
+        return rows, columns
+    side = int(math.sqrt(number))  # which torch.compile can trace, unlike math.isqrt, where sizes are dynamic
+    if side * side != number:
+        raise ValueError(
+            f"There are {number} visual tokens, which are no square grid; give visual_boxes, or set grid_size in the "
+            "configuration."
+        )
+    return side, side
+
+
+def grid_boxes(rows: int, columns: int, device: torch.device | None = None) -> torch.Tensor:
+    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row, within [0, 1]."""
+    row, column = torch.meshgrid(
+        torch.arange(rows, dtype=torch.float32, device=device),
+        torch.arange(columns, dtype=torch.float32, device=device),
+        indexing="ij",
+    )
+    sides = [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
+    return torch.stack(sides, dim=-1).flatten(0, 1)
+
+
+def grid_positions(rows: int, columns: int, channels: int, device: torch.device | None = None) -> torch.Tensor:
+    """Returns codes `(rows * columns, channels)` of the cells of a grid, row by row.
+
+    Row and column numbers, counted from 1 and divided by their number, so that the last is 2 pi, have sines and cosines
+    in turn, of wavelengths up to 10000 * 2 pi: first those of the row, then those of the column, half of the channels
+    each.
+    """
+    half = channels // 2
+    steps = torch.arange(half, dtype=torch.float32, device=device)
+    wavelengths = WAVELENGTH ** (2 * torch.div(steps, 2, rounding_mode="floor") / half)
+
+    def codes(number: int) -> torch.Tensor:
+        places = torch.arange(1, number + 1, dtype=torch.float32, device=device) / (number + 1e-6) * (2 * math.pi)
+        angles = places[:, None] / wavelengths
+        return torch.stack([angles[:, 0::2].sin(), angles[:, 1::2].cos()], dim=-1).flatten(1)
+
+    of_row, of_column = codes(rows), codes(columns)
+    both = torch.cat([of_row[:, None].expand(rows, columns, half), of_column[None].expand(rows, columns, half)], dim=-1)
+    return both.flatten(0, 1)
+
+
+def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tensor | None:
+    """Returns the codes `(num_regions, hidden_size)` of the cells; `None` where the model has none."""
+    if not config.grid_position_embedding:
+        return None
+    shape = grid_shape(config, states.shape[1])
+    return grid_positions(*shape, config.hidden_size, device=states.device).to(states.dtype)
+
+
+def sinusoidal_geometry(boxes: torch.Tensor, channels: int, size_offset: float) -> torch.Tensor:
+    """Returns a fixed embedding of the relative geometry of every pair of boxes, in place of a learned one.
+
+    The four features of [`geometry.relative_geometry`], times 100, have `channels / 8` wavelengths each, up to 1000 *
+    2 pi: first all sines, then all cosines (Zhang et al. 2021 as released, after Hu et al. 2018).
+
+    Args:
+        boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`).
+        channels (`int`): a multiple of 8.
+        size_offset (`float`): added to widths and heights.
+
+    Returns:
+        `torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, channels)`, float32.
+    """
+    features = relative_geometry(boxes, size_offset=size_offset) * 100.0
+    steps = torch.arange(channels // 8, device=boxes.device, dtype=torch.float32) / (channels / 8)
+    # In this order: the angles are so large that another order of roundings is seen in the sines.
+    angles = (features[..., None] * (1.0 / torch.pow(1000.0, steps))).flatten(-2)
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
 
 
 class GridGeometry(nn.Module):
@@ -62,7 +155,7 @@ class GridGeometry(nn.Module):
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
 
-class RSTNetEncoderLayer(TransformerLayer):
+class RSTNetEncoderLayer(GradientCheckpointingLayer):
     """Self-attention with geometric weights (eq. 14 and 15) and feed-forward."""
 
     def __init__(self, config: RSTNetConfig):
@@ -81,16 +174,91 @@ class RSTNetEncoderLayer(TransformerLayer):
     ) -> torch.Tensor:
         placed = hidden_states if positions is None else hidden_states + positions
         attended, _ = self.self_attn(
-            placed,
-            attention_mask=attention_mask,
-            position_bias=geometric_bias,
-            value_states=hidden_states,
-            **kwargs,
+            placed, attention_mask=attention_mask, position_bias=geometric_bias, value_states=hidden_states, **kwargs
         )
         return self.feed_forward(self.self_attn_norm(hidden_states, attended, inner=placed))
 
 
-class RSTNetDecoderLayer(TransformerLayer):
+class AdaptiveAttention(MultiHeadAttention):
+    """Cross-attention with the language signal as one more key and value of each query: eq. 17-20 of Zhang et al. 2021.
+
+    One softmax runs over the visual tokens and the language signal, so that each word weighs the two. With
+    `config.language_signal_projection = "shared"` (eq. 17) the projections of the visual tokens make key and value
+    of the signal; with `"separate"`, as in the authors' release, one projection of its own makes a vector for both.
+    The weights have no dropout. They are computed the same way for any attention implementation. In training,
+    `config.language_signal_dropout` of the words attend to the visual tokens alone.
+
+    Args:
+        config ([`RSTNetConfig`]): as for [`MultiHeadAttention`], with `language_signal_projection` and
+            `language_signal_dropout`.
+        layer_idx (`int`): position in the cache.
+    """
+
+    def __init__(self, config: RSTNetConfig, layer_idx: int):
+        super().__init__(config, layer_idx)
+        self.signal_dropout = config.language_signal_dropout
+        self.signal_proj = None
+        if config.language_signal_projection == "separate":
+            self.signal_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
+
+    def forward(  # type: ignore[override]
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        language_signal: torch.Tensor,
+        token_mask: torch.Tensor | None = None,
+        cache: EncoderDecoderCache | None = None,
+        attn_implementation: str | None = None,
+        value_states: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
+        """
+        Args:
+            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
+            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`): `num_images`
+                divides `batch_size`.
+            language_signal (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`): s_t, one a query.
+            token_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*): 1 = real visual token.
+            cache, attn_implementation, value_states: as for [`MultiHeadAttention`].
+
+        Returns:
+            The output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions + 1)`,
+            that of the language signal last (`None` unless the implementation is eager); and visualness `(batch_size,
+            query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
+        """
+        batch_size, query_length, _ = hidden_states.shape
+        value_source = encoder_hidden_states if value_states is None else value_states
+        key, value = self.keys_and_values(encoder_hidden_states, value_source, None, cache, True)
+        num_images = key.shape[0]
+        captions_per_image = batch_size // num_images
+
+        def per_image(states: torch.Tensor) -> torch.Tensor:
+            return self.split_heads(states.reshape(num_images, captions_per_image * query_length, -1))
+
+        query = per_image(self.q_proj(hidden_states)) * self.scaling
+        if self.signal_proj is None:
+            signal_key, signal_value = (per_image(project(language_signal)) for project in (self.k_proj, self.v_proj))
+        else:
+            signal_key = signal_value = per_image(self.signal_proj(language_signal))
+        scores = query @ key.mT
+        if token_mask is not None:
+            scores = scores.masked_fill(token_mask[:, None, None, :] == 0, torch.finfo(scores.dtype).min)
+        signal_scores = (query * signal_key).sum(-1, keepdim=True)
+        if self.training and self.signal_dropout:
+            dropped = torch.rand_like(signal_scores[:, :1], dtype=torch.float32) < self.signal_dropout
+            signal_scores = signal_scores.masked_fill(dropped, torch.finfo(scores.dtype).min)
+        scores = torch.cat([scores, signal_scores], dim=-1)
+        weights = nn.functional.softmax(scores, dim=-1, dtype=torch.float32)
+        visualness = 1 - weights[..., -1].mean(1).reshape(batch_size, query_length)
+        weights = weights.to(value.dtype)
+        output = weights[..., :-1] @ value + weights[..., -1:] * signal_value
+        output = self.out_proj(output.transpose(1, 2).reshape(batch_size, query_length, -1))
+        if (attn_implementation or self.config._attn_implementation) != "eager":
+            return output, None, visualness
+        weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)
+        return output, weights, visualness
+
+
+class RSTNetDecoderLayer(GradientCheckpointingLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
     Args:
@@ -104,9 +272,8 @@ class RSTNetDecoderLayer(TransformerLayer):
         self.self_attn = MultiHeadAttention(config, layer_idx, is_causal=True)
         self.self_attn_norm = ResidualNorm(config)
         self.is_adaptive = is_adaptive
-        self.encoder_attn = (
-            AdaptiveAttention(config, layer_idx) if is_adaptive else MultiHeadAttention(config, layer_idx)
-        )
+        kind = AdaptiveAttention if is_adaptive else MultiHeadAttention
+        self.encoder_attn = kind(config, layer_idx)
         self.encoder_attn_norm = ResidualNorm(config)
         self.feed_forward = MaskedFeedForward(config)
 
@@ -121,25 +288,17 @@ class RSTNetDecoderLayer(TransformerLayer):
         encoder_token_mask: torch.Tensor | None = None,
         encoder_positions: torch.Tensor | None = None,
         language_signal: torch.Tensor | None = None,
-        key_counts: None = None,
-        encoder_key_counts: None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
         attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, cache=cache, **kwargs)
         hidden_states = self.self_attn_norm(hidden_states, attended, token_mask)
-        placed = encoder_hidden_states if encoder_positions is None else encoder_hidden_states + encoder_positions
+        keys = encoder_hidden_states if encoder_positions is None else encoder_hidden_states + encoder_positions
+        shared = {"value_states": encoder_hidden_states, "cache": cache}
         if self.is_adaptive:
-            further = {"language_signal": language_signal, "token_mask": encoder_token_mask}
+            shared["attn_implementation"] = kwargs.get("attn_implementation")
+            attended = self.encoder_attn(hidden_states, keys, language_signal, encoder_token_mask, **shared)[0]
         else:
-            further = {"attention_mask": encoder_attention_mask}
-        attended = self.encoder_attn(
-            hidden_states,
-            placed,
-            value_states=encoder_hidden_states,
-            cache=cache,
-            **further,
-            **kwargs,
-        )[0]
+            attended, _ = self.encoder_attn(hidden_states, keys, encoder_attention_mask, **shared, **kwargs)
         hidden_states = self.encoder_attn_norm(hidden_states, attended, token_mask)
         return self.feed_forward(hidden_states, token_mask)
 
@@ -223,50 +382,16 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         self, states: torch.Tensor, boxes: torch.Tensor | None, attention_mask: torch.Tensor | None
     ) -> torch.Tensor:
         """Returns boxes `(batch_size or 1, num_regions, 4)` of the visual tokens."""
-        if self.config.grid_size is None and boxes is not None:
-            check_visual_boxes(boxes, states, "")
-            return boxes
-        if (
-            self.config.grid_size is None
-            and attention_mask is not None
-            and not torch.compiler.is_compiling()
-            and not bool(attention_mask.all())
-        ):
-            raise ValueError(
-                "visual_boxes are missing: some images have fewer visual tokens than others, so that these are no "
-                "square grids of one size; give the boxes, or set grid_size in the configuration."
-            )
+        if self.config.grid_size is None:
+            if boxes is not None:
+                check_visual_boxes(boxes, states, "")
+                return boxes
+            if attention_mask is not None and not torch.compiler.is_compiling() and not bool(attention_mask.all()):
+                raise ValueError(
+                    "visual_boxes are missing: some images have fewer visual tokens than others, so that these are no "
+                    "square grids of one size; give the boxes, or set grid_size in the configuration."
+                )
         return grid_boxes(*grid_shape(self.config, states.shape[1]), device=states.device)[None]
-
-
-def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
-    """Returns rows and columns of a grid of some number of visual tokens.
-
-    Raises:
-        ValueError: the grid is no square, or not the configuration's `grid_size`.
-    """
-    if config.grid_size is not None:
-        rows, columns = config.grid_size
-        if rows * columns != number:
-            raise ValueError(
-                f"There are {number} visual tokens, but the model takes a grid of {rows} x {columns} cells (grid_size)."
-            )
-        return rows, columns
-    side = int(math.sqrt(number))  # which torch.compile can trace, unlike math.isqrt, where sizes are dynamic
-    if side * side != number:
-        raise ValueError(
-            f"There are {number} visual tokens, which are no square grid; give visual_boxes, or set grid_size in the "
-            "configuration."
-        )
-    return side, side
-
-
-def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tensor | None:
-    """Returns the codes `(num_regions, hidden_size)` of the cells; `None` where the model has none."""
-    if not config.grid_position_embedding:
-        return None
-    shape = grid_shape(config, states.shape[1])
-    return grid_positions(*shape, config.hidden_size, device=states.device).to(states.dtype)
 
 
 class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
@@ -290,7 +415,7 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         self.language_model = None
         if config.adaptive_attention:
             language_model_config: Any = config.language_model_config
-            self.language_model = RSTNetLanguageModel(language_model_config, first_layer=config.num_hidden_layers)
+            self.language_model = RSTNetLanguageModel(language_model_config)
         self.post_init()
         if config.pretrained_language_model and self.device.type != "meta":
             self.load_pretrained_language_model()
@@ -303,20 +428,15 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         """Loads the language model's weights from the folder or Hub repository that the configuration names.
 
         Raises:
-            ValueError: weights are missing there, or have another shape.
+            ValueError: weights are missing there.
+            RuntimeError: they have another shape than the configuration's.
         """
         source: Any = self.config.pretrained_language_model
         found: Any = RSTNetLanguageModel.from_pretrained(source, output_loading_info=True)
         loaded, report = found
+        if report["missing_keys"]:
+            raise ValueError(f"{source} lacks weights of the language model, {min(report['missing_keys'])} among them.")
         language_model: Any = self.language_model
-        shapes = {name: weight.shape for name, weight in language_model.state_dict().items()}
-        faults = {*report["missing_keys"]}
-        faults |= {name for name, weight in loaded.state_dict().items() if weight.shape != shapes.get(name)}
-        if faults:
-            raise ValueError(
-                f"{source} lacks {len(faults)} weights of the language model, or has other shapes of them, "
-                f"{min(faults)} among them; give the folder or the name of one with this language_model_config."
-            )
         language_model.load_state_dict(loaded.state_dict())
 
     def train(self, mode: bool = True) -> Self:
@@ -325,31 +445,39 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
             self.language_model.eval().requires_grad_(False)
         return self
 
-    def embed(
-        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> torch.Tensor:
-        positions = self.positions(position_ids, attention_mask, inputs_embeds.dtype)
+    def embed(self, inputs: DecoderInputs) -> torch.Tensor:
         scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
-        return self.dropout(inputs_embeds * scale + positions)
+        positions = self.positions(inputs.position_ids, inputs.attention_mask, inputs.inputs_embeds.dtype)
+        return self.dropout(inputs.inputs_embeds * scale + positions)
 
-    def further_layer_inputs(self, **given: Any) -> dict[str, Any]:
-        signal, input_ids = None, given["input_ids"]
-        if self.language_model is not None:
-            if input_ids is None:
-                raise ValueError(
-                    "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
-                    "with adaptive_attention."
-                )
-            words = {name: given[name] for name in ("attention_mask", "position_ids", "cache")}
-            with torch.no_grad():
-                signal = self.language_model(input_ids, **words, with_logits=False).last_hidden_state
-        length = given["position_ids"].shape[-1]
-        return {
-            "language_signal": signal,
-            "token_mask": current_mask(given["attention_mask"], length),
-            "encoder_token_mask": given["encoder_attention_mask"],
-            "encoder_positions": positions_of_grid(self.config, given["encoder_hidden_states"]),
-        }
+    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
+        return super().run_layers(
+            hidden_states,
+            inputs,
+            language_signal=None if self.language_model is None else self.language_signal(inputs),
+            token_mask=current_mask(inputs.attention_mask, inputs.position_ids.shape[-1]),
+            encoder_token_mask=inputs.encoder_attention_mask,
+            encoder_positions=positions_of_grid(self.config, inputs.encoder_hidden_states),
+            **kwargs,
+        )
+
+    @torch.no_grad()
+    def language_signal(self, inputs: DecoderInputs) -> torch.Tensor:
+        """Returns s_t `(batch_size, length, hidden_size)` of every word; raises a ValueError without words."""
+        if inputs.input_ids is None:
+            raise ValueError(
+                "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
+                "with adaptive_attention."
+            )
+        language_model: Any = self.language_model
+        cache = None
+        if inputs.cache is not None:  # its layers behind those of the decoder
+            first, layers = self.config.num_hidden_layers, inputs.cache.self_attention_cache
+            add_cache_layers(layers, first + language_model.config.cached_layers)
+            cache = Cache(layers=layers.layers[first:])
+        return language_model(
+            inputs.input_ids, inputs.attention_mask, inputs.position_ids, cache, with_logits=False
+        ).last_hidden_state
 
 
 class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
@@ -362,7 +490,43 @@ class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
         self.post_init()
 
 
-class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessMixin, CaptioningForConditionalGeneration):
+class CompetingFinishedBeams(LogitsProcessor):
+    """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best.
+
+    Beam search without an end token then equals the release's. transformers' own sets finished captions aside and
+    continues with as many beams as before, and finds captions that are at least as probable.
+
+    Args:
+        eos_token_ids (`list[int]`): end tokens.
+        pad_token_id (`int`): padding token.
+    """
+
+    def __init__(self, eos_token_ids: list[int], pad_token_id: int):
+        self.eos_token_ids = eos_token_ids
+        self.pad_token_id = pad_token_id
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Takes sequences `(rows, length)` and log-probabilities `(rows, vocab_size)`; returns these, changed."""
+        ends = torch.tensor(self.eos_token_ids, device=input_ids.device)
+        finished = torch.isin(input_ids[:, 1:], ends).any(-1, keepdim=True)
+        only_padding = torch.full_like(scores, -float("inf"))
+        only_padding[:, self.pad_token_id] = 0
+        return torch.where(finished, only_padding, scores)
+
+
+def competing_finished_beams(given: dict, defaults: GenerationConfig) -> dict:
+    """Returns arguments of `generate()` that replace given ones and let finished captions compete."""
+    settings = given.get("generation_config") or defaults
+    end = given.get("eos_token_id", settings.eos_token_id)
+    ends = [end] if isinstance(end, int) else list(end or [])
+    compete = CompetingFinishedBeams(ends, given.get("pad_token_id", settings.pad_token_id))
+    return {
+        "eos_token_id": None,
+        "logits_processor": LogitsProcessorList([*(given.get("logits_processor") or []), compete]),
+    }
+
+
+class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditionalGeneration):
     r"""RSTNet, or one of its ablations; see [`RSTNetConfig`] for which is which.
 
     With eager attention the last of `cross_attentions` belongs to the adaptive layer: `(batch_size, num_heads, length,
@@ -399,18 +563,15 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessMixin, Cap
         Args:
             inputs, args, kwargs: as there.
             return_visualness (`bool`, defaults to `False`): with `return_dict_in_generate=True` the output also has
-                `visualness`, of the shape of its `sequences` (see [`~visualness.VisualnessMixin.word_visualness`]).
+                `visualness`, of the shape of its `sequences` (see [`word_visualness`]).
 
         Raises:
             ValueError: the captioner has no visualness, or `return_dict_in_generate` is not True.
         """
         settings = kwargs.get("generation_config") or self.generation_config
         inputs = self.replace_pixels(inputs, kwargs)
-        if return_visualness:
-            if not kwargs.get("return_dict_in_generate", settings.return_dict_in_generate):
-                raise ValueError("return_visualness=True needs return_dict_in_generate=True.")
-            if not self.config.adaptive_attention:
-                raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")
+        if return_visualness and not kwargs.get("return_dict_in_generate", settings.return_dict_in_generate):
+            raise ValueError("return_visualness=True needs return_dict_in_generate=True.")
         num_beams = kwargs.get("num_beams", settings.num_beams) or 1
         if self.config.finished_beams == "compete" and num_beams > 1:
             kwargs |= competing_finished_beams(kwargs, self.generation_config)
@@ -423,6 +584,67 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, VisualnessMixin, Cap
         if return_visualness:
             output["visualness"] = self.word_visualness(visual, output.sequences)
         return output
+
+    @torch.no_grad()
+    def word_visualness(self, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
+        """Returns gamma = 1 - beta of every word of generated captions (eq. 21-24).
+
+        The decoder runs over the finished captions: in one pass with a causal language model, else word by word as in
+        generation. These are the values of the decoding steps, whether greedy, sampled or of beams.
+
+        Args:
+            inputs: outputs of the processor for B images, or `encoder_outputs`, and their `attention_mask` if there is
+                one; prefixes and labels are ignored.
+            sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
+                C captions an image, those of one image next to each other.
+
+        Returns:
+            `torch.FloatTensor` of shape `(B * C, length)`: at `[i, t]` the value of the word `sequences[i, t]`, in [0,
+            1]; 0 at the start token, also behind padding on the left, and at padding.
+
+        Raises:
+            ValueError: the captioner has no adaptive attention.
+        """
+        if not self.config.adaptive_attention:
+            raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")
+        visual: Any = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
+        if inputs.get("pixel_values") is not None:
+            visual = self.model.get_visual_tokens(inputs["pixel_values"], inputs.get("pixel_mask"), **visual)
+        encoded = visual.get("encoder_outputs")
+        encoded = (self.model.encoder(**visual) if encoded is None else encoded)[0]
+        sequences = sequences.to(self.device)
+        words, at_once = sequences[:, :-1], self.config.language_attention == "causal"
+        mask = has_begun(words, self.config.pad_token_id).long()
+        found, cache = [], None
+        for start in range(0, words.shape[1], words.shape[1] if at_once else 1):
+            end = words.shape[1] if at_once else start + 1
+            outputs = self.model.decoder(
+                input_ids=words[:, start:end],
+                attention_mask=mask[:, :end],
+                encoder_hidden_states=encoded,
+                encoder_attention_mask=visual.get("attention_mask"),
+                cache=cache,
+                use_cache=not at_once,
+                output_visualness=True,
+            )
+            cache = outputs.cache
+            found.append(outputs.visualness[-1])
+        visualness = torch.cat([torch.zeros_like(found[0][:, :1]), *found], dim=1)
+        return visualness * is_word(sequences, self.config)
+
+
+def has_begun(sequences: torch.Tensor, padding: Any) -> torch.Tensor:
+    """Returns where captions `(B, length)` have begun: all but padding on the left, which `generate()` does not see."""
+    return torch.ne(sequences, padding).cumsum(-1) > 0
+
+
+def is_word(sequences: torch.Tensor, config: RSTNetConfig) -> torch.Tensor:
+    """Returns which tokens of captions `(B, length)` are words, or the end of a caption."""
+    padding: Any = config.pad_token_id
+    ends = torch.tensor(config.eos_token_id, device=sequences.device).reshape(-1)
+    behind_start = nn.functional.pad(has_begun(sequences, padding)[:, :-1], (1, 0))
+    ended = (torch.isin(sequences, ends) & behind_start).cumsum(-1) > 0
+    return behind_start & torch.ne(sequences, padding) & ~nn.functional.pad(ended[:, :-1], (1, 0))
 
 
 __all__ = ["RSTNetForConditionalGeneration", "RSTNetModel", "RSTNetPreTrainedModel"]

@@ -10,6 +10,7 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_causal_mask
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
@@ -17,16 +18,15 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS, MultiHeadAttention
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from .geometry import sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
-from .positions import WordPositions, current_mask
 from .text_encoders import load_text_encoder, make_text_encoder
 from .transformer import (
     FeedForward,
-    TransformerLayer,
     labels_beside_inputs,
     labels_from_first_word,
     loss_of_words,
-    positions_of_words,
+    positions_of_tokens,
     refuse_missing_past,
     shift_behind_start,
     with_attention,
@@ -51,6 +51,65 @@ class RSTNetLanguageModelOutput(ModelOutput):
     cache: Cache | None = None
     hidden_states: tuple[torch.FloatTensor, ...] | None = None
     attentions: tuple[torch.FloatTensor, ...] | None = None
+
+
+class WordPositions(nn.Module):
+    """Codes of the positions of words, added to embeddings that are not scaled.
+
+    With `config.position_embedding = "sinusoidal"` they are the sinusoids of Vaswani et al. 2017, which have no end;
+    with `"table"` a fixed table in the checkpoint, as in the authors' release: row 0 for padding, row t for the t-th
+    word, up to `config.max_position_embeddings` words.
+    """
+
+    table: torch.Tensor | None
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.hidden_size = config.hidden_size
+        self.max_length = config.max_position_embeddings
+        self.register_buffer("table", self.initial_table() if config.position_embedding == "table" else None)
+
+    def initial_table(self) -> torch.Tensor:
+        rows = sinusoids(torch.arange(self.max_length + 1), self.hidden_size)
+        rows[0] = 0.0
+        return rows
+
+    def initialize(self) -> None:
+        if self.table is not None:
+            init.copy_(self.table, self.initial_table())
+
+    def forward(
+        self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, dtype: torch.dtype
+    ) -> torch.Tensor:
+        """
+        Args:
+            position_ids (`torch.LongTensor` of shape `(batch_size or 1, length)`): counted from 0.
+            attention_mask (`torch.Tensor`, *optional*): if `(batch_size, at least length)`, 1 = word, 0 = padding.
+            dtype (`torch.dtype`): of the result.
+
+        Returns:
+            `torch.FloatTensor` of shape `(batch_size or 1, length, hidden_size)`.
+
+        Raises:
+            ValueError: there are more words than the table has rows.
+        """
+        if self.table is None:
+            return sinusoids(position_ids, self.hidden_size).to(dtype)
+        if not torch.compiler.is_compiling() and int(position_ids.max()) >= self.max_length:
+            raise ValueError(
+                f"A caption of {int(position_ids.max()) + 1} tokens is longer than the model's table of positions "
+                f"(max_position_embeddings={self.max_length}); give a smaller max_new_tokens, or shorter captions."
+            )
+        rows = position_ids + 1
+        mask = current_mask(attention_mask, position_ids.shape[-1])
+        return self.table[rows if mask is None else rows * (mask != 0)].to(dtype)
+
+
+def current_mask(attention_mask: torch.Tensor | None, length: int) -> torch.Tensor | None:
+    """Returns which of the last `length` tokens are real, `(batch_size, length)`; `None` if the mask does not say."""
+    if attention_mask is None or attention_mask.ndim != 2:
+        return None
+    return attention_mask[:, -length:]
 
 
 class ResidualNorm(nn.Module):
@@ -106,7 +165,7 @@ class MaskedFeedForward(nn.Module):
         return states * token_mask[..., None].to(states.dtype)
 
 
-class RSTNetLanguageLayer(TransformerLayer):
+class RSTNetLanguageLayer(GradientCheckpointingLayer):
     """The masked attention module: causal self-attention and feed-forward."""
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int):
@@ -129,10 +188,6 @@ class RSTNetLanguageLayer(TransformerLayer):
 
 class RSTNetLanguageModel(HubPreTrainedModel):
     r"""Predicts the next word of a caption from the words before it, without an image.
-
-    Args:
-        config ([`RSTNetLanguageModelConfig`]).
-        first_layer (`int`): index of its first layer in a cache that it shares with a captioner.
 
     Example:
 
@@ -159,33 +214,25 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         "attentions": SELF_ATTENTIONS,
     }
 
-    def __init__(self, config: RSTNetLanguageModelConfig, first_layer: int = 0):
+    def __init__(self, config: RSTNetLanguageModelConfig):
         super().__init__(config)
         encoder: Any = config.text_encoder_config
-        self.text_encoder = make_text_encoder(encoder, "text_encoder_config")
-        for module in self.text_encoder.modules():  # it shares a cache
-            if isinstance(getattr(module, "layer_idx", None), int):
-                module.layer_idx += first_layer  # type: ignore[operator, assignment]
+        self.text_encoder = make_text_encoder(encoder)
         reads_pieces = config.language_tokenization == "word_pieces"
         self.register_buffer("word_pieces", own_pieces(config) if reads_pieces else None)
         self.projection = nn.Linear(encoder.hidden_size, config.hidden_size)
         self.positions = WordPositions(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.last_layer = first_layer + config.cached_text_layers
-        self.layer = RSTNetLanguageLayer(config, self.last_layer)
+        self.layer = RSTNetLanguageLayer(config, layer_idx=config.cached_layers - 1)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size)
         self.gradient_checkpointing = False
         self.post_init()
         if config.pretrained_text_encoder and self.device.type != "meta":
-            load_text_encoder(self.text_encoder, config.pretrained_text_encoder, "pretrained_text_encoder")
+            load_text_encoder(self.text_encoder, config.pretrained_text_encoder)
 
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, WordPositions):
-            module.initialize()
-        elif isinstance(module, RSTNetLanguageModel) and module.word_pieces is not None:
-            init.copy_(module.word_pieces, own_pieces(module.config))
+    def initialize(self) -> None:
+        if self.word_pieces is not None:
+            init.copy_(self.word_pieces, own_pieces(self.config))
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text_encoder.get_input_embeddings()
@@ -288,7 +335,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
             if labels is None:
                 raise ValueError("The language model needs input_ids or labels; neither was given.")
             labels, attention_mask = labels_from_first_word(labels, start), None  # padding is behind the words
-            input_ids = shift_behind_start(labels, start, self.config.pad_token_id)
+            input_ids = shift_behind_start(labels, start, self.config.pad_token_id)  # type: ignore[arg-type]
         elif labels is not None:
             labels = labels_beside_inputs(labels, input_ids, start)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
@@ -300,9 +347,9 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         if cache is not None:
             shared = cache if isinstance(cache, EncoderDecoderCache) else EncoderDecoderCache(cache, DynamicCache())
             own_cache = shared.self_attention_cache
-            add_cache_layers(own_cache, self.last_layer + 1)
+            add_cache_layers(own_cache, self.config.cached_layers)
         if position_ids is None:
-            position_ids = positions_of_words(input_ids, attention_mask, own_cache)
+            position_ids = positions_of_tokens(input_ids, attention_mask, own_cache)
         # Before the text encoder fills the cache, whose length the mask depends on.
         causal_mask = create_causal_mask(
             config=with_attention(self.config, kwargs.get("attn_implementation")),
@@ -311,11 +358,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
             cache=own_cache,
         )
         token_mask = current_mask(attention_mask, length)
-        if self.sees_one_word(length):
-            encoded = self.encode_distinct(input_ids)
-        else:
-            encoded = self.encode(self.word_embeddings(input_ids), attention_mask, position_ids, own_cache)
-        hidden_states = self.projection(encoded)
+        hidden_states = self.projection(self.encode(input_ids, attention_mask, position_ids, own_cache))
         hidden_states = hidden_states + self.positions(position_ids, attention_mask, hidden_states.dtype)
         signal = self.layer(
             self.dropout(hidden_states),
@@ -332,32 +375,26 @@ class RSTNetLanguageModel(HubPreTrainedModel):
             cache=cache if use_cache else None,
         )
 
-    def sees_one_word(self, length: int) -> bool:
-        """Returns whether the text encoder sees a single word, as in decoding with the released attention."""
-        alone = self.config.language_attention == "bidirectional" and length == 1
-        return alone and not self.training and not torch.compiler.is_compiling()
-
-    def encode_distinct(self, input_ids: torch.Tensor) -> torch.Tensor:
-        """Runs the text encoder once over each distinct word of `(batch_size, 1)`: beams have many in common."""
-        distinct, places = input_ids.unique(return_inverse=True)
-        return self.text_encoder(**self.word_embeddings(distinct[:, None])).last_hidden_state[places[:, 0]]
-
     def encode(
         self,
-        words: dict[str, torch.Tensor],
+        input_ids: torch.Tensor,
         attention_mask: torch.Tensor | None,
         position_ids: torch.Tensor,
         cache: Cache | None,
     ) -> torch.Tensor:
-        """Runs the text encoder; returns its last states `(batch_size, length, size)`."""
-        if self.config.language_attention == "bidirectional":
-            return self.text_encoder(**words).last_hidden_state  # as the release: padding included, from position 0
+        """Runs the text encoder over words; returns its last states `(batch_size, length, size)`."""
+        batch_size, length = input_ids.shape
+        if self.config.language_attention == "bidirectional":  # as the release: padding included, from position 0
+            if length > 1 or self.training or torch.compiler.is_compiling():
+                return self.text_encoder(**self.word_embeddings(input_ids)).last_hidden_state
+            # In decoding it sees one word a caption: each distinct one is encoded once, as beams have many in common.
+            distinct, places = input_ids.unique(return_inverse=True)
+            return self.text_encoder(**self.word_embeddings(distinct[:, None])).last_hidden_state[places[:, 0]]
         embeddings: Any = getattr(self.text_encoder, "embeddings", None)
         padding = getattr(getattr(embeddings, "position_embeddings", None), "padding_idx", None)
         first = 0 if padding is None else padding + 1  # RoBERTa counts from there
-        batch_size, length = next(iter(words.values())).shape[:2]
         return self.text_encoder(
-            **words,
+            **self.word_embeddings(input_ids),
             attention_mask=attention_mask,
             position_ids=(position_ids + first).expand(batch_size, length),
             cache=cache,
@@ -374,13 +411,11 @@ def own_pieces(config: RSTNetLanguageModelConfig) -> torch.Tensor:
 
 
 def add_cache_layers(cache: Cache, number: int) -> None:
-    """Gives a cache, made for the layers of a captioner's decoder, as many layers as the language model needs too."""
-    if cache.layer_class_to_replicate is not None:
-        return
+    """Gives a cache, which may be made for fewer layers, as many as a number, all of one kind."""
     while len(cache.layers) < number:
-        first: Any = cache.layers[0]
-        options = {"max_cache_len": first.max_cache_len} if hasattr(first, "max_cache_len") else {}
-        cache.layers.append(type(first)(**options))
+        kind: Any = cache.layer_class_to_replicate or type(cache.layers[0])
+        length = getattr(cache.layers[0], "max_cache_len", None) if cache.layers else None
+        cache.layers.append(kind() if length is None else kind(max_cache_len=length))
 
 
 __all__ = ["RSTNetLanguageModel", "RSTNetLanguageModelOutput"]

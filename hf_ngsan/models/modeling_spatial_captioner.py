@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
+from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
@@ -11,12 +12,12 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS
+from .attention import SELF_ATTENTIONS, MultiHeadAttention
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, sinusoids
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
-from .transformer import EncoderLayer, WordDecoder, positions_of_tokens, token_counts
+from .transformer import DecoderInputs, DecoderLayer, EncoderLayer, WordDecoder, positions_of_tokens
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
@@ -27,18 +28,94 @@ class SpatialCaptionerPreTrainedModel(HubPreTrainedModel):
     config: SpatialCaptionerConfig
     main_input_name = "visual_features"
     input_modalities = ["image", "text"]
-    _no_split_modules = ["EncoderLayer", "DecoderLayer"]
+    _no_split_modules = ["SpatialEncoderLayer", "SpatialDecoderLayer"]
+
+
+class SpatialAttention(MultiHeadAttention):
+    """Attention whose scores are divided by sqrt(d_len + d_attn): eq. 2, with d_attn the channels of a head.
+
+    d_len counts the keys that a query may attend to: the words up to and including its own, or the real grid cells. A
+    cache, beams and padding thus change nothing.
+    """
+
+    def forward(  # type: ignore[override]
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        cache: EncoderDecoderCache | None = None,
+        key_counts: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Has the arguments of [`~attention.MultiHeadAttention.forward`], without norms of queries and keys.
+
+        Args:
+            key_counts (`torch.LongTensor` of shape `(batch_size or 1, query_length or 1)`, *optional*): d_len of each
+                query; without it scores are divided by sqrt(d_attn).
+        """
+        query, scaling = self.q_proj(hidden_states), self.scaling
+        if key_counts is not None:
+            # On the queries, since the attention interface takes one scaling for all of them.
+            temperature = (key_counts.float() + self.head_dim).sqrt()[..., None]
+            query, scaling = (query / temperature).to(query.dtype), 1.0
+        is_cross_attention = encoder_hidden_states is not None
+        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+        key, value = self.keys_and_values(source, source, None, cache, is_cross_attention)
+        return self.weighted_sum(query, key, value, attention_mask, scaling, **kwargs)
+
+
+class SpatialEncoderLayer(EncoderLayer):
+    attention_class = SpatialAttention
+
+
+class SpatialDecoderLayer(DecoderLayer):
+    """Causal self-attention, cross-attention and feed-forward, each LayerNorm(x + sublayer(x)).
+
+    The paper prints LayerNorm(Attn + V_input), which is meaningless between captions and images; the residual
+    connection starts from the query input.
+    """
+
+    attention_class = SpatialAttention
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        cache: Cache | None = None,
+        key_counts: torch.Tensor | None = None,
+        encoder_key_counts: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(
+            hidden_states, attention_mask=attention_mask, cache=cache, key_counts=key_counts, **kwargs
+        )
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        attended, _ = self.encoder_attn(
+            hidden_states,
+            encoder_hidden_states,
+            attention_mask=encoder_attention_mask,
+            cache=cache,
+            key_counts=encoder_key_counts,
+            **kwargs,
+        )
+        hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
+def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
+    """Counts the real tokens, `(batch_size, 1)`, of states `(batch_size, num_tokens, hidden_size)`."""
+    if attention_mask is None:
+        return torch.full((states.shape[0], 1), states.shape[1], device=states.device)
+    return attention_mask.long().sum(-1, keepdim=True)
 
 
 class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
-    """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1).
-
-    The paper prints LayerNorm(Attn + V_input), which is meaningless between captions and images; here and in the
-    decoder the residual connection starts from the query input.
-    """
+    """Encodes the cells of a feature map, given row by row, with sinusoids of their positions (section 2.1)."""
 
     _can_record_outputs = {
-        "hidden_states": EncoderLayer,
+        "hidden_states": SpatialEncoderLayer,
         "attentions": SELF_ATTENTIONS,
     }
 
@@ -49,7 +126,7 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
             size: Any = config.visual_feature_size
             self.input_proj = nn.Linear(size, config.hidden_size)
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(EncoderLayer(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(SpatialEncoderLayer(config) for _ in range(config.encoder_layers))
         self.gradient_checkpointing = False
         self.post_init()
 
@@ -100,13 +177,31 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         return absolute_geometry(boxes, self.config.hidden_size)
 
 
+class SpatialCaptionerDecoder(WordDecoder):
+    """A decoder over words whose attention has the temperature of eq. 2 (section 2.2)."""
+
+    _no_split_modules = ["SpatialDecoderLayer"]
+
+    def make_layer(self, config: Any, layer_idx: int) -> nn.Module:
+        return SpatialDecoderLayer(config, layer_idx)
+
+    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
+        if self.config.attention_temperature == "key_length":
+            cells = token_counts(inputs.encoder_hidden_states, inputs.encoder_attention_mask)
+            captions_per_image = hidden_states.shape[0] // cells.shape[0]
+            kwargs["encoder_key_counts"] = cells.expand(-1, captions_per_image).reshape(-1, 1)
+            # By their positions, as a static cache has a mask of 4 dimensions.
+            kwargs["key_counts"] = inputs.position_ids + 1
+        return super().run_layers(hidden_states, inputs, **kwargs)
+
+
 class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):
     """The spatial captioner without its word classifier."""
 
     def __init__(self, config: SpatialCaptionerConfig):
         super().__init__(config)
         self.encoder = SpatialCaptionerEncoder(config)
-        self.decoder = WordDecoder(config)
+        self.decoder = SpatialCaptionerDecoder(config)
         self.post_init()
 
 

@@ -61,8 +61,6 @@ class NGSANVGGBackbone(ConvolutionalBackbone):
 
     def __init__(self, config: NGSANVGGConfig):
         super().__init__(config)
-        self.num_features = list(config.hidden_sizes)
-        self.smallest_side = 2 ** (len(config.depths) - 1)
         self.stages = nn.ModuleDict({name: VGGStage(config, index) for index, name in enumerate(config.stage_names)})
         self.post_init()
 

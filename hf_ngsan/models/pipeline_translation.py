@@ -1,28 +1,24 @@
-"""`pipeline("translation")` for this package's translators; transformers 5 has no such pipeline of its own."""
+"""`pipeline("translation")` that a translator's checkpoint brings along; transformers 5 has none."""
 
 from typing import Any
 
 from transformers.pipelines.base import Pipeline
 
-from .text_scores import text_scores
-
 
 class TranslationPipeline(Pipeline):
     r"""Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
 
-    With this package imported, `pipeline("translation", model=DIR)` returns this pipeline for its models. A checkpoint
-    with code also works without the package: `pipeline("translation", model=DIR, trust_remote_code=True)`.
+    A checkpoint with code works without the package: `pipeline("translation", model=DIR, trust_remote_code=True)`. With
+    hf-ngsan imported, `pipeline("translation", model=DIR)` has the same translations and also their scores.
 
     Call arguments:
         inputs: a text, or a list, generator or dataset column of texts.
         batch_size (`int`, *optional*): texts that are translated together.
-        return_scores (`bool`, defaults to `False`): return how likely the model finds each translation and its words.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
 
     Returns:
         For a text a list of `{"translation_text": str}`, one for each returned sequence; for several texts a list (for
-        a generator or a column an iterator) of such lists. With `return_scores` each has also `"score"` and
-        `"word_scores"` (see [`text_scores.TextScores`]).
+        a generator or a column an iterator) of such lists.
 
     Raises:
         ValueError: an input that is no text, or has no word.
@@ -45,28 +41,14 @@ class TranslationPipeline(Pipeline):
             raise ValueError(f"{input_!r:.60} is no text with words; give texts to translate.")
         return dict(self.tokenizer(input_, return_tensors="pt"))
 
-    def _forward(  # type: ignore[override]
-        self, input_tensors: dict, return_scores: bool = False, **generate_kwargs: Any
-    ) -> Any:
-        number = len(input_tensors["input_ids"])
+    def _forward(self, input_tensors: dict, **generate_kwargs: Any) -> dict:  # type: ignore[override]
         sequences = self.model.generate(**input_tensors, **generate_kwargs)
-        outputs = {"sequences": sequences.reshape(number, -1, sequences.shape[-1])}
-        if return_scores:
-            scores = text_scores(self.model, self.tokenizer, input_tensors, sequences)
-            each = len(scores) // number
-            outputs["scores"] = [scores[row * each : (row + 1) * each] for row in range(number)]
-        return outputs
+        return {"sequences": sequences.reshape(len(input_tensors["input_ids"]), -1, sequences.shape[-1])}
 
     def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
         [sequences] = model_outputs["sequences"]
         texts = self.tokenizer.batch_decode(sequences, skip_special_tokens=True)
-        answers: list[dict] = [{"translation_text": text.strip()} for text in texts]
-        scores = model_outputs.get("scores", [])
-        if scores and isinstance(scores[0], list):  # of a lone text; transformers takes a batch apart
-            [scores] = scores
-        for answer, (score, words) in zip(answers, scores, strict=False):  # plain tuples, which transformers makes
-            answer.update(score=score, word_scores=list(words))
-        return answers
+        return [{"translation_text": text.strip()} for text in texts]
 
 
 __all__ = ["TranslationPipeline"]

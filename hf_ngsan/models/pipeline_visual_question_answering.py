@@ -1,144 +1,64 @@
-"""`pipeline("visual-question-answering")` for models that answer questions about images."""
+"""`pipeline("visual-question-answering")` that a checkpoint brings along; transformers 5 has none.
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+```python
+answerer = pipeline("visual-question-answering", model="answerer", trust_remote_code=True)
+answerer("photo.jpg", question="what animal is it?")  # [{"answer": "dog", "score": 0.81}, ...]
+```
+"""
 
-import numpy as np
-from torch.utils.data import Dataset
-from transformers.feature_extraction_utils import BatchFeature
+from collections.abc import Mapping
+from typing import Any
 
-from .attention_maps import attention_maps
-from .pipeline_image_to_text import Captioned, ImageToTextPipeline, unread
-from .pipeline_items import Batch, Item, ItemReader, streamable
-from .processing_captioning import check_text
+import torch
 
-
-class QuestionReader(ItemReader):
-    """Reads inputs with a question; `text` is the question of inputs without one, for all or for each."""
-
-    kind_of_model: ClassVar[str] = "model"
-    mask_names: ClassVar[dict[str, str]] = {"attention_mask": "visual_attention_mask"}
-
-    def text_of(self, source: Mapping, name: str, index: int) -> str:
-        question = self.own_or_given_text(source, "question", name, index)
-        if question is None or question == "":
-            raise ValueError(f"There is no question about {name}; give one, as question=... or beside the image.")
-        check_text(question, f"The question about {name}")
-        if not self.processor.tokenizer(question, add_special_tokens=False)["input_ids"]:
-            raise ValueError(f"The question about {name}, {question!r:.60}, has no words; give one at least.")
-        return question
+from .pipeline_image_to_text import ImageToTextPipeline
 
 
 class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
     r"""Answers questions about images.
 
-    An input is a mapping with `question` and with `visual_features` `(num_regions, visual_feature_size)` and, where the
-    model has geometry, `visual_boxes` `(num_regions, 4)`, or, for a model with a vision encoder, with `image` and, if
-    wanted, `regions` in pixels: a row of a dataset is one. Images alone are inputs too, with `question=`. Lists,
-    generators, columns and datasets work as for [`ImageToTextPipeline`].
+    With the package hf-ngsan imported, `pipeline("visual-question-answering")` has the same answers and also attention
+    maps, and inputs that are skipped if they cannot be read.
 
     Call arguments:
-        inputs, or image: one input or several.
-        question (`str` or `list[str]`, *optional*): the question about all inputs, or about each; an input's own
-            has priority.
+        inputs: a mapping with `question` and with `visual_features` `(num_regions, visual_feature_size)` and, where the
+            model has geometry, `visual_boxes` `(num_regions, 4)`, or, for a model with a vision encoder, with `image`:
+            a row of a dataset is one. An image alone is an input too, with `question=`. Lists, generators, columns and
+            datasets are several inputs, as for [`ImageToTextPipeline`].
+        question (`str`, *optional*): the question about all inputs; an input's own has priority.
         top_k (`int`, defaults to 5): maximal number of answers.
-        return_attention (`bool`, defaults to `False`): return the regions to which each word of the question matters.
-        attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
-        on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
-            names it by its index, or `"skip"` it and continue.
 
     Returns:
         For an input a list of `{"answer": str, "score": float}`, the best first, each score between 0 and 1 on its own;
-        for several inputs a list (for a generator, a column or a dataset an iterator) of such lists. For an input that
-        was skipped the list is `[{"answer": None, "error": str}]`.
-
-        With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
-        maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
-        num_regions)` for features without an image or boxes (see [`question_attention.QuestionAttentionMixin`]); and
-        `"answer_attention"` `(height, width)` or `(num_regions,)`, the weights of regions in the answer.
+        for a list of inputs a list of such lists, for several others an iterator.
 
     Raises:
-        ValueError: an input that is no image and no such mapping, whose arrays do not fit, or without a question.
+        ValueError: an input without a question.
     """
 
     def _sanitize_parameters(  # type: ignore[override]
-        self,
-        question: str | Sequence[str] | None = None,
-        top_k: int | None = None,
-        **kwargs: Any,
+        self, question: str | None = None, top_k: int | None = None
     ) -> tuple[dict, dict, dict]:
-        for name in kwargs:
-            if name not in ("return_attention", "attention_side", "on_error"):
-                raise TypeError(f"{name!r} is no argument of this pipeline; see its documentation.")
-        preprocess, forward, postprocess = super()._sanitize_parameters(question, **kwargs)
-        if top_k is not None:
-            if top_k < 1:
-                raise ValueError(f"top_k is {top_k}; it must be at least 1.")
-            forward["top_k"] = top_k
-        return preprocess, forward, postprocess
+        return {} if question is None else {"text": question}, {} if top_k is None else {"top_k": top_k}, {}
 
     def __call__(  # type: ignore[override]
-        self, inputs: Any = None, question: str | Sequence[str] | None = None, image: Any = None, **kwargs: Any
+        self, inputs: Any, question: str | None = None, **kwargs: Any
     ) -> Any:
-        if inputs is not None and image is not None:
-            raise ValueError("Give inputs or image, not both: they are two names for the same.")
-        inputs = streamable(image if inputs is None else inputs)
-        is_one_input = not isinstance(inputs, (list, Dataset))
-        if isinstance(question, (list, tuple)) and is_one_input:
-            inputs = [inputs] * len(question)
-        if question is not None:
-            kwargs["question"] = question
-        return super().__call__(inputs, **kwargs)
+        return super().__call__(inputs, question=question, **kwargs)
 
-    def reader(self, **preprocess_params: Any) -> ItemReader:
-        return QuestionReader(self.processor, self.model.config, **preprocess_params)
+    def preprocess(self, input_: Any, text: str = "") -> dict:  # type: ignore[override]
+        given = input_ if isinstance(input_, Mapping) else {"image": input_}
+        return {"text": given.get("question") or text, **self.read(given)}
 
-    def _forward(  # type: ignore[override]
-        self, batch: Batch, top_k: int = 5, return_attention: bool = False, on_error: str = "raise"
-    ) -> list[Captioned]:
-        answered = unread(batch.items, "answer", on_error)
-        for positions, inputs in batch.groups:
-            items = [batch.items[position] for position in positions]
-            found = self.answer(items, self.with_regions(inputs.to(self.device)), top_k, return_attention)
-            answered.update(zip(positions, found, strict=True))
-        return [answered[position] for position in range(len(batch.items))]
-
-    def with_regions(self, inputs: BatchFeature) -> BatchFeature:
-        """Replaces pixels by visual features, boxes and mask, once for answers and attention."""
-        if "pixel_values" not in inputs:
-            return inputs
-        names = ("pixel_values", "pixel_mask", "visual_boxes", "visual_attention_mask")
-        seen = self.model.model.get_visual_tokens(**{name: inputs[name] for name in names if name in inputs})
-        rest = {name: value for name, value in inputs.items() if name not in names}
-        visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
-        return BatchFeature({**rest, **visual, "visual_attention_mask": seen.attention_mask})
-
-    def answer(self, items: list[Item], inputs: BatchFeature, top_k: int, return_attention: bool) -> list[Captioned]:
-        """Answers items that have the same kinds of inputs."""
-        scores = self.model(**inputs).logits.float().sigmoid().cpu()
+    def _forward(self, input_tensors: dict, top_k: int = 5) -> dict[str, torch.Tensor]:  # type: ignore[override]
+        scores = self.model(**self.make_batch(input_tensors)).logits.float().sigmoid()
         best = scores.topk(min(top_k, scores.shape[-1]))
-        labels = self.model.config.id2label
-        answered = [
-            Captioned([{"answer": labels[label], "score": score} for score, label in zip(*of_item, strict=True)])
-            for of_item in zip(best.values.tolist(), best.indices.tolist(), strict=True)
-        ]
-        if return_attention:
-            attention = self.model.question_attention(self.processor.tokenizer, inputs)
-            for row, (item, of_item, found) in enumerate(zip(items, answered, attention, strict=True)):
-                words, weights, regions = found
-                of_item.answers[0] |= {"words": words, "attention": weights, "answer_attention": regions}
-                of_item.place(item, inputs, row, "visual_attention_mask")
-        return answered
+        return {"scores": best.values, "answers": best.indices}
 
-    def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:
-        """Turns the attention weights of the best answer into maps."""
-        if model_outputs.size is None:
-            return model_outputs.answers
-        best, *others = model_outputs.answers
-        weights = np.concatenate([best["attention"], best["answer_attention"][None]])
-        *maps, of_answer = attention_maps(weights, model_outputs.boxes, *model_outputs.size)
-        more = {} if model_outputs.image is None else {"image": model_outputs.image}
-        return [{**best, "attention": np.stack(maps), "answer_attention": of_answer, **more}, *others]
+    def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
+        labels = self.model.config.id2label
+        [best] = zip(model_outputs["scores"].tolist(), model_outputs["answers"].tolist(), strict=True)
+        return [{"answer": labels[answer], "score": score} for score, answer in zip(*best, strict=True)]
 
 
 __all__ = ["VisualQuestionAnsweringPipeline"]

@@ -6,17 +6,16 @@ processor(visual_features=[features], visual_boxes=[boxes], captions=[["a dog ru
 ```
 """
 
-import contextlib
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-import numpy as np
 import torch
 from PIL import Image
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
@@ -24,7 +23,7 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 from .configuration_hub import HubProcessorMixin
 from .image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from .images import load_images
-from .visual_inputs import Arrays, boxes_of_regions, one_per_image, pad_visual_boxes, pad_visual_inputs
+from .visual_inputs import Arrays, as_arrays, boxes_of_regions, pad_visual_inputs
 
 # A tokenizer keeps the settings of its last call, such as padding, so threads take turns. A fork, to read images,
 # waits for its turn too: a child of a process with the lock held would find it locked forever.
@@ -40,9 +39,7 @@ class PartsAtHand:
 
     def __get__(self, processor: ProcessorMixin | None, cls: type) -> Callable[[], list[str]]:
         names = super(CaptioningProcessor, cls).get_attributes()  # type: ignore[misc]  # a class that inherits from it
-        if processor is not None:
-            names = [name for name in names if getattr(processor, name, self) is not None]
-        return lambda: names
+        return lambda: [name for name in names if processor is None or getattr(processor, name, self) is not None]
 
 
 def check_text(text: Any, name: str) -> None:
@@ -52,32 +49,7 @@ def check_text(text: Any, name: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise ValueError(
-            f"{name} has half of a character ({text[error.start]!r}, a lone surrogate) at position {error.start}; give "
-            "text that was decoded as UTF-8."
-        ) from None
-
-
-def list_of_texts(text: Any) -> list[str]:
-    """Returns one text or several as a list; raises a ValueError unless a tokenizer can read each."""
-    if not isinstance(text, (str, list, tuple)):
-        raise ValueError(f"text is {type(text).__name__}; it must be a string or a list of strings.")
-    texts = [text] if isinstance(text, str) else list(text)
-    for index, one in enumerate(texts):
-        check_text(one, text_name(index, texts))
-    return texts
-
-
-def text_name(index: int, texts: list[str]) -> str:
-    """Returns the name of a text in errors."""
-    return "The text" if len(texts) == 1 else f"Text {index} of the batch"
-
-
-def batch_of(data: dict[str, Any], return_tensors: str) -> BatchFeature:
-    """Returns the inputs of a model as tensors, or with `return_tensors="np"` as arrays."""
-    if not data:
-        raise ValueError("Nothing to process: give images, visual_features or text.")
-    return BatchFeature({name: np.asarray(value) for name, value in data.items()} if return_tensors == "np" else data)
+        raise ValueError(f"{name} has half of a character at position {error.start}; decode it as UTF-8.") from None
 
 
 class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
@@ -89,12 +61,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
     """
 
-    text_kwargs = {
-        "add_special_tokens": False,
-        "return_token_type_ids": False,
-        "padding": True,
-        "padding_side": "left",
-    }
+    text_kwargs = {"add_special_tokens": False, "return_token_type_ids": False, "padding": True, "padding_side": "left"}
     get_attributes = PartsAtHand()
 
     def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
@@ -120,8 +87,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several: paths, URLs, bytes, images of Pillow, arrays or tensors, as
-                [`images.load_image`] reads them.
+            images (*optional*): one image or several, of any kind that [`images.load_image`] reads.
             text (`str` or `list[str]`, *optional*): a caption of each image, for the loss of a model, or its beginning,
                 for `generate()`, which ignores the labels; `""` for none.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
@@ -144,111 +110,73 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
             `labels`, `(B, T)`, padded on the left. Labels have no start token, the end token, and -100 at padding.
 
         Raises:
-            ValueError: no image, arrays of the wrong shape, number or content, boxes outside their image,
-                captions or text that do not fit; names the image. Also boxes of images from which the image processor
-                cuts something.
+            ValueError: no image, features or boxes that [`visual_inputs.pad_visual_inputs`] refuses, boxes of images
+                from which the image processor cuts something, or inputs of different numbers of images.
         """
         if images is not None and visual_features is not None:
             raise ValueError("Give images or visual_features, not both: features stand in for images.")
-        if visual_boxes is not None and regions is not None:
-            raise ValueError("Give visual_boxes (within [0, 1]) or regions (in pixels), not both.")
-        if visual_boxes is not None and images is None and visual_features is None:
-            raise ValueError("visual_boxes were given without visual_features or images.")
-        if regions is not None and images is None:
-            raise ValueError(
-                "regions are boxes in pixels of images, and no images were given; with visual_features, divide by the "
-                "image's size and give visual_boxes."
-            )
-        data, num_images, given = {}, None, ""
-        if visual_features is not None:
-            data.update(pad_visual_inputs(visual_features, visual_boxes))
-            num_images = len(data["visual_features"])
-            given = f"visual_features of {num_images} images"
+        if regions is not None and (visual_boxes is not None or images is None):
+            raise ValueError("regions are boxes in pixels of images: give them with images, and without visual_boxes.")
+        numbers: dict[str, int] = {}
         if images is not None:
             images = self.read_images(images)
-            num_images = len(images)
-            given = f"{num_images} images"
+            numbers["images"] = len(images)
             if regions is not None:
-                visual_boxes = self.boxes_of_images(regions, images)
+                regions = as_arrays(regions, "regions")
+                numbers["regions"] = len(regions)
+                visual_boxes = [
+                    boxes_of_regions(boxes, image.width, image.height, f"image {index}")
+                    for index, (boxes, image) in enumerate(zip(regions, images, strict=False))
+                ]
             if visual_boxes is not None:
                 check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
-                data.update(pad_visual_boxes(visual_boxes, num_images))
+        data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
+        numbers |= {name: len(data[name]) for name in ("visual_features", "visual_boxes") if name in data}
         if captions is not None:
             captions = [captions] if isinstance(captions, str) else captions
-            if num_images not in (None, len(captions)):
-                raise ValueError(f"There are {given} but captions of {len(captions)}.")
+            numbers["captions"] = len(captions)
             data["labels"] = self.caption_labels(captions)
         if text is not None:
-            text = self.prefixes(text)
-            if num_images not in (None, len(text)):
-                raise ValueError(f"There are {given} but text for {len(text)}.")
+            text = [text] if isinstance(text, str) else text
+            numbers["text"] = len(text)
+        if len(set(numbers.values())) > 1:
+            raise ValueError(f"All inputs must be of the same images; there are {numbers}.")
         kwargs.setdefault("return_tensors", "pt")
         if images is not None:
             data.update(super().__call__(images=images, **kwargs))
         if text is not None:
             with TOKENIZING:
-                encoded = super().__call__(text=text, **kwargs)
+                encoded = super().__call__(text=[f"{self.tokenizer.bos_token} {one}".strip() for one in text], **kwargs)
             names = {"input_ids": "decoder_input_ids", "attention_mask": "decoder_attention_mask"}
             data.update({names.get(name, name): value for name, value in encoded.items()})
             if captions is None:
                 data["labels"] = self.labels_of(encoded["input_ids"], encoded.get("attention_mask"))
-        return batch_of(data, kwargs["return_tensors"])
+        return BatchFeature(data, tensor_type="np" if kwargs["return_tensors"] == "np" else None)
 
     def read_images(self, images: Any) -> list[Image.Image]:
-        """Reads images; raises a ValueError without an image processor, or for something else than images."""
+        """Reads images; raises a ValueError without an image processor."""
         if self.image_processor is None:
-            raise ValueError(
-                "This processor has no image processor and takes visual_features, not images; for a model with a "
-                "vision encoder make it with image_processor=CaptioningImageProcessor()."
-            )
-        read = load_images(images)
-        if not read:
-            raise ValueError("images is empty: give at least one image.")
-        return read
-
-    def boxes_of_images(self, regions: Arrays, images: list[Image.Image]) -> list[np.ndarray]:
-        """Turns regions in pixels of images of Pillow into boxes within [0, 1]."""
-        regions = one_per_image(regions, len(images))
-        if len(regions) != len(images):
-            raise ValueError(f"There are {len(images)} images but regions of {len(regions)}.")
-        return [
-            boxes_of_regions(boxes, image.width, image.height, f"image {index}")
-            for index, (boxes, image) in enumerate(zip(regions, images, strict=True))
-        ]
+            raise ValueError("This processor was made without image_processor= and takes visual_features, not images.")
+        return load_images(images)
 
     def unknown_words(self, text: str) -> list[str]:
         """Returns the words of a text without a token, and special tokens, which are no words."""
-        return self.words_of(text)[1]
-
-    def words_of(self, text: str) -> tuple[list[int], list[str]]:
-        """Returns the ids of a text's tokens, and its words that are unknown or special tokens."""
-        if not text:
-            return [], []
         with TOKENIZING:
             encoded = self.tokenizer(text, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
             no_words = set(self.tokenizer.all_special_ids)  # that for unknown words is one
-        ids = encoded["input_ids"]
-        pairs = zip(ids, encoded["offset_mapping"], strict=True)
-        return ids, [text[start:end] for token, (start, end) in pairs if token in no_words]
-
-    def prefixes(self, text: str | Sequence[str]) -> list[str]:
-        """Puts the start token in front of prefixes."""
-        return [f"{self.tokenizer.bos_token} {prefix}".strip() for prefix in list_of_texts(text)]
+        pairs = zip(encoded["input_ids"], encoded["offset_mapping"], strict=True)
+        return [text[start:end] for token, (start, end) in pairs if token in no_words]
 
     def caption_labels(self, captions: Sequence[str | None] | Sequence[Sequence[str | None]]) -> torch.Tensor:
         """Turns captions into labels `(B * C, T)`: words, the end token, then -100."""
         rows = [row if isinstance(row, (list, tuple)) else [row] for row in captions]
         if len({len(row) for row in rows}) > 1:
             raise ValueError("Every image of a batch needs the same number of captions; fill up with None.")
-        flat = [caption for row in rows for caption in row]
-        for index, caption in enumerate(flat):
-            if caption is not None:
-                check_text(caption, f"Caption {index} of the batch")
         with TOKENIZING:
-            words = self.tokenizer([caption or "" for caption in flat], add_special_tokens=False)["input_ids"]
-        labels = [[*ids, self.tokenizer.eos_token_id] if ids else [] for ids in words]
-        width = max(1, max(map(len, labels), default=1))
-        return torch.tensor([ids + [-100] * (width - len(ids)) for ids in labels], dtype=torch.long).reshape(-1, width)
+            flat = [caption or "" for row in rows for caption in row]
+            words = self.tokenizer(flat, add_special_tokens=False)["input_ids"]
+        labels = [torch.tensor([*ids, self.tokenizer.eos_token_id] if ids else [-100]) for ids in words]
+        return pad_sequence(labels, batch_first=True, padding_value=-100)
 
     def labels_of(self, input_ids: Any, attention_mask: Any) -> torch.Tensor:
         """Returns the token after each of `input_ids` `(B, T)`, the end token after the last; -100 at padding and in
@@ -288,9 +216,6 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         cls, pretrained_model_name_or_path: str | PathLike, processor_dict: dict | None = None, **kwargs: Any
     ) -> list:
         saved = (processor_dict or {}).get("image_processor")
-        if saved is None:  # or in a file of its own
-            with contextlib.suppress(OSError):
-                saved, _ = CaptioningImageProcessor.get_image_processor_dict(pretrained_model_name_or_path, **kwargs)
         if saved is not None and saved.get("image_processor_type") != CaptioningImageProcessor.__name__:
             return super()._get_arguments_from_pretrained(pretrained_model_name_or_path, processor_dict, **kwargs)
         tokenizer = cls._load_tokenizer_from_pretrained("tokenizer", pretrained_model_name_or_path, **kwargs)

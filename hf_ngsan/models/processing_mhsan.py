@@ -6,7 +6,7 @@ from typing import Any
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 
-from .processing_captioning import TOKENIZING, CaptioningProcessor, batch_of, list_of_texts, text_name
+from .processing_captioning import TOKENIZING, CaptioningProcessor
 from .visual_inputs import Arrays, pad_visual_inputs
 
 
@@ -31,8 +31,7 @@ class MHSANProcessor(CaptioningProcessor):
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several: paths, URLs, bytes, images of Pillow, arrays or tensors, as
-                [`images.load_image`] reads them.
+            images (*optional*): one image or several, of any kind that [`images.load_image`] reads.
             text (`str` or `list[str]`, *optional*): captions or queries.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
                 one array an image, or a single array for one image.
@@ -54,21 +53,19 @@ class MHSANProcessor(CaptioningProcessor):
             raise ValueError("Give images or visual_features, not both: features stand in for images.")
         if visual_boxes is not None and visual_features is None:
             raise ValueError("visual_boxes were given without visual_features.")
-        data: dict[str, Any] = {}
         kwargs.setdefault("return_tensors", "pt")
-        if visual_features is not None:
-            padded = pad_visual_inputs(visual_features, visual_boxes)
-            data["visual_attention_mask"] = padded.pop("attention_mask")
-            data.update(padded)
+        data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
+        if data:
+            data["visual_attention_mask"] = data.pop("attention_mask")
         if images is not None:
             data.update(ProcessorMixin.__call__(self, images=self.read_images(images), **kwargs))
         if text is not None:
             data.update(self.encoded_texts(text, kwargs))
-        return batch_of(data, kwargs["return_tensors"])
+        return BatchFeature(data, tensor_type="np" if kwargs["return_tensors"] == "np" else None)
 
     def encoded_texts(self, text: str | Sequence[str], kwargs: dict) -> BatchFeature:
         """Returns `input_ids` and `attention_mask` of texts."""
-        texts = list_of_texts(text)
+        texts = [text] if isinstance(text, str) else list(text)
         with TOKENIZING:
             settings = (self.text_kwargs, kwargs, kwargs.get("text_kwargs", {}))
             self.check_lengths(texts, cut=any(given.get("truncation") for given in settings))
@@ -78,17 +75,15 @@ class MHSANProcessor(CaptioningProcessor):
 
     def check_lengths(self, texts: list[str], cut: bool) -> None:
         """Raises a ValueError for a text without any word, and for one that is too long unless it will be cut."""
-        if not texts:
-            raise ValueError("text is empty: give at least one text.")
         longest = self.tokenizer.model_max_length
         words = self.tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
         special = self.tokenizer.num_special_tokens_to_add()
         for index, ids in enumerate(words):
             if not ids:
-                raise ValueError(f"{text_name(index, texts)}, {texts[index]!r:.40}, has no words; give one at least.")
+                raise ValueError(f"Text {index}, {texts[index]!r:.40}, has no words; give one at least.")
             if len(ids) + special > longest and not cut:
                 raise ValueError(
-                    f"{text_name(index, texts)} has {len(ids) + special} tokens, and the model takes {longest} at "
+                    f"Text {index} has {len(ids) + special} tokens, and the model takes {longest} at "
                     "most; shorten it, or cut it with truncation=True."
                 )
 

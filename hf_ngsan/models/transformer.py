@@ -1,20 +1,26 @@
-"""The transformer that several families share: feed-forward, encoder and decoder layers, the decoder over words.
+"""The transformer that writes text: encoder and decoder layers, the decoder over words, labels, loss and `generate()`.
 
 The configuration of a model has `hidden_size`, `num_attention_heads`, `num_hidden_layers`, `intermediate_size`,
-`vocab_size`, `pad_token_id`, the rates `dropout`, `residual_dropout` and `attention_dropout`, `attention_bias` and
-`attention_temperature`.
+`vocab_size`, `pad_token_id`, `decoder_start_token_id`, `attention_bias`, and the rates `dropout`, `residual_dropout`
+and `attention_dropout`.
 """
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.generation import GenerationMixin
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import merge_with_config_defaults
@@ -38,17 +44,7 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(torch.relu(self.up(hidden_states))))
 
 
-class TransformerLayer(GradientCheckpointingLayer):
-    """A layer whose weights get gradients with gradient checkpointing, also if all layers before it are frozen."""
-
-    def __call__(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
-        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
-            # Reentrant checkpoints give a layer's weights no gradient unless one of its inputs has one.
-            hidden_states.requires_grad_()
-        return super().__call__(hidden_states, *args, **kwargs)
-
-
-class EncoderLayer(TransformerLayer):
+class EncoderLayer(GradientCheckpointingLayer):
     """Self-attention, with a geometric bias if there is one, and feed-forward, each LayerNorm(x + sublayer(x)).
 
     Args:
@@ -57,10 +53,12 @@ class EncoderLayer(TransformerLayer):
         norms: `query_norm`, `key_norm` and `norm_affine` of [`attention.MultiHeadAttention`].
     """
 
+    attention_class: type[MultiHeadAttention] = MultiHeadAttention
+
     def __init__(self, config: PreTrainedConfig, geometric_bias: nn.Module | None = None, **norms: Any):
         super().__init__()
         self.geometric_bias = geometric_bias
-        self.self_attn = MultiHeadAttention(config, **norms)
+        self.self_attn = self.attention_class(config, **norms)
         self.self_attn_norm: nn.Module = nn.LayerNorm(config.hidden_size)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm: nn.Module = nn.LayerNorm(config.hidden_size)
@@ -81,14 +79,16 @@ class EncoderLayer(TransformerLayer):
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
-class DecoderLayer(TransformerLayer):
+class DecoderLayer(GradientCheckpointingLayer):
     """Causal self-attention, cross-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
+
+    attention_class: type[MultiHeadAttention] = MultiHeadAttention
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int):
         super().__init__()
-        self.self_attn = MultiHeadAttention(config, layer_idx, is_causal=True)
+        self.self_attn = self.attention_class(config, layer_idx, is_causal=True)
         self.self_attn_norm = nn.LayerNorm(config.hidden_size)
-        self.encoder_attn = MultiHeadAttention(config, layer_idx)
+        self.encoder_attn = self.attention_class(config, layer_idx)
         self.encoder_attn_norm = nn.LayerNorm(config.hidden_size)
         self.feed_forward = FeedForward(config)
         self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
@@ -97,29 +97,16 @@ class DecoderLayer(TransformerLayer):
     def forward(
         self,
         hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None,
+        encoder_hidden_states: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         cache: Cache | None = None,
-        key_counts: torch.Tensor | None = None,
-        encoder_key_counts: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> torch.Tensor:
-        attended, _ = self.self_attn(
-            hidden_states,
-            attention_mask=attention_mask,
-            cache=cache,
-            key_counts=key_counts,
-            **kwargs,
-        )
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, cache=cache, **kwargs)
         hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
         attended, _ = self.encoder_attn(
-            hidden_states,
-            encoder_hidden_states,
-            attention_mask=encoder_attention_mask,
-            cache=cache,
-            key_counts=encoder_key_counts,
-            **kwargs,
+            hidden_states, encoder_hidden_states, attention_mask=encoder_attention_mask, cache=cache, **kwargs
         )
         hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
@@ -130,15 +117,10 @@ def token_positions(attention_mask: torch.Tensor) -> torch.Tensor:
     return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
 
 
-def positions_of_tokens(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Returns positions `(batch_size or 1, num_tokens)` of states `(batch_size, num_tokens, hidden_size)`."""
-    if attention_mask is None:
-        return torch.arange(states.shape[1], device=states.device)[None]
-    return token_positions(attention_mask)
-
-
-def positions_of_words(states: torch.Tensor, attention_mask: torch.Tensor | None, cache: Cache | None) -> torch.Tensor:
-    """Returns positions `(batch_size or 1, length)` of words `(batch_size, length, …)`, behind those in the cache."""
+def positions_of_tokens(
+    states: torch.Tensor, attention_mask: torch.Tensor | None = None, cache: Cache | None = None
+) -> torch.Tensor:
+    """Returns positions `(batch_size or 1, length)` of tokens `(batch_size, length, …)`, behind those in the cache."""
     length = states.shape[1]
     if attention_mask is not None and attention_mask.ndim == 2:
         return token_positions(attention_mask)[:, -length:]
@@ -146,83 +128,13 @@ def positions_of_words(states: torch.Tensor, attention_mask: torch.Tensor | None
     return torch.arange(length, device=states.device)[None] + past_length
 
 
-def shift_behind_start(labels: torch.Tensor, start: int | None, padding: int | None) -> torch.Tensor:
-    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
-    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)  # type: ignore[arg-type]
-    return shifted.masked_fill(shifted == -100, padding)  # type: ignore[arg-type]
-
-
-def tokens_in_front(labels: torch.Tensor, start: int) -> torch.Tensor:
-    """Returns which labels `(batch_size, length)` stand in front of the words: start tokens and -100."""
-    return (torch.eq(labels, -100) | torch.eq(labels, start)).long().cumprod(1).bool()
-
-
-def labels_from_first_word(labels: torch.Tensor, start: int) -> torch.Tensor:
-    """Returns labels `(batch_size, length)` of words alone: those behind start tokens and -100, moved to the left."""
-    places = torch.arange(labels.shape[1], device=labels.device) + tokens_in_front(labels, start).sum(1, keepdim=True)
-    last = labels.shape[1] - 1
-    return labels.gather(1, places.clamp(max=last)).masked_fill(places > last, -100)
-
-
-def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, start: int) -> torch.Tensor:
-    """Returns labels without a start token that stand beside the decoder's inputs: each is the token after its input.
-
-    Args:
-        labels (`torch.LongTensor` of shape `(batch_size, length)`): with a start token in front they are the inputs
-            themselves.
-        input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): with a second start token they are
-            labels with a start token, which were shifted already.
-        start: the start token.
-    """
-    is_same = (tokens_in_front(labels, start) & torch.eq(labels, start)).any(1, keepdim=True)
-    if input_ids is not None:
-        is_same &= torch.eq(input_ids, start).sum(1, keepdim=True) < 2
-    labels = torch.where(is_same, nn.functional.pad(labels[:, 1:], (0, 1), value=-100), labels)
-    return labels.masked_fill(tokens_in_front(labels, start), -100)
-
-
-def loss_of_words(
-    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any
-) -> torch.Tensor | None:
-    """Returns the cross-entropy per word of labels `(batch_size, length)`, -100 at padding; `None` without labels.
-
-    It is divided by `num_items_in_batch` words if that is given. The inputs of the model are shifted already:
-    `shift_labels` keeps the loss from shifting a second time.
-    """
-    if labels is None:
-        return None
-    return model.loss_function(
-        logits=logits,
-        labels=None,
-        shift_labels=labels.contiguous(),
-        vocab_size=model.config.vocab_size,
-        num_items_in_batch=num_items_in_batch,
-    )
-
-
-def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:
-    """Counts the real tokens, `(batch_size, 1)`, of states `(batch_size, num_tokens, hidden_size)`."""
-    if attention_mask is None:
-        return torch.full((states.shape[0], 1), states.shape[1], device=states.device)
-    return attention_mask.long().sum(-1, keepdim=True)
-
-
 def refuse_missing_past(
     length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> None:
-    """Refuses words where the mask or the positions count words before them that are neither given nor in the cache.
+    """Raises a ValueError where mask or positions count words before the given ones that the cache lacks.
 
-    Except for positions without words before, only sizes are compared, so that the check works in a traced graph.
-
-    Args:
-        length: the number of words given.
-        cache: of the words before, *optional*. The states of a static cache have one size from the start: a mask of
-            any size fits it.
-        attention_mask (`torch.Tensor` of shape `(batch_size, length)` or `(…, length, num_keys)`, *optional*).
-        position_ids (`torch.LongTensor` of shape `(batch_size or 1, length)`, *optional*).
-
-    Raises:
-        ValueError: there are such words.
+    Only sizes are compared, for traced graphs, except for positions without a cache. A static cache has one size from
+    the start: a mask of any size fits it.
     """
     if cache is not None and cache.is_compileable:
         return
@@ -234,9 +146,7 @@ def refuse_missing_past(
         )
     if position_ids is not None and past == 0:
         torch_compilable_check(
-            position_ids[..., :1] == 0,
-            "The first word given has a later position, but the cache has no states of the words before it; without "
-            "them the next word would be wrong.",
+            position_ids[..., :1] == 0, "The first word given has a later position, but no states of the words before."
         )
 
 
@@ -271,15 +181,28 @@ def caption_cache(cache: Cache) -> CaptionCache:
     return shared
 
 
+class DecoderInputs(NamedTuple):
+    """Inputs of a decoder, complete: see [`WordDecoder.forward`], and the two masks that its attention takes."""
+
+    input_ids: torch.Tensor | None
+    inputs_embeds: torch.Tensor
+    attention_mask: torch.Tensor | None
+    position_ids: torch.Tensor
+    encoder_hidden_states: torch.Tensor
+    encoder_attention_mask: torch.Tensor | None
+    cache: Any
+    causal_mask: Any
+    encoder_mask: Any
+
+
 class WordDecoder(HubPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
-    With `config.attention_temperature = "key_length"` scores are divided by sqrt(key_length + head_dim), eq. 2 of
-    Springenberg et al. 2018, where key_length counts what a query may attend to: the words up to and including its own,
-    the real visual tokens. A cache, beams and padding thus change nothing.
-
     Serves C captions of an image at once: with `(B * C, T)` tokens (the captions of an image next to each other) and
     `(B, N, D)` encoder states, each image is encoded, and its keys computed, once.
+
+    A subclass overrides `make_layer` where some layers are of another kind, `embed` for other positions, and
+    `run_layers` where its layers take more than masks and cache.
     """
 
     main_input_name = "input_ids"
@@ -299,24 +222,26 @@ class WordDecoder(HubPreTrainedModel):
         self.post_init()
 
     def make_layer(self, config: PreTrainedConfig, layer_idx: int) -> nn.Module:
-        """Makes the layer of an index; a subclass overrides it where some layers are of another kind."""
         return DecoderLayer(config, layer_idx)
 
-    def embed(
-        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> torch.Tensor:
+    def embed(self, inputs: DecoderInputs) -> torch.Tensor:
         """Adds positions to the embeddings of words, both `(batch_size, length, hidden_size)`."""
-        positions = sinusoids(position_ids, inputs_embeds.shape[-1]).to(inputs_embeds.dtype)
-        return self.dropout(inputs_embeds * inputs_embeds.shape[-1] ** 0.5 + positions)
+        embeddings, hidden_size = inputs.inputs_embeds, self.config.hidden_size
+        positions = sinusoids(inputs.position_ids, hidden_size).to(embeddings.dtype)
+        return self.dropout(embeddings * hidden_size**0.5 + positions)
 
-    def further_layer_inputs(self, **given: Any) -> dict[str, Any]:
-        """Returns more keyword arguments for every layer; a subclass overrides it where its layers take some.
-
-        Args:
-            given: `input_ids`, `attention_mask`, `position_ids`, `encoder_hidden_states`, `encoder_attention_mask` and
-                `cache`, as `forward` has them before the first layer runs.
-        """
-        return {}
+    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
+        """Runs the layers; each takes `kwargs` too."""
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                inputs.encoder_hidden_states,
+                attention_mask=inputs.causal_mask,
+                encoder_attention_mask=inputs.encoder_mask,
+                cache=inputs.cache,
+                **kwargs,
+            )
+        return hidden_states
 
     @accepts_old_cache_name
     @merge_with_config_defaults
@@ -326,7 +251,7 @@ class WordDecoder(HubPreTrainedModel):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         position_ids: torch.Tensor | None = None,
-        encoder_hidden_states: torch.Tensor | None = None,
+        encoder_hidden_states: Any = None,
         encoder_attention_mask: torch.Tensor | None = None,
         cache: Any = None,
         inputs_embeds: torch.Tensor | None = None,
@@ -349,14 +274,12 @@ class WordDecoder(HubPreTrainedModel):
                 weights: nothing changes for other threads that call the model.
 
         Raises:
-            ValueError: neither or both of `input_ids` and `inputs_embeds`, no encoder states, a number of captions
-                that is no multiple of the number of images, or words before these that the cache lacks.
+            ValueError: neither or both of `input_ids` and `inputs_embeds`, a number of captions that is no multiple of
+                the number of images, or words before these that the cache lacks.
         """
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give the decoder exactly one of input_ids (decoder_input_ids) and inputs_embeds.")
-        if encoder_hidden_states is None:
-            raise ValueError("The decoder needs encoder_hidden_states, such as encoded visual tokens.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
         batch_size, length, hidden_size = inputs_embeds.shape
@@ -370,20 +293,10 @@ class WordDecoder(HubPreTrainedModel):
         if cache is not None and not isinstance(cache, EncoderDecoderCache):
             cache = caption_cache(cache)
         if position_ids is None:
-            position_ids = positions_of_words(inputs_embeds, attention_mask, cache)
-
-        key_counts, encoder_key_counts = None, None
-        if self.config.attention_temperature == "key_length":
-            # Before a static cache is used, its mask is made 4-dimensional: the words are counted by their positions.
-            key_counts = position_ids + 1
-            encoder_key_counts = token_counts(encoder_hidden_states, encoder_attention_mask)
-
+            position_ids = positions_of_tokens(inputs_embeds, attention_mask, cache)
         config = with_attention(self.config, kwargs.get("attn_implementation"))
         causal_mask = create_causal_mask(
-            config=config,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            cache=cache,
+            config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache
         )
         encoder_mask = create_bidirectional_mask(
             config=config,
@@ -391,27 +304,177 @@ class WordDecoder(HubPreTrainedModel):
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
-
-        hidden_states = self.embed(inputs_embeds, position_ids, attention_mask)
-        kwargs |= self.further_layer_inputs(
+        inputs = DecoderInputs(
             input_ids=input_ids,
+            inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
             position_ids=position_ids,
             encoder_hidden_states=encoder_hidden_states,
             encoder_attention_mask=encoder_attention_mask,
             cache=cache,
+            causal_mask=causal_mask,
+            encoder_mask=encoder_mask,
         )
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                encoder_hidden_states,
-                attention_mask=causal_mask,
-                encoder_attention_mask=encoder_mask,
-                cache=cache,
-                key_counts=key_counts,
-                encoder_key_counts=encoder_key_counts,
-                **kwargs,
-            )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=hidden_states, cache=cache if use_cache else None
+        hidden_states = self.run_layers(self.embed(inputs), inputs, **kwargs)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, cache=cache if use_cache else None)
+
+
+def decoded_outputs(
+    decoder: WordDecoder, encoder: Any, encoder_attention_mask: torch.Tensor | None, **inputs: Any
+) -> Seq2SeqModelOutput:
+    """Runs the decoder over the outputs of an encoder, which may be a tuple; returns the outputs of both as one."""
+    encoder = encoder if isinstance(encoder, BaseModelOutput) else BaseModelOutput(*encoder)
+    decoder_outputs = decoder(
+        encoder_hidden_states=encoder.last_hidden_state, encoder_attention_mask=encoder_attention_mask, **inputs
+    )
+    return Seq2SeqModelOutput(
+        last_hidden_state=decoder_outputs.last_hidden_state,
+        cache=decoder_outputs.cache,
+        decoder_hidden_states=decoder_outputs.hidden_states,
+        decoder_attentions=decoder_outputs.attentions,
+        cross_attentions=decoder_outputs.cross_attentions,
+        encoder_last_hidden_state=encoder.last_hidden_state,
+        encoder_hidden_states=encoder.hidden_states,
+        encoder_attentions=encoder.attentions,
+    )
+
+
+def tokens_in_front(labels: torch.Tensor, start: int) -> torch.Tensor:
+    """Returns which labels `(batch_size, length)` stand in front of the words: start tokens and -100."""
+    return (torch.eq(labels, -100) | torch.eq(labels, start)).long().cumprod(1).bool()
+
+
+def labels_from_first_word(labels: torch.Tensor, start: int) -> torch.Tensor:
+    """Returns labels `(batch_size, length)` of words alone: those behind start tokens and -100, moved to the left."""
+    places = torch.arange(labels.shape[1], device=labels.device) + tokens_in_front(labels, start).sum(1, keepdim=True)
+    last = labels.shape[1] - 1
+    return labels.gather(1, places.clamp(max=last)).masked_fill(places > last, -100)
+
+
+def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, start: int) -> torch.Tensor:
+    """Returns labels `(batch_size, length)` that are each the token after its input, as the decoder's inputs are given.
+
+    Labels with a start token are the inputs themselves, unless these were shifted and have two.
+    """
+    are_inputs = (tokens_in_front(labels, start) & torch.eq(labels, start)).any(1, keepdim=True)
+    if input_ids is not None:
+        are_inputs &= torch.eq(input_ids, start).sum(1, keepdim=True) < 2
+    labels = torch.where(are_inputs, nn.functional.pad(labels[:, 1:], (0, 1), value=-100), labels)
+    return labels.masked_fill(tokens_in_front(labels, start), -100)
+
+
+def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.Tensor:
+    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
+    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == -100, padding)
+
+
+def loss_of_words(
+    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any
+) -> torch.Tensor | None:
+    """Returns the cross-entropy per word, or over `num_items_in_batch` words, of labels `(batch_size, length)`."""
+    if labels is None:
+        return None
+    return model.loss_function(  # `shift_labels`, as the inputs of the model are shifted already
+        logits=logits,
+        labels=None,
+        shift_labels=labels.contiguous(),
+        vocab_size=model.config.vocab_size,
+        num_items_in_batch=num_items_in_batch,
+    )
+
+
+class WordGenerationMixin(GenerationMixin):
+    """Connects an encoder-decoder around [`WordDecoder`] with `generate()` and training.
+
+    Attributes:
+        longest_output (`int`): default maximum of tokens of a generated text, the end token included.
+    """
+
+    config: Any
+    model: Any
+    lm_head: nn.Module
+    longest_output = 20
+
+    def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:
+        """Reads `generation_config.json` for `from_pretrained`; where it sets no length, the default one applies."""
+        super().adjust_generation_fn(*args, **kwargs)  # type: ignore[misc]
+        if self.generation_config.max_new_tokens is None and self.generation_config.max_length is None:
+            self.generation_config.max_new_tokens = self.longest_output
+
+    @torch.no_grad()
+    def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Generates text; the arguments are those of transformers' `generate()`, and labels, which are ignored."""
+        kwargs.pop("labels", None)  # a Trainer passes a whole batch
+        if kwargs.get("max_length") is not None:
+            kwargs.setdefault("max_new_tokens", None)  # the model's would have priority
+        return super().generate(inputs, *args, **kwargs)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing.
+
+        What stands in front of their words is cut in place, as label smoothing compares labels with the outputs.
+        """
+        start = self.config.decoder_start_token_id
+        labels.copy_(labels_from_first_word(labels, start))
+        return shift_behind_start(labels, start, self.config.pad_token_id)
+
+    def predict_words(
+        self, labels: torch.Tensor | None, num_items_in_batch: Any = None, **inputs: Any
+    ) -> Seq2SeqLMOutput:
+        """Runs `self.model` and the word classifier; labels make the decoder's inputs if there are none.
+
+        Args:
+            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): words and the end token, with or
+                without a start token in front; -100 at padding.
+            num_items_in_batch (*optional*): the number of words that the loss is divided by.
+            inputs: of `self.model`.
+        """
+        start = self.config.decoder_start_token_id
+        if labels is not None and inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
+            labels = labels_from_first_word(labels, start)
+            # Padding is behind the words, where causal attention does not reach: no mask is needed.
+            inputs["decoder_attention_mask"] = None
+            inputs["decoder_input_ids"] = shift_behind_start(labels, start, self.config.pad_token_id)
+        elif labels is not None:
+            labels = labels_beside_inputs(labels, inputs["decoder_input_ids"], start)
+        outputs = self.model(**inputs)
+        logits = self.lm_head(outputs.last_hidden_state)
+        rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss_of_words(self, logits, labels, num_items_in_batch), logits=logits, **rest)
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: torch.Tensor,
+        next_sequence_length: int | None = None,
+        cache: Cache | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> dict:
+        """Adds mask and positions of all words so far, which show a step whether earlier words are missing."""
+        if decoder_attention_mask is None:
+            length = input_ids.shape[1]
+            if next_sequence_length is None and cache is not None and not cache.is_compileable:
+                length += cache.get_seq_length()  # all words given are new ones
+            decoder_attention_mask = input_ids.new_ones(len(input_ids), length)
+        if decoder_attention_mask.ndim == 2:
+            # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
+            kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
+        return super().prepare_inputs_for_generation(
+            input_ids, next_sequence_length, cache, decoder_attention_mask=decoder_attention_mask, **kwargs
         )
+
+    def _expand_inputs_for_generation(self, **given: Any) -> tuple[torch.Tensor, dict[str, Any]]:  # type: ignore[override]
+        """Repeats words for beams or samples, and not the encoder's states: the captions of an image share them."""
+        shared = {name: given.pop(name) for name in ("encoder_outputs", "attention_mask") if name in given}
+        given["is_encoder_decoder"] = False
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(**given)  # type: ignore[misc]
+        return input_ids, model_kwargs | shared
+
+    def _prepare_cache_for_generation(  # type: ignore[override]
+        self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any
+    ) -> None:
+        """Makes a cache in which captions share the keys and values of their image."""
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)  # type: ignore[misc]
+        if model_kwargs.get("cache") is not None:
+            model_kwargs["cache"] = caption_cache(model_kwargs["cache"])

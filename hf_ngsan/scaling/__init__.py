@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING
 from ..ground.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from ..ground.ray_workers import MissingRayError, RayError, RayWorkers
     from .columns import Captioner, Embedder, ImageEncoder
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

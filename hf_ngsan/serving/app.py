@@ -21,7 +21,7 @@ from starlette.requests import ClientDisconnect
 from transformers import StoppingCriteria, StoppingCriteriaList
 
 from ..ground.messages import is_out_of_memory, one_sentence, type_and_reason
-from ..models.pipeline_image_to_text import ImageToTextPipeline
+from ..loading.pipelines import CaptioningPipeline
 from .batching import AbandonedError, Batcher
 from .limits import BusyError, RequestError, ServingLimits
 from .requests import RequestReader
@@ -44,7 +44,7 @@ class StopIfAbandoned(StoppingCriteria):
         return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
 
 
-def create_app(pipeline: ImageToTextPipeline, limits: ServingLimits | None = None, name: str = "") -> FastAPI:
+def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> FastAPI:
     """Makes the server of a captioner.
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,

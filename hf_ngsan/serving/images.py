@@ -2,21 +2,23 @@
 
 import asyncio
 import base64
+import io
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
-from urllib.parse import urlsplit
 
 from PIL import Image
 
-from ..models.downloads import DownloadError, DownloadLimits, download
-from ..models.images import ImageError, open_image
+from ..models.images import FORMATS
+from .downloads import DownloadError, download
 from .limits import RequestError, ServingLimits
 
 T = TypeVar("T")
 MAX_READERS = 4
+MAX_ASPECT_RATIO = 100
+"""Largest ratio of the long side to the short side: the pixels of a thinner image multiply when it is resized."""
 
 
 class Budget:
@@ -64,49 +66,41 @@ class ImageReader:
         job.add_done_callback(lambda _: loop.call_soon_threadsafe(self.pixels.give_back, pixels))
         return await asyncio.wrap_future(job)
 
-    async def read(self, sources: Sequence[Any], prepare: Callable[[Image.Image, int], T]) -> list[T]:
+    async def read(self, sources: Sequence[Any], prepare: Callable[[bytes, int], T]) -> list[T]:
         """Returns the prepared images of a request.
 
         Args:
             sources: bytes of files, base64, or URLs.
-            prepare: takes an undecoded image and its place in the request.
+            prepare: takes the bytes of an image file and its place in the request.
 
         Raises:
             RequestError: no image, one that cannot be read, a URL that is not allowed, or too many pixels or bytes.
         """
-        images, pixels, num_bytes = [], 0, 0
+        files, pixels, num_bytes = [], [], 0
         for place, source in enumerate(sources):
             name = f"image {place}"
             if isinstance(source, str) and "://" in source[:10]:
                 source = await self.downloaded(source, name, self.limits.request_bytes - num_bytes)
                 num_bytes += len(source)
-            image = await self.in_thread(partial(opened, source, name))
-            images.append(image)
-            pixels += image.width * image.height
-            if pixels > self.limits.pixels:
+            content = await self.in_thread(partial(content_of, source, name))
+            width, height = await self.in_thread(partial(size_of, content, name))
+            files.append(content)
+            pixels.append(width * height)
+            if sum(pixels) > self.limits.pixels:
                 raise RequestError(
                     413,
                     f"The images have more than {self.limits.pixels} pixels together, up to image {place} of "
-                    f"{image.width} x {image.height}; send fewer or smaller ones.",
+                    f"{width} x {height}; send fewer or smaller ones.",
                 )
-        found: list[T] = []
-        images.reverse()
-        while images:  # each is released before the next is decoded, since it keeps its pixels
-            image = images.pop()
-            found.append(await self.in_thread(partial(prepare, image, len(found)), image.width * image.height))
-        return found
+        return [
+            await self.in_thread(partial(prepare, content, place), pixels[place]) for place, content in enumerate(files)
+        ]
 
     async def downloaded(self, url: str, name: str, max_bytes: int) -> bytes:
         if not self.limits.allow_urls:
             raise RequestError(400, f"{name.capitalize()} is a URL, which this server does not read; send its bytes.")
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise RequestError(400, f"{name.capitalize()}: only http and https URLs are read.")
         try:
-            usual = DownloadLimits.of_environment()
-            bounds = DownloadLimits(
-                min(usual.max_bytes, max_bytes), min(usual.seconds, self.limits.seconds), usual.max_redirects
-            )
-            return await asyncio.to_thread(download, url, bounds, public_only=True)
+            return await download(url, max_bytes, self.limits.seconds)
         except DownloadError as error:
             raise RequestError(400, f"{name.capitalize()} cannot be downloaded: {error}.") from error
 
@@ -114,15 +108,32 @@ class ImageReader:
         self.threads.shutdown()
 
 
-def opened(source: Any, name: str) -> Image.Image:
-    """Opens an image, without decoding it, from the bytes of a file or their base64."""
+def content_of(source: Any, name: str) -> bytes:
+    """Returns the bytes of a file, given as such or as their base64."""
     try:
         if isinstance(source, str):
             source = base64.b64decode(source.partition(",")[2] if source.startswith("data:") else source, validate=True)
-        if not isinstance(source, bytes):
-            raise TypeError
-        return open_image(source, name)
-    except ImageError as error:
-        raise RequestError(400, str(error)) from error
-    except (ValueError, TypeError):
-        raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.") from None
+        if isinstance(source, bytes):
+            return source
+    except ValueError:
+        pass
+    raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.")
+
+
+def size_of(content: bytes, name: str) -> tuple[int, int]:
+    """Returns width and height of a stranger's image file, without decoding it.
+
+    Raises:
+        RequestError: no image, more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or an image that is much too thin.
+    """
+    try:
+        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+            width, height = image.size
+    except Exception as error:  # Pillow's plugins raise anything on damaged data
+        raise RequestError(
+            400, f"{name.capitalize()} is no image of {', '.join(FORMATS)}, or a damaged one."
+        ) from error
+    is_thin = max(width, height) > MAX_ASPECT_RATIO * min(width, height)
+    if is_thin or width * height > (Image.MAX_IMAGE_PIXELS or width * height):
+        raise RequestError(413, f"{name.capitalize()} has {width} x {height} pixels, which are too many or too thin.")
+    return width, height

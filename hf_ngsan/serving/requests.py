@@ -5,14 +5,13 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from ..ground.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
-from ..models.images import ImageError, decoded_at_scale, least_side_of, load_image
-from ..models.pipeline_image_to_text import ImageToTextPipeline
+from ..loading.pipelines import CaptioningPipeline
+from ..models.images import ImageError, least_side_of, load_image
 from .images import ImageReader
 from .limits import BusyError, RequestError, ServingLimits
 
@@ -65,13 +64,13 @@ class RequestReader:
     """Reads requests.
 
     Args:
-        pipeline: pipeline of the captioner. Decoded images become its inputs at once for an [`ImageToTextPipeline`],
+        pipeline: pipeline of the captioner. Decoded images become its inputs at once for an [`CaptioningPipeline`],
             since these are smaller.
         limits: limits of requests.
     """
 
     def __init__(self, pipeline: Any, limits: ServingLimits) -> None:
-        self.pipeline = pipeline if isinstance(pipeline, ImageToTextPipeline) else None
+        self.pipeline = pipeline if isinstance(pipeline, CaptioningPipeline) else None
         self.limits = limits
         self.images = ImageReader(limits)
         self.bytes_held = 0
@@ -108,7 +107,7 @@ class RequestReader:
                     "allowed: send fewer images, or ask for fewer beams or tokens.",
                 )
             text = options.get("text", "")
-            images = await self.images.read(sources, lambda image, place: self.prepared(image, place, text))
+            images = await self.images.read(sources, lambda content, place: self.prepared(content, place, text))
             return CaptionRequest(images, checked, cost)
         finally:
             body.close()
@@ -153,7 +152,7 @@ class RequestReader:
             try:
                 reader.check_prefix(text, "The text")
             except ValueError as error:
-                raise RequestError(400, str(error)) from error
+                raise RequestError(400, f"{one_sentence(error)}.") from error
             words = reader.number_of_words(text)
             beams = max(options.get("num_beams") or usual.num_beams or 1, usual.num_return_sequences or 1)
             tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_CAPTION_LENGTH
@@ -166,14 +165,15 @@ class RequestReader:
         passes = beams + bool(options.get("scores"))  # scores take another pass over the caption
         return passes * (words + tokens)
 
-    def prepared(self, image: Image.Image, place: int, text: str) -> Any:
-        """Returns an image as an input of the pipeline."""
-        if self.pipeline is None:
-            return load_image(image, f"image {place}")
+    def prepared(self, content: bytes, place: int, text: str) -> Any:
+        """Returns an image file as an input of the pipeline."""
+        least_side = None if self.pipeline is None else least_side_of(self.pipeline.processor.image_processor)
         try:
-            image = decoded_at_scale(image, f"image {place}", least_side_of(self.pipeline.processor.image_processor))
+            image = load_image(content, f"image {place}", least_side)
         except ImageError as error:
             raise RequestError(400, f"{one_sentence(error)}.") from error
+        if self.pipeline is None:
+            return image
         item = self.pipeline.reader(text=text).try_to_read(image, place)
         if item.error is not None:
             raise RequestError(400, f"{one_sentence(item.error)}.") from item.error

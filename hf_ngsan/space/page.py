@@ -20,6 +20,7 @@ from starlette.middleware import Middleware
 from ..ground.listening import OwnHosts, host_name, listen
 from ..ground.weight_sources import licence_of
 from ..models.images import load_image
+from ..serving.images import size_of
 from ..sharing.cards import code
 from . import captions, drawing, examples, regions
 from .guard import Gate, Page, PageServer, in_words, whole_number
@@ -112,7 +113,7 @@ def add_photograph(parts: Parts) -> None:
         if not isinstance(image, dict):
             raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
         beams = checked_beams(num_beams)
-        photograph = load_image(Path(image["path"]).read_bytes(), "the photograph")
+        photograph = uploaded_image(image["path"], "the photograph")
         answers = parts.captions(photograph, beams, attention_side=captions.MAP_SIDE)
         return captions.photograph_with_captions(photograph, answers)
 
@@ -123,6 +124,13 @@ def add_photograph(parts: Parts) -> None:
     another.click(None, None, [image, shown], js="() => [null, '']", api_visibility="private")
     uploaded = chosen.click(None, None, image, js=UPLOADED_EXAMPLE, api_visibility="private")
     uploaded.then(caption, [image, num_beams], shown, api_visibility="private", preprocess=False)
+
+
+def uploaded_image(path: str, name: str) -> Image.Image:
+    """Reads a stranger's image file; its size is checked before it is decoded."""
+    content = Path(path).read_bytes()
+    size_of(content, name)
+    return load_image(content, name)
 
 
 def sample_of(parts: Parts, pictures: dict[str, Image.Image]) -> str:
@@ -247,7 +255,7 @@ def add_photograph_search(search: PhotographSearch) -> None:
         photographs = {}
         for number, path in enumerate((upload["path"] for upload in uploads), start=1):
             if path not in known:
-                image = load_image(Path(path).read_bytes(), f"photograph {number}")
+                image = uploaded_image(path, f"photograph {number}")
                 [embedding] = search.embed([image])
                 image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
                 known = {**known, path: (image, embedding)}

@@ -17,8 +17,7 @@ from ..ground.packaged_models import DUAL_ENCODER
 from ..loading.confidence import is_calibrated
 from ..loading.models import load_captioner, load_model, reads_images
 from ..loading.pipelines import CaptioningPipeline
-from ..models.packaged_backbones import MissingBackboneError
-from ..models.pipeline_image_to_text import ImageToTextPipeline
+from ..models.configuration_hub import MissingBackboneError
 from ..retrieval import Hit, IndexFolder
 from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
 from ..tasks.retrieval.encoders import embed_images, embed_texts
@@ -77,7 +76,7 @@ class Parts:
     """
 
     name: str
-    pipeline: ImageToTextPipeline
+    pipeline: CaptioningPipeline
     rows: Dataset | None = None
     search: Search | None = None
     photograph_search: PhotographSearch | None = None

@@ -26,6 +26,7 @@ from ..models.configuration_hub import ConfigurationError, HubConfig
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
+from ..models.patch_encoders import own_image_size
 from ..registry import config_class, model_class, model_types_of, processor_class
 from ..training.recipe import Recipe, RecipeError, suggestion
 
@@ -227,9 +228,9 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     """
     source = vision.config.pretrained
     if source is None:
-        side = image_size or vision.config.image_size
+        side = image_size or own_image_size(vision)
         return CaptioningImageProcessor(**({} if side is None else {"size": {"height": side, "width": side}}))
-    own_size = vision.config.image_size
+    own_size = own_image_size(vision)
     try:
         return load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
     except (ValueError, OSError) as error:

@@ -65,7 +65,7 @@ def word_attention(
     """Returns the cross-attention to visual tokens for every word of generated captions.
 
     Args:
-        model: a captioner of this package; its method `word_attention` runs over the captions.
+        model: a captioner of this package.
         tokenizer: tokenizer of the model.
         inputs: outputs of the processor for B images; prefixes and labels are ignored.
         sequences: int64 `(B * C, length)`, the output of `generate()` with its start tokens; C captions an image, those
@@ -78,4 +78,7 @@ def word_attention(
     Raises:
         ValueError: the decoder has no such layer.
     """
-    return [WordAttention(*found) for found in model.word_attention(tokenizer, inputs, sequences, layer)]
+    from ..models import attention_maps
+
+    found = attention_maps.word_attention(model, tokenizer, inputs, sequences, layer)
+    return [WordAttention(*of_caption) for of_caption in found]

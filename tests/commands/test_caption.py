@@ -14,9 +14,9 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.data.vocabulary import with_words
 from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.decoding import DIVERSITY_PENALTY
 from hf_ngsan.models.images import load_image
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.tasks.retrieval import encoders
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -281,7 +281,7 @@ def test_help_tells_the_penalty_of_groups(capsys):
 
 def test_a_caption_that_a_captioner_says_twice_is_printed_once(capsys, model, photos, monkeypatch):
     says = [{"generated_text": "a dog"}, {"generated_text": "a cat"}, {"generated_text": "a dog"}]
-    monkeypatch.setattr("hf_ngsan.models.pipeline_image_to_text.ImageToTextPipeline.__call__", lambda *_, **__: [says])
+    monkeypatch.setattr("hf_ngsan.loading.pipelines.CaptioningPipeline.__call__", lambda *_, **__: [says])
     found = captions(capsys, "--model", model, photos[0], "--groups", 3)
     assert found == [[str(photos[0]), "a dog"], [str(photos[0]), "a cat"]]
 
@@ -333,7 +333,7 @@ def test_captions_are_printed_or_written_with_scores(model, tmp_path, capsys):
     command = ["caption", "--model", model, *files, tmp_path / "broken.png", "--skip-errors"]
     plain = dict(line.split("\t") for line in prints(capsys, *command).splitlines())
     records = [json.loads(line) for line in prints(capsys, *command, "--json").splitlines()]
-    pipeline = ImageToTextPipeline(model=short_captioner(), processor=pixel_processor())
+    pipeline = CaptioningPipeline(model=short_captioner(), processor=pixel_processor())
     for record, file in zip(records, files, strict=False):
         [expected] = pipeline(str(file), return_scores=True)
         assert record["image"] == str(file) and record["caption"] == plain[str(file)]

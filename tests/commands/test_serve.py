@@ -20,7 +20,7 @@ import httpx
 from fastapi.testclient import TestClient
 
 from hf_ngsan.cli import main
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.serving import ServingLimits
 from tests.commands.running import fails
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -102,7 +102,7 @@ def test_a_server_lives_through_broken_clients_and_ends_gracefully(tmp_path):
     model, processor = pixel_captioner(), pixel_processor()
     model.save_pretrained(tmp_path)
     processor.save_pretrained(tmp_path)
-    expected = ImageToTextPipeline(model=model, processor=processor)(PHOTOS[0])[0]["generated_text"]
+    expected = CaptioningPipeline(model=model, processor=processor)(PHOTOS[0])[0]["generated_text"]
     limits = ["--max-bytes", "1000000", "--max-images", "4", "--max-seconds", "60"]
     command = [sys.executable, "-m", "hf_ngsan.cli", "serve", "--model", str(tmp_path), "--port", "0", *limits]
     with subprocess.Popen(command, env=os.environ, stdout=subprocess.PIPE, text=True) as server:

@@ -5,8 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_ngsan.models.geometry import grid_boxes, sinusoidal_geometry
-from hf_ngsan.models.positions import grid_positions
+from hf_ngsan.models.modeling_rstnet import grid_boxes, grid_positions, sinusoidal_geometry
 from tests.golden import golden_folder
 from tests.tables import each_row
 

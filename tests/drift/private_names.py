@@ -34,7 +34,6 @@ PRIVATE_NAMES = {
     "evaluate.Metric._compute": "for subclasses",
     "evaluate.Metric._info": "for subclasses",
     "gradio.EventData._data": "where a user clicked",
-    "torch.Tensor._version": "weights that have changed since they were folded",
     "torch.nn.Module._modules": "modules exchanged in place",
     "transformers.PreTrainedConfig._attn_implementation": "the attention of a model, and of its parts",
     "transformers.PreTrainedConfig._attn_implementation_internal": "the same, without its setter",

@@ -17,7 +17,6 @@ from hf_ngsan.extraction.extract import extract_features
 from hf_ngsan.ground import files
 from hf_ngsan.ground.files import sha256
 from hf_ngsan.models.images import load_image
-from tests.models.test_images import damaged_exif
 from tests.tables import each_row
 
 from .tiny import SIDE, extract, files_of, rows_of, tiny_processor, tiny_vision, write_coco_file, write_photos
@@ -140,16 +139,6 @@ def test_unreadable_images_are_skipped_and_listed(tmp_path):
     assert all(entry["file_name"] in entry["reason"] for entry in skipped)
     assert [row["file_name"] for row in rows_of(tmp_path / "out")] == ["000001.png", "000003.png", "000004.png"]
     assert extract(photos, tmp_path / "out").skipped == skipped
-
-
-@pytest.mark.filterwarnings("ignore")  # Pillow's, about the tags
-def test_images_with_damaged_exif_data_are_read(tmp_path):
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for number in range(20):
-        (photos / f"{number}.jpg").write_bytes(damaged_exif("JPEG", number))
-    result = extract(photos, tmp_path / "out")
-    assert (result.num_rows, result.skipped) == (20, [])
 
 
 def raising_for(name, error):

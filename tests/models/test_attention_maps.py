@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.models.attention_maps import attention_maps, grid_edges
+from hf_ngsan.models.attention_maps import attention_maps, grid_edges, word_attention
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import cell_boxes
 from tests.models.tiny import tiny_captioner, tiny_tokenizer
@@ -84,8 +84,8 @@ def test_pixels_give_the_attention_of_their_visual_tokens():
     sequences = model.generate(**pixels, max_new_tokens=4)
     tokens = model.model.get_visual_tokens(**pixels)
     for found, expected in zip(
-        model.word_attention(tokenizer, pixels, sequences),
-        model.word_attention(tokenizer, tokens, sequences),
+        word_attention(model, tokenizer, pixels, sequences),
+        word_attention(model, tokenizer, tokens, sequences),
         strict=True,
     ):
         assert found[0] == expected[0]

@@ -20,6 +20,7 @@ from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
 from tests.hub_stub import WRITER, hub
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
+from tests.models.test_modeling_vision import detector_config
 from tests.models.test_patch_encoders import CLIP
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
@@ -28,16 +29,18 @@ from tests.tables import each_row
 VGG = {"configuration_vgg.py", "modeling_vgg.py"}
 RESNEXT_CODE = {"configuration_resnext.py", "modeling_resnext.py"}
 EFFICIENTNET = {"configuration_efficientnet_lite.py", "modeling_efficientnet_lite.py"}
-PACKAGED = {"packaged_backbones.py"}
+CLASSIFIER = {"efficientnet_lite_classifier.py"}
+SOURCES = {"vision_sources.py", "packaged_backbones.py"}
 PATCHES = {"patch_encoders.py"}
-CONVOLUTIONAL = {"configuration_convolutional.py", "convolutional_backbone.py"}
+DETECTION = {"detection_models.py"}
+CONVOLUTIONAL = {"convolutional_backbone.py"}
 VISION = CODE_OF_VISION - CONVOLUTIONAL
-OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | PACKAGED | PATCHES | CONVOLUTIONAL | VISION
+OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | CLASSIFIER | SOURCES | PATCHES | DETECTION | CONVOLUTIONAL | VISION
 NEEDED = {
     "ngsan_vision": VISION | CONVOLUTIONAL | VGG,
     "ngsan_vgg": CONVOLUTIONAL | VGG,
     "ngsan_resnext": CONVOLUTIONAL | RESNEXT_CODE,
-    "ngsan_efficientnet_lite": CONVOLUTIONAL | EFFICIENTNET,
+    "ngsan_efficientnet_lite": CONVOLUTIONAL | EFFICIENTNET | CLASSIFIER,
 }
 """Of the frozen checkpoints; the others have no vision encoder."""
 BACKBONES = {
@@ -50,7 +53,7 @@ BACKBONES = {
     "clip": (CLIP, PATCHES),
     "of_transformers": ({"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1]}, set()),
 }
-IMAGE_READING = {"downloads.py", "image_processing_captioning.py", "images.py"}
+IMAGE_READING = {"image_processing_captioning.py", "images.py"}
 
 
 def code_in(folder: Path) -> set[str]:
@@ -84,7 +87,7 @@ def encoders(tmp_path_factory) -> Path:
 
 @each_row("name", BACKBONES)
 def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
-    shared = {"configuration_hub.py", "modeling_base.py", "parts.py", "vision_part.py"}
+    shared = {"configuration_hub.py", "modeling_base.py", "parts.py"}
     assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
 
 
@@ -98,14 +101,18 @@ def test_a_captioner_has_the_code_of_its_own_encoder(tmp_path):
 def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
     backbone, code = BACKBONES[name]
     found = config_class(vision_config={"backbone_config": backbone}).modules_of_parts()
-    assert {f"{module}.py" for module in found} == VISION | (code - CONVOLUTIONAL)
+    text = {"configuration_mhsan_text.py", "modeling_mhsan_text.py"} if config_class is MHSANConfig else set()
+    assert {f"{module}.py" for module in found} == VISION | (code - CONVOLUTIONAL) | text
 
 
-@each_row("name", ["efficientnet-lite0", None])
-def test_packaged_weights_are_read_by_code_that_comes_along(name):
-    backbone = {"model_type": "ngsan_efficientnet_lite"}
-    modules = VisionConfig(backbone_config=backbone, pretrained=name).modules_of_parts()
-    assert ("packaged_backbones" in modules) == (name is not None)
+@each_row("saved", [True, False])
+def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
+    config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
+    assert ("vision_sources" in config.modules_of_parts()) == (not saved)
+
+
+def test_regions_are_chosen_by_code_that_comes_along():
+    assert "detection_models" in VisionConfig(kind="regions", backbone_config=detector_config()).modules_of_parts()
 
 
 LOADED_WITHOUT_THE_PACKAGE = """

@@ -8,7 +8,8 @@ from transformers import AutoConfig
 
 from hf_ngsan.models.configuration_hub import VISION as VISION_FIELD
 from hf_ngsan.models.configuration_mcan import MCANConfig
-from hf_ngsan.models.configuration_mhsan import MHSANConfig, MHSANTextConfig
+from hf_ngsan.models.configuration_mhsan import MHSANConfig
+from hf_ngsan.models.configuration_mhsan_text import MHSANTextConfig
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
 from hf_ngsan.models.configuration_rstnet import RELEASE, RSTNetConfig
@@ -69,7 +70,9 @@ COMMON = [
 @pytest.mark.skipif(not is_available(), reason=MISSING)
 @each_row(("config_class", "fields"), COMMON)
 def test_the_common_tests(config_class, fields, monkeypatch):
-    monkeypatch.setattr(VISION_FIELD["vision_config"], "config_class", VisionConfig)  # as it is where a model has one
+    # as they are where a model has such a part
+    monkeypatch.setattr(VISION_FIELD["vision_config"], "config_class", VisionConfig)
+    monkeypatch.setattr(MHSANConfig.sub_configs_defaults["text_config"], "config_class", MHSANTextConfig)
     case = unittest.TestCase()
     case.model_tester = SimpleNamespace(get_config=MAKE.get(config_class.model_type))
     import_suite("test_configuration_common").ConfigTester(case, config_class=config_class, **fields).run_common_tests()
@@ -222,30 +225,25 @@ WRONG = {
     "rstnet": [
         ({"geometry_fusion": "product"}, "geometry_fusion"),
         ({"geometry_embedding": "cubic"}, "geometry_embedding"),
-        ({"geometry_embedding": "sinusoidal", "geometry_hidden_size": 12}, "geometry_hidden_size"),
         ({"grid_size_offset": 2}, "grid_size_offset"),
-        ({"grid_size": [7]}, "grid_size"),
         ({"position_embedding": "learned"}, "position_embedding"),
         ({"finished_beams": "gone"}, "finished_beams"),
         ({"language_signal_projection": "none"}, "language_signal_projection"),
         ({"language_attention": "sideways"}, "language_attention"),
-        ({"grid_position_embedding": True, "hidden_size": 30, "num_attention_heads": 5}, "grid_position_embedding"),
         ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "vocab_size": 9}}, "vocab_size .*24.* 9"),
         ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "hidden_size": 64}}, "hidden_size .*32.* 64"),
         ({"language_tokenization": "caption_ids", "vocab_size": 41}, "40 .* 41"),
-        ({"pretrained_language_model": "no/such/folder", "language_model_config": None}, "pretrained_language_model"),
         ({"adaptive_attention": False, "pretrained_language_model": "folder"}, "pretrained_language_model"),
     ],
     "rstnet_language_model": [
         ({"vocab_size": 50, "language_tokenization": "caption_ids"}, "40 .* 50"),
         ({"text_encoder_config": {"model_type": "distilbert"}}, "distilbert"),
-        ({"text_encoder_config": {"model_type": "nonsense"}}, "text_encoder_config .*'nonsense'"),
-        ({"text_encoder_config": {}}, "text_encoder_config"),
+        ({"text_encoder_config": {"model_type": "nonsense"}}, "'nonsense'"),
+        ({"text_encoder_config": {}}, "model_type"),
         ({"language_attention": "forward"}, "language_attention"),
         ({"language_tokenization": "letters"}, "language_tokenization"),
         ({"position_embedding": "none"}, "position_embedding"),
         ({"hidden_size": 30}, "hidden_size"),
-        ({"pretrained_text_encoder": "no/such/folder", "text_encoder_config": None}, "pretrained_text_encoder"),
     ],
     "spatial_captioner": [
         ({"attention_temperature": "length"}, "attention_temperature .*'length'.*'head_dim'"),
@@ -266,22 +264,18 @@ WRONG = {
         ({"geometric_bias": ["querry"]}, "geometric_bias .*'querry'"),
         ({"geometry_features": "both"}, "geometry_features"),
         ({"loss_reduction": "max"}, "loss_reduction"),
-        ({"is_encoder_decoder": False}, "is_encoder_decoder"),
         ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
     ],
     "mhsan": [
         ({"loss": "softest"}, "loss .*'softest'.*'info_nce'"),
         ({"loss_reduction": "max"}, "loss_reduction"),
-        ({"num_image_heads": -1}, "num_image_heads"),
-        ({"num_text_heads": -2}, "num_text_heads"),
+        ({"hardest_negatives": 0}, "hardest_negatives"),
         ({"temperature": 0}, "temperature"),
         ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
-        ({"vocab_size": 9}, "vocab_size.*text_config"),
         ({"text": {"hidden_size": 15, "bidirectional": True}}, r"hidden_size \(15\)"),
         ({"text": {"activation": "gelu"}}, "activation .*'gelu'"),
         ({"text": {"num_layers": 3}}, "'num_layers'.*num_hidden_layers"),
-        ({"text": {"model_type": "no_such_type"}}, "text_config .*'no_such_type'"),
-        ({"text_config": None, "text_pretrained": "no/such-folder"}, "text_pretrained .*'no/such-folder'"),
+        ({"text": {"model_type": "no_such_type"}}, "'no_such_type'"),
     ],
 }
 

@@ -5,33 +5,21 @@ import io
 import os
 import struct
 import subprocess
-import threading
-import tracemalloc
 import warnings
 import zlib
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from huggingface_hub import constants
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from PIL import Image
+from transformers import image_utils
 
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.images import (
-    MAX_ASPECT_RATIO,
-    MIN_SIDE,
-    ImageError,
-    full_size,
-    least_side_of,
-    load_image,
-    load_images,
-    open_image,
-)
+from hf_ngsan.models.images import ImageError, least_side_of, load_image, load_images
 from tests.tables import each_row
 
 HEIGHT, WIDTH = 12, 20
@@ -82,10 +70,8 @@ def test_every_source_of_the_same_image(tmp_path, monkeypatch):
         "bytes": data,
         "bytearray": bytearray(data),
         "view": memoryview(data),
-        "file URL": path.as_uri(),
         "open bytes": io.BytesIO(data),
         "data URL": "data:image/png;base64," + base64.b64encode(data).decode(),
-        "loud data URL": "DATA:image/png;base64," + base64.b64encode(data).decode(),
         "datasets, bytes": {"bytes": data, "path": "gone.png"},
         "datasets, path": {"bytes": None, "path": str(path)},
         "array": PIXELS,
@@ -141,7 +127,6 @@ def test_transparency_is_laid_over_white():
         assert np.abs(pixels_of(source) - expected).max() <= 1
     grey = Image.merge("LA", (photo().convert("L"), Image.fromarray(alpha)))
     assert (pixels_of(encoded(grey))[0] == 255).all()
-    np.testing.assert_allclose(pixels_of(grey.convert("La")), pixels_of(grey), atol=1)
     palette = photo().quantize(4)
     clear = palette.getpixel((0, 0))
     for transparency in (clear, bytes(0 if index == clear else 255 for index in range(4))):
@@ -184,10 +169,12 @@ def test_16_bits_are_scaled_not_clipped():
     floats = Image.fromarray(shallow).convert("F")
     for source in (floats, encoded(floats, "TIFF")):
         np.testing.assert_array_equal(pixels_of(source)[..., 0], shallow)
-    with pytest.raises(ImageError, match=r"300 to 300.*\[0, 255\]"):
-        load_image(Image.new("F", (20, 20), 300))
-    with pytest.raises(ImageError, match=r"int32 .*100000"):
-        load_image(Image.fromarray(np.linspace(0, 100000, 400).reshape(20, 20).astype(np.int32)))
+    for image in (
+        Image.new("F", (20, 20), 300),
+        Image.fromarray(np.linspace(0, 100000, 400).reshape(20, 20).astype(np.int32)),
+    ):
+        with pytest.raises(ImageError):
+            load_image(image)
 
 
 def deep_png(array: np.ndarray, color_type: int, more: bytes = b"") -> bytes:
@@ -209,13 +196,6 @@ def test_16_bits_in_png_files_of_all_colour_types(color_type, channels):
     colours = array[..., : channels - 1 if channels % 2 == 0 else channels] / 257
     expected = np.broadcast_to(alpha * colours + (1 - alpha) * 255, (HEIGHT, WIDTH, 3))
     assert np.abs(pixels_of(deep_png(array, color_type)) - expected).max() <= 2
-
-
-def test_a_transparent_grey_of_16_bits_is_white():
-    array = np.linspace(0, 65535, HEIGHT * WIDTH).reshape(HEIGHT, WIDTH).astype(np.uint16)
-    pixels = pixels_of(deep_png(array, 0, more=struct.pack(">H", array[4, 5])))
-    assert (pixels[4, 5] == 255).all()
-    assert pixels[4, 4, 0] == round(array[4, 4] / 257)
 
 
 @each_row("orientation", range(1, 9))
@@ -249,7 +229,7 @@ def test_a_large_jpeg_file_is_decoded_at_a_smaller_scale(scale, decoded, orienta
     data = encoded(stored, "JPEG", exif=exif, quality=95)
     image = load_image(data, least_side=least)
     assert image.size == (smooth.width // decoded, smooth.height // decoded)
-    assert full_size(image) == smooth.size
+    assert image.info.get("full size", image.size) == smooth.size
     usual, reduced = (one.resize((least, least), Image.Resampling.BILINEAR) for one in (load_image(data), image))
     assert np.abs(np.asarray(usual, int) - np.asarray(reduced, int)).mean() < 2
     assert load_image(encoded(stored, "PNG", exif=exif), least_side=least).size == smooth.size
@@ -274,7 +254,7 @@ def test_of_an_animation_the_first_frame():
 @settings(max_examples=60, deadline=None)
 @given(
     st.data(),
-    st.tuples(st.integers(MIN_SIDE, 20), st.integers(MIN_SIDE, 20)),
+    st.tuples(st.integers(8, 20), st.integers(8, 20)),
     st.sampled_from([None, 1, 3, 4]),
     st.sampled_from([np.uint8, np.uint16, np.float32, np.float64, np.int64, bool]),
     st.booleans(),
@@ -298,222 +278,41 @@ def test_arrays_of_any_layout_and_type(data, size, channels, kind, first):
     np.testing.assert_array_equal(pixels_of(torch.from_numpy(np.ascontiguousarray(array))), pixels_of(array))
 
 
-def write_bad_files(folder: Path) -> dict[str, tuple[object, str]]:
-    """Name of a case to a source that is no image and the message for it."""
+def test_what_is_no_image_is_named(tmp_path):
     jpeg = encoded(Image.effect_noise((64, 64), 90), "JPEG")
-    files = {
-        "cut off": (jpeg[: len(jpeg) // 2], "damaged"),
-        "only a header": (jpeg[:30], "not an image|damaged"),
-        "nothing": (b"", " 0 bytes"),
-        "text": (b"a photo of a dog\n", "JPEG"),
-        "1x1": (encoded(Image.new("RGB", (1, 1))), r"1 x 1 .* 8"),
-        "long": (encoded(Image.new("RGB", (20000, 10))), "20000 x 10 .* 100 "),
-        "bomb": (encoded(Image.new("1", (12000, 12000))), "12000 x 12000 "),
-        "big bomb": (encoded(Image.new("1", (20000, 20000))), "too large"),
-    }
-    cases = {}
-    for name, (content, message) in files.items():
-        path = folder / f"{name}.jpg"
-        path.write_bytes(content)
-        cases[name] = (path, message)
-        cases[f"{name}, bytes"] = (content, message)
-    os.mkfifo(folder / "pipe.jpg")
-    closed = io.BytesIO(jpeg)
-    closed.close()
     nan = np.full((20, 20, 3), 0.5)
     nan[3, 4] = np.nan
-    return cases | {
-        "folder": (folder, "folder"),
-        "empty path": ("", "empty"),
-        "text file": (io.StringIO("a dog"), '"rb"'),
-        "closed file": (closed, "closed file"),
-        "missing": (folder / "missing.jpg", r"missing\.jpg"),
-        "pipe": (folder / "pipe.jpg", "regular file"),
-        "endless": ("x" * 5000, "x…"),
-        "null byte": ("a\0b.jpg", "mage 3"),
-        "file URL": ((folder / "gone.jpg").as_uri(), r"gone\.jpg"),
-        "loud URL": ("HTTP://localhost:9/photo.jpg", r"photo\.jpg"),
-        "file URL in a row": ({"bytes": None, "path": (folder / "1x1.jpg").as_uri()}, "1x1.jpg.*file URL"),
-        "URL": ("http://localhost:9/photo.jpg", r"photo\.jpg"),
-        "bad data URL": ("data:image/png;base64,!!", "base64"),
-        "mapping": ({"pixels": 3}, r"\['pixels'\]"),
-        "none": (None, "NoneType"),
-        "number": (3, " int"),
-        "NaN": (nan, "NaN"),
-        "infinite": (np.full((20, 20), np.inf), "NaN"),
-        "2 channels": (np.zeros((20, 20, 2)), r"\(20, 20, 2\)"),
-        "5 channels": (torch.zeros(5, 20, 20), r"\(5, 20, 20\)"),
-        "1 dimension": (np.zeros(20), r"\(20,\)"),
-        "batch": (np.zeros((1, 20, 20, 3)), r"\(1, 20, 20, 3\)"),
-        "large floats": (np.full((20, 20), 200.0), r"200 to 200.*\[0, 1\]"),
-        "negative": (np.full((20, 20), -1), "int64 from -1 to -1"),
-        "text array": (np.full((20, 20), "a"), "<U1"),
-        "small array": (np.zeros((3, 1, 1)), " 8"),
-        "empty array": (np.zeros((0, 20, 3)), "20 x 0 "),
+    cases = {
+        "cut off": jpeg[: len(jpeg) // 2],
+        "nothing": b"",
+        "text": b"a photo of a dog\n",
+        "bomb": encoded(Image.new("1", (20000, 20000))),
+        "folder": tmp_path,
+        "missing": tmp_path / "missing.jpg",
+        "a URL in a row": {"bytes": None, "path": "http://localhost:9/photo.jpg"},
+        "mapping": {"pixels": 3},
+        "none": None,
+        "NaN": nan,
+        "2 dimensions too many": np.zeros((1, 20, 20, 3)),
+        "5 channels": torch.zeros(5, 20, 20),
+        "large floats": np.full((20, 20), 200.0),
+        "negative": np.full((20, 20), -1),
+        "large": np.full((20, 20), 256),
     }
-
-
-def test_what_is_no_image_is_one_sentence_that_names_it(tmp_path):
-    for case, (source, message) in write_bad_files(tmp_path).items():
-        with pytest.raises(ImageError, match=message) as caught:
-            load_image(source, "image 3 of the batch")
+    for case, source in cases.items():
+        with pytest.raises(ImageError) as caught:
+            load_image(source, "image 3")
         text = str(caught.value)
-        assert text.startswith("Image 3 of the batch"), case
-        assert "\n" not in text and text.endswith(".") and len(text) < 500, case
-        assert caught.value.__suppress_context__ or caught.value.__context__ is None, case
+        assert text.startswith("Image 3") and "\n" not in text, case
         if isinstance(source, Path):
             assert str(source) in text, case
 
 
-@pytest.fixture
-def server(monkeypatch):
-    """URL of a server that has the photo, as `/photo.png` and nothing else."""
-
-    class Answer(BaseHTTPRequestHandler):
-        def do_GET(self):
-            self.send_response(200 if self.path == "/photo.png" else 404)
-            self.end_headers()
-            self.wfile.write(encoded(photo()) if self.path == "/photo.png" else b"")
-
-        def log_message(self, *arguments):
-            pass
-
-    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as listening:
-        threading.Thread(target=listening.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{listening.server_port}"
-        listening.shutdown()
-
-
-def test_urls(server):
-    for url in (f"{server}/photo.png", f"{server}/photo.png".replace("http", "HTTP")):
-        np.testing.assert_array_equal(pixels_of(url), PIXELS)
-    with pytest.raises(ImageError, match=rf"{server}/other.png.*404") as caught:
-        load_image(f"{server}/other.png")
-    assert "\n" not in str(caught.value)
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    st.sampled_from(["JPEG", "PNG", "GIF", "WEBP", "TIFF", "BMP", "ICO", "PPM"]),
-    st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), max_size=8),
-    st.integers(1, 3000),
-)
-def test_damaged_files_give_an_image_or_one_sentence(kind, changes, length):
-    data = bytearray(encoded(photo(), kind)[:length])
-    for position, value in changes:
-        data[position % len(data)] = value
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # Pillow's own, about tags that it does not know
-        try:
-            image = load_image(bytes(data))
-        except ImageError as error:
-            assert str(error).startswith("The image ") and "\n" not in str(error)
-        else:
-            assert image.mode == "RGB"
-
-
-def test_a_limit_that_the_user_lifted_holds(monkeypatch):
-    data = encoded(Image.new("1", (12000, 12000)))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 1000)
-    with pytest.raises(ImageError, match="too large"):
-        load_image(encoded(Image.new("RGB", (40, 40))))
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
-    assert load_image(data).size == (12000, 12000)
-
-
-def test_the_limits_themselves_are_allowed():
-    assert load_image(Image.new("RGB", (MIN_SIDE, MIN_SIDE * MAX_ASPECT_RATIO))).size == (8, 800)
-
-
-def damaged_exif(kind: str, seed: int) -> bytes:
-    """A photo that is stored lying on its side, whose EXIF data are damaged."""
-    exif = Image.Exif()
-    exif[0x0112], exif[0x010E], exif[282] = 6, "a photo of something", 72.0
-    exif.get_ifd(0x8769)[0x829A] = 0.5
-    data = bytearray(encoded(photo().transpose(Image.Transpose.ROTATE_90), kind, exif=exif, quality=100))
-    start = data.rindex(exif.tobytes().removeprefix(b"Exif\0\0"))
-    random = np.random.default_rng(seed)
-    for position in random.integers(start, start + len(exif.tobytes()) - 6, 3):
-        data[position] = random.choice([0, 255, random.integers(256)])
-    return bytes(data)
-
-
-@each_row("kind", ["JPEG", "WEBP"])
-def test_damaged_exif_data_do_not_hide_the_photo(kind):
-    num_turned, lying = 0, photo().transpose(Image.Transpose.ROTATE_90)
-    for seed in range(150):
-        data = damaged_exif(kind, seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            image = load_image(data)
-        num_turned += image.size == (WIDTH, HEIGHT)
-        if image.size == (WIDTH, HEIGHT):
-            assert np.abs(np.asarray(image).astype(int) - PIXELS).mean() < 40
-        assert image.size in ((WIDTH, HEIGHT), lying.size)
-        np.testing.assert_array_equal(pixels_of(load_image(image)), np.asarray(image))
-    assert 0 < num_turned < 150
-
-
-def tagged(num_entries: int, num_bytes: int) -> bytes:
-    """Tags of TIFF, as many entries of which as wanted point at the same bytes."""
-    entries = [struct.pack("<HHII", 40000 + number, 7, num_bytes, 8) for number in range(num_entries)]
-    return b"".join(entries)
-
-
-def tiff_with_entries(num_entries: int, num_bytes: int) -> bytes:
-    sizes = {256: 32, 257: 32, 258: 8, 259: 1, 262: 1, 273: 8, 277: 1, 278: 32, 279: 1024}
-    usual = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in sizes.items())
-    count = struct.pack("<H", num_entries + len(sizes))
-    start = struct.pack("<I", 8 + num_bytes)
-    return b"II*\0" + start + bytes(num_bytes) + count + usual + tagged(num_entries, num_bytes) + bytes(4)
-
-
-def exif_with_entries(num_entries: int, num_bytes: int) -> bytes:
-    count = struct.pack("<H", num_entries)
-    return b"Exif\0\0II*\0" + struct.pack("<I", 8) + count + tagged(num_entries, num_bytes) + bytes(4 + num_bytes)
-
-
-def peak_of(work) -> int:
-    tracemalloc.start()
-    try:
-        work()
-        return tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-
-
-def test_entries_that_point_at_the_same_bytes_do_not_multiply_them():
-    """Files of 200 kB, whose 2,000 entries would be 400 MB."""
-    assert load_image(tiff_with_entries(2, 2000)).size == (32, 32)
-    data = tiff_with_entries(2000, 200_000)
-
-    def load_tiff():
-        with pytest.raises(ImageError, match="overlap"):
-            load_image(data)
-
-    assert peak_of(load_tiff) < 20e6
-    for kind in ("PNG", "WEBP"):
-        data = encoded(photo(), kind, exif=exif_with_entries(2000, 200_000))
-        assert peak_of(lambda data=data: load_image(data)) < 20e6, kind
-
-
-def test_a_jpeg_file_has_a_bounded_number_of_scans():
-    """Each costs as much as all pixels, and as little as a hundred bytes of the file."""
-    data = encoded(photo(), "JPEG", progressive=True)
-    last = data[data.rindex(b"\xff\xda") : -2]
-    assert load_image(data[:-2] + 20 * last + data[-2:]).size == (WIDTH, HEIGHT)
-    with pytest.raises(ImageError, match="scans"):
-        load_image(data[:-2] + 200 * last + data[-2:])
-
-
-def test_an_image_that_is_open_knows_its_size_and_is_not_decoded(monkeypatch):
-    data = encoded(photo(), "PNG")
-    with monkeypatch.context() as patch:
-        patch.setattr(Image.Image, "load", lambda image: pytest.fail("decoded"))
-        image = open_image(data, "the image")
-        assert image.size == (WIDTH, HEIGHT)
-    np.testing.assert_array_equal(np.asarray(load_image(image)), np.asarray(load_image(data)))
+def test_urls_are_read_by_transformers(monkeypatch):
+    asked = []
+    monkeypatch.setattr(image_utils, "load_image", lambda url, timeout: asked.append(url) or photo())
+    np.testing.assert_array_equal(pixels_of("https://example.org/photo.png"), PIXELS)
+    assert asked == ["https://example.org/photo.png"]
 
 
 def test_formats_that_start_programs_or_are_not_named_are_refused(tmp_path, monkeypatch):

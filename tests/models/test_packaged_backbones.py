@@ -12,7 +12,7 @@ from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.preprocessing import load_image_processor
 from hf_ngsan.models import packaged_backbones
 from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
-from hf_ngsan.models.modeling_vision import MissingBackboneError
+from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.models.packaged_backbones import find_packaged_weights, load_packaged_weights
 from tests.tables import each_row
 

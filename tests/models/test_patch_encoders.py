@@ -28,6 +28,7 @@ from hf_ngsan.extraction import ExtractionError, load_vision
 from hf_ngsan.loading.provenance import vision_provenance
 from hf_ngsan.models.configuration_vision import PATCH_ENCODERS
 from hf_ngsan.models.modeling_vision import cell_boxes, region_features
+from hf_ngsan.models.patch_encoders import own_image_size
 from tests.models.tiny import random_boxes
 from tests.tables import each_row
 
@@ -222,7 +223,7 @@ def test_weights_of_a_classifier(pixels, tmp_path):
 def test_without_a_preprocessor_images_get_the_size_that_the_encoder_was_made_for(tmp_path):
     tiny_encoder("vit").save_pretrained(tmp_path)
     vision, processor = load_vision(tmp_path)
-    assert processor.size["height"] == processor.size["width"] == vision.config.image_size == 32
+    assert processor.size["height"] == processor.size["width"] == own_image_size(vision) == 32
     _, larger = load_vision(tmp_path, image_size=48)
     assert larger.size["height"] == 48
 

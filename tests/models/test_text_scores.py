@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.ensemble import EnsembleForConditionalGeneration
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
 from hf_ngsan.models.text_scores import text_scores, token_log_probabilities, words_of_tokens
 from tests.models.tiny import tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -107,7 +107,7 @@ def test_subwords_are_joined():
 
 
 def test_the_pipeline_returns_them(model, inputs):
-    pipeline = ImageToTextPipeline(model=model, processor=pixel_processor())
+    pipeline = CaptioningPipeline(model=model, processor=pixel_processor())
     found = pipeline(PHOTOS[:3], return_scores=True, num_beams=3, num_return_sequences=2, batch_size=3)
     sequences = model.generate(**inputs, num_beams=3, num_return_sequences=2)
     expected = text_scores(model, tiny_tokenizer(), inputs, sequences)

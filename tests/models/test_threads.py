@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.models.attention_maps import word_attention
 from hf_ngsan.models.processing_captioning import TOKENIZING
 from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -43,7 +44,7 @@ def assert_same(found, expected):
 
 
 def test_pipeline_answers_threads_as_it_answers_one(frequent_switches):
-    pipe = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
     words = sorted(set(pipe.processor.tokenizer.get_vocab()) - set(pipe.processor.tokenizer.all_special_tokens))
     calls = [
         (PHOTOS[0], {}),
@@ -73,7 +74,7 @@ def test_word_attention_is_eager_without_a_change_of_the_model(implementation):
     seen = []
     for part in (model.model.encoder, model.model.decoder):
         part.register_forward_hook(lambda part, *_: seen.append((part.config._attn_implementation, part.training)))
-    found, expected = (one.word_attention(tiny_tokenizer(), images, sequences) for one in (model, eager))
+    found, expected = (word_attention(one, tiny_tokenizer(), images, sequences) for one in (model, eager))
     assert seen == [(implementation, False)] * 2
     for (words, weights), (expected_words, expected_weights) in zip(found, expected, strict=True):
         assert words == expected_words

@@ -19,11 +19,10 @@ from fastapi.testclient import TestClient
 from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
-from hf_ngsan.models import downloads
-from hf_ngsan.models.downloads import DownloadError, DownloadLimits, download, is_public
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
-from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app
+from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app, downloads
 from hf_ngsan.serving.app import StopIfAbandoned
+from hf_ngsan.serving.downloads import DownloadError, download, is_public
 from hf_ngsan.serving.images import Budget, ImageReader
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
@@ -39,8 +38,8 @@ FILES = [png(photo) for photo in PHOTOS]
 
 
 @pytest.fixture(scope="module")
-def pipeline() -> ImageToTextPipeline:
-    return ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+def pipeline() -> CaptioningPipeline:
+    return CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
 
 
 @pytest.fixture(scope="module")
@@ -522,7 +521,11 @@ def test_a_name_that_changes_its_address_gives_nothing_away(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.settimeout(30)
         port = server.getsockname()[1]
-        monkeypatch.setattr(downloads, "refuse_private_server", lambda url: None)
+
+        async def refuse_nothing(url):
+            pass
+
+        monkeypatch.setattr(downloads, "refuse_private_server", refuse_nothing)
 
         def serve():
             connection, _ = server.accept()
@@ -532,7 +535,6 @@ def test_a_name_that_changes_its_address_gives_nothing_away(monkeypatch):
 
         thread = threading.Thread(target=serve)
         thread.start()
-        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
         with pytest.raises(DownloadError, match="public"):
-            download(f"http://127.0.0.1:{port}/x", DownloadLimits(seconds=30), public_only=True)
+            asyncio.run(download(f"http://127.0.0.1:{port}/x", max_bytes=1000, seconds=30))
         thread.join()

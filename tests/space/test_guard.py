@@ -13,7 +13,7 @@ import httpx
 from PIL import Image
 
 from hf_ngsan.ground.listening import listen
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.space import Parts, launch, make_page
 from hf_ngsan.space.parts import PhotographSearch, regions_of
 from tests.models.mhsan import tiny as mhsan
@@ -46,7 +46,7 @@ def served(parts: Parts):
 def photographs(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
-        pipeline = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+        pipeline = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
         yield from served(Parts("tiny", pipeline))
 
 
@@ -57,7 +57,7 @@ def photograph_search() -> PhotographSearch:
 
 @pytest.fixture(scope="module")
 def searching(photograph_search):
-    pipeline = ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())
+    pipeline = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
     yield from served(Parts("tiny", pipeline, photograph_search=photograph_search))
 
 
@@ -65,7 +65,7 @@ def searching(photograph_search):
 def regions():
     model, processor = tiny_captioner(visual_feature_size=10, geometric_bias=["query"]), tiny_processor()
     rows = regions_of(model, processor, "scenes:size=10,seed=1", "test")
-    yield from served(Parts("tiny", ImageToTextPipeline(model=model, processor=processor), rows))
+    yield from served(Parts("tiny", CaptioningPipeline(model=model, processor=processor), rows))
 
 
 @pytest.fixture(autouse=True)
@@ -150,7 +150,7 @@ def test_uploads_are_read_in_the_formats_of_the_package_whatever_they_are_called
         "half.png": whole[: len(whole) // 2],
         "empty.png": b"",
         "text.png": b"no image",
-        "small.png": saved(Image.new("RGB", (1, 1)), "PNG"),
+        "thin.png": saved(Image.new("RGB", (1000, 9)), "PNG"),
         "large.png": saved(Image.new("1", (12_000, 12_000)), "PNG"),
         "svg.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
     }
@@ -277,7 +277,7 @@ def test_the_page_answers_to_its_own_hosts_and_no_other_origin(photographs):
 
 def test_further_hosts_of_the_page(monkeypatch, tmp_path):
     asked = {}
-    page = make_page(Parts("tiny", ImageToTextPipeline(model=pixel_captioner(), processor=pixel_processor())))
+    page = make_page(Parts("tiny", CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())))
     monkeypatch.setattr(page, "launch", lambda **settings: asked.update(settings) or (None, "url", None))
     assert launch(page, "0.0.0.0", allowed_hosts=["photos.example"]) == "url"
     [own, _] = asked["_app"].user_middleware

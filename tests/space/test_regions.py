@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_ngsan.data import load_data
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.space import Parts, regions
 from tests.models.tiny import make_lively, tiny_captioner, tiny_processor
 from tests.tables import each_row
@@ -62,7 +62,7 @@ def parts(row) -> Parts:
     size = len(row["visual_features"][0])
     model = tiny_captioner(visual_feature_size=size, geometric_bias=["query"], num_hidden_layers=2)
     make_lively(model, seed=0)
-    return Parts("tiny", ImageToTextPipeline(model=model, processor=tiny_processor()))
+    return Parts("tiny", CaptioningPipeline(model=model, processor=tiny_processor()))
 
 
 def test_weights_are_the_mean_of_the_encoders_attention(parts, row):

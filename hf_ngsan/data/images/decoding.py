@@ -1,18 +1,21 @@
-"""Decoding of images of datasets like files in `models.images`: raster formats, bounded in size, turned upright.
+"""Decoding of images of datasets: raster formats alone, turned upright.
 
 Images keep their stored mode, as in the datasets library; image processors convert them to RGB.
 """
 
+import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import datasets
 import PIL.Image
+import PIL.ImageOps
 from datasets.utils.file_utils import xopen
 
 from ...ground.files import is_stream
-from ..errors import DataError, as_data_error
+from ...models.images import FORMATS
+from ..errors import DataError
 from .own_files import HUB, ZIP
 
 
@@ -52,21 +55,17 @@ def read_image(path: str) -> bytes:
 def decode_image(value: Mapping | PIL.Image.Image | None, feature: datasets.Image) -> PIL.Image.Image | None:
     """Decodes an image that is stored as `{"bytes", "path"}`.
 
-    The pixels are those of the datasets library; EXIF data are left out, since the image is already upright.
+    The pixels are those of the datasets library.
 
     Raises:
-        DataError: no regular file, another format, or too many pixels.
-        Exception: an error of Pillow for a damaged or missing file.
+        DataError: no regular file.
+        Exception: an error of Pillow for a damaged or missing file, another format, or too many pixels.
     """
-    from ...models.images import open_image, upright  # imports torch, which most datasets do not need
-
     if not isinstance(value, Mapping):
         return value
     content = value["bytes"]
     if content is None:
         content = read_image(value["path"])
-    with as_data_error():
-        image = open_image(content, "the file")
-    image.load()
-    turned = upright(image)
+    with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        turned = PIL.ImageOps.exif_transpose(image)
     return turned.convert(feature.mode) if feature.mode and feature.mode != turned.mode else turned

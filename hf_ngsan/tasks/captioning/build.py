@@ -16,7 +16,6 @@ from ...models.configuration_vision import (
     VisionConfig,
     lasting_name,
     make_backbone_config,
-    names_of_stages,
     with_out_features,
 )
 from ...training.recipe import RecipeError
@@ -24,6 +23,7 @@ from ..new_models import (
     check_field_names,
     check_image_size,
     config_class_of,
+    config_fields,
     config_to_change,
     new_config,
     new_image_processor,
@@ -99,7 +99,7 @@ def with_language_model(fields: dict, kind: Any) -> Any:
     """
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
-        if kind.has_language_model(fields):
+        if "language_model_config" in config_fields(kind) and fields.get("adaptive_attention", True):
             logger.warning(
                 "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
                 "with model.pretrained_language_model=DIR."
@@ -136,7 +136,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
         check_width(folder, config, fields)
     elif fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
-        changed.pop("model_type")  # so that unknown keys are errors, as in a dictionary that a user wrote
+        changed.pop("transformers_version", None)  # so that unknown keys are errors, as in what a person wrote
         wanted = changed_config(config, {"vision_config": changed}).vision_config
         how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
         as_saved = {name: getattr(trained, name) for name in how_trained}  # loading needs to know where the weights are
@@ -170,7 +170,7 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
         own: Any = trained.backbone_config
         meant = make_backbone_config(described)
         if stages := vision.get("out_features"):
-            meant = with_out_features(meant, names_of_stages(meant, trained.kind, stages))
+            meant = with_out_features(meant, stages)
         return backbone_settings(meant) != backbone_settings(own)
     except (ValueError, TypeError) as error:
         raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error

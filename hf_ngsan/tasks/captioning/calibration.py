@@ -21,9 +21,9 @@ from ...ground.files import write_text_atomically
 from ...guests.dual_encoders import dual_encoder_of
 from ...loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
 from ...loading.models import load_model
+from ...loading.pipelines.captioning import VISUAL_INPUTS
 from ...loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ...metrics import CiderD
-from ...models.pipeline_image_to_text import VISUAL_INPUTS
 from ...models.text_scores import text_scores
 from ...training.batches import take
 from ...training.gathering import map_sharded

@@ -15,8 +15,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data.collator import visual_arguments
-from ...guests.captioners import guest_of
-from ...guests.pipeline import caption_images_of
+from ...guests.captioners import caption_images_of, guest_of
 from ...loading.models import ModelFolderError, is_guest, load_captioner
 from ...models.captioning import CaptioningForConditionalGeneration
 from ...models.ensemble import EnsembleForConditionalGeneration

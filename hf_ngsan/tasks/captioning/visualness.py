@@ -11,6 +11,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data.collator import visual_arguments
+from ...models.attention_maps import word_visualness_pairs
 from ...training.batches import take
 from ...training.gathering import map_sharded
 
@@ -63,7 +64,7 @@ def captions_with_visualness(
             if "pixel_values" in inputs:
                 inputs = captioner.model.get_visual_tokens(**inputs)
             sequences = captioner.generate(**inputs, **generate_arguments)
-        return captioner.word_visualness_pairs(tokenizer, inputs, sequences)
+        return word_visualness_pairs(captioner, tokenizer, inputs, sequences)
 
     return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
 

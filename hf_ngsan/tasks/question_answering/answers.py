@@ -8,7 +8,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...ground.files import with_file_names
-from ...models.pipeline_visual_question_answering import VisualQuestionAnsweringPipeline
+from ...loading.pipelines import VisualQuestionAnsweringPipeline
 from ...visualization import plot_question
 from ..attention_figures import prepare_figures, save_attention
 

@@ -13,7 +13,7 @@ from ...data.collator import visual_arguments
 from ...data.vocabulary import with_words
 from ...metrics.average_precision import map_at_r
 from ...metrics.retrieval import retrieval_metrics, retrieval_ranks
-from ...models.contrastive import diversity_penalty
+from ...models.modeling_mhsan import diversity_penalty
 from ...training.batches import take
 from ...training.gathering import map_sharded
 from ...visualization.heads import head_overlap

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +30,6 @@ from ...extraction.together import (
     wait_for_everyone,
 )
 from ...ground.files import TEMPORARY_PREFIX, FileStamp, temporary_path
-from ...ground.progress_display import ProgressDisplay
-from ...ground.ray_workers import RayWorkers
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.provenance import model_fingerprint
 from ...retrieval import (
@@ -70,7 +67,6 @@ def index_images(
     kind: IndexKind | None = None,
     prune: bool = False,
     accelerator: Accelerator | None = None,
-    ray: RayWorkers | None = None,
 ) -> IndexFolder:
     """Embeds images into an index, continues an index that was begun, or brings one up to date.
 
@@ -98,8 +94,6 @@ def index_images(
         kind: kind of the index that Milvus makes; by default that of the index, and Milvus's choice for a new one.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
         accelerator: accelerator of the processes that split the work; made if `None`.
-        ray: workers of a Ray cluster that do the work instead; each reads its images itself unless `num_workers` is
-            given.
 
     Raises:
         IndexFolderError: the folder holds something else, or an index of another model, or of another source without
@@ -165,17 +159,10 @@ def index_images(
     growing = lock.folder.with_name(f"{TEMPORARY_PREFIX}{lock.folder.name}.growing")
     try:
         index, missing, earlier = on_main_process(accelerator, plan)
-        write = partial(write_shards, encoder, images, index, batch_size, strict, earlier)
-        if ray is None:
-            own = missing[accelerator.process_index :: accelerator.num_processes]
-            workers = default_num_workers(accelerator) if num_workers is None else num_workers
-            write(own, workers, accelerator)
-            wait_for_everyone(accelerator)
-        else:
-            with ProgressDisplay("indexing", len(missing), unit="shards") as display:
-                shards = ray.share(model, partial(write, num_workers=num_workers or 0), [[one] for one in missing])
-                for done, _ in enumerate(shards, 1):
-                    display.update(done)
+        own = missing[accelerator.process_index :: accelerator.num_processes]
+        workers = default_num_workers(accelerator) if num_workers is None else num_workers
+        write_shards(encoder, images, index, batch_size, strict, earlier, own, workers, accelerator)
+        wait_for_everyone(accelerator)
         index = on_main_process(accelerator, publish)
     finally:
         lock.release()
@@ -323,12 +310,9 @@ def write_shards(
     earlier: EarlierEmbeddings | None,
     numbers: Sequence[int],
     num_workers: int,
-    accelerator: Accelerator | None = None,
+    accelerator: Accelerator,
 ) -> None:
-    """Embeds the images of some shards, in batches that are cut at the same places in every run.
-
-    The processes of an accelerator show their progress; without one there is no display.
-    """
+    """Embeds the images of some shards, in batches that are cut at the same places in every run."""
     known = {} if earlier is None else earlier.places
     images = images if earlier is None else earlier.images
     batches: dict[int, list[list[int]]] = {}

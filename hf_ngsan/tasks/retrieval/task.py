@@ -244,6 +244,5 @@ def train_only(model: Any, modules: Sequence[nn.Module], vision: bool, words: bo
     if not words:
         model.get_input_embeddings().requires_grad_(False)
     if model.vision is not None:
-        model.vision.freezes_for_now = not vision
         model.vision.requires_grad_(vision)
     model.train(model.training)  # a frozen backbone goes into evaluation mode

@@ -10,7 +10,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...models.text_scores import TextScores, text_scores
-from ...models.word_generation import WordGenerationMixin
+from ...models.transformer import WordGenerationMixin
 from ...training.gathering import map_sharded
 from .rows import source_lengths
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ...models.contrastive import diversity_penalty, pair_losses
+from ...models.modeling_mhsan import diversity_penalty, pair_losses
 from ..batches import MicroBatch
 from ..settings import setting
 from .objective import Objective, Update
@@ -41,11 +41,11 @@ class ContrastiveSettings:
 class Contrastive(Objective):
     """Pulls images and their texts together, and apart from other texts and images of the whole global batch.
 
-    The loss is the mean over all pairs of a text and its image of [`~hf_ngsan.models.contrastive.pair_losses`], with
+    The loss is the mean over all pairs of a text and its image of [`~hf_ngsan.models.modeling_mhsan.pair_losses`], with
     inner products as similarities. Texts of the same image are never negatives of each other's pairs. Added to it is
-    `diversity_weight` times the mean of [`~hf_ngsan.models.contrastive.diversity_penalty`] over the images and over the
-    texts of the batch, for a model that returns `vision_model_output` and `text_model_output` whose last attentions are
-    `(rows, heads, positions)`.
+    `diversity_weight` times the mean of [`~hf_ngsan.models.modeling_mhsan.diversity_penalty`] over the images and over
+    the texts of the batch, for a model that returns `vision_model_output` and `text_model_output` whose last attentions
+    are `(rows, heads, positions)`.
 
     The loss needs the embeddings of the whole global batch, whose graphs may not fit into memory. So the embeddings are
     first computed without graphs; then the gradient of the loss with respect to them; then each micro-batch is run

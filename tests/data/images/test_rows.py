@@ -323,9 +323,9 @@ def test_a_damaged_image_is_named_when_it_is_read(tmp_path, content, as_file):
 
 def test_an_image_of_too_many_pixels_is_refused(tmp_path, monkeypatch):
     rows = load_data(f"images:{write_parquet(lists(), tmp_path / 'mine.parquet')}", "train")
-    monkeypatch.setattr(PillowImage, "MAX_IMAGE_PIXELS", 200)
+    monkeypatch.setattr(PillowImage, "MAX_IMAGE_PIXELS", 100)
     check_rows(rows.select([0]), [0])
-    with fails_naming("image_id 1", "21 x 10"):
+    with fails_naming("image_id 1"):
         rows[1]
 
 

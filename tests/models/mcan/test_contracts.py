@@ -9,6 +9,7 @@ from transformers import AutoModel, AutoModelForVisualQuestionAnswering, AutoPro
 
 from hf_ngsan import MCANForVisualQuestionAnswering, MCANModel, MCANProcessor, save_for_hub
 from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.models.question_attention import question_attention
 from tests.loading.test_hub import result_of
 from tests.models.mcan.loops import logits_of
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_config, tiny_model, tiny_processor
@@ -107,10 +108,10 @@ def test_the_loss_is_binary_cross_entropy_of_soft_targets():
     [
         ({"visual_features": None}, "not both"),
         ({"input_ids": None}, "not both"),
-        ({"visual_boxes": None}, r"visual_boxes are missing.*geometric_bias=\['query'\]"),
-        ({"visual_boxes": torch.rand(2, 3, 4)}, r"visual_boxes has shape \(2, 3, 4\)"),
-        ({"visual_attention_mask": torch.ones(2, 3)}, r"visual_attention_mask has shape \(2, 3\)"),
-        ({"visual_features": torch.rand(2, 4, 5)}, "visual_feature_size=12"),
+        ({"visual_boxes": None}, r"visual_boxes .*geometric_bias=\['query'\]"),
+        ({"visual_boxes": torch.rand(2, 3, 4)}, r"visual_boxes .*\(2, 3, 4\)"),
+        ({"visual_attention_mask": torch.ones(2, 3)}, r"visual_attention_mask \(2, 3\)"),
+        ({"visual_features": torch.rand(2, 4, 5)}, r"\(2, 4, 5\).* 12"),
         ({"input_ids": torch.ones(3, 2, dtype=torch.long)}, "2 images and 3 questions"),
         ({"input_ids": torch.ones(2, 0, dtype=torch.long)}, "at least one word"),
         ({"visual_features": None, "pixel_values": torch.rand(2, 3, 8, 8)}, "no vision encoder"),
@@ -131,13 +132,13 @@ def test_words_are_spread_over_regions_by_guided_attention():
     attentions = model(**inputs, output_attentions=True).cross_attentions
     model.set_attn_implementation("sdpa")
     for layer, expected in ((None, sum(attentions) / 2), (1, attentions[1])):
-        (words, weights, regions), (unknown, *_) = model.question_attention(processor.tokenizer, inputs, layer=layer)
+        (words, weights, regions), (unknown, *_) = question_attention(model, processor.tokenizer, inputs, layer=layer)
         of_words = expected[0, :, :3, :4].mean(0).T
         np.testing.assert_allclose(weights, of_words / of_words.sum(-1, keepdim=True), atol=1e-6)
     assert words == ["is", "there", "a", "ball"] and unknown == ["<unk>"]
     np.testing.assert_allclose(regions, output.image_glimpses[0, :, :3].mean(0), atol=1e-6)
     with pytest.raises(ValueError, match="layer 2"):
-        model.question_attention(processor.tokenizer, inputs, layer=2)
+        question_attention(model, processor.tokenizer, inputs, layer=2)
 
 
 def test_auto_classes_load_what_was_saved(tmp_path):

@@ -29,13 +29,7 @@ def test_a_long_text_is_cut_only_if_asked_for():
 @each_row(
     ("arguments", "message"),
     [
-        ({}, "visual_features"),
-        ({"text": []}, "text"),
         ({"text": ["a ball", " "]}, "Text 1"),
-        ({"text": ["a ball", 7]}, "Text 1 .*int"),
-        ({"text": 7}, "text"),
-        ({"text": "\ud800"}, "The text"),
-        ({"images": []}, "images"),
         ({"images": PHOTOS[:1], "visual_features": torch.ones(1, 12)}, "visual_features"),
         ({"visual_boxes": torch.zeros(1, 4)}, "visual_boxes"),
         ({"visual_features": torch.ones(12)}, "visual_features"),
@@ -47,5 +41,5 @@ def test_what_is_refused(arguments, message):
 
 
 def test_without_an_image_processor_there_are_no_images():
-    with pytest.raises(ValueError, match="image_processor=CaptioningImageProcessor"):
+    with pytest.raises(ValueError, match="image_processor"):
         tiny_processor()(images=PHOTOS[:1])

@@ -65,12 +65,8 @@ def test_undeformed_deformable_convolutions_are_ordinary_ones():
 @each_row(
     ("fields", "message"),
     [
-        ({"groups": 0}, "groups is 0"),
-        ({"width_per_group": 0}, "width_per_group is 0"),
-        ({"embedding_size": 0}, "embedding_size is 0"),
         ({"last_stage_dilation": 3}, "last_stage_dilation is 3; it must be one of 1, 2"),
         ({"deformable_stages": [5]}, "deformable_stages is 5; it must be one of 1, 2, 3, 4"),
-        ({"depths": [1, 0, 1, 1]}, r"depths\[1\] is 0"),
     ],
 )
 def test_sizes_that_do_not_fit_are_refused(fields, message):

@@ -6,6 +6,7 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
+from hf_ngsan.models.attention_maps import word_attention
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from tests.models.architectures import CLOSE, LABELS, WORDS, logits_of
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config, tiny_language_model
@@ -84,6 +85,6 @@ def test_a_trained_language_model_is_taken_over(tmp_path):
 
 def test_attention_maps_of_words_are_over_the_grid():
     model, grids = tiny_captioner(), random_grids(2)
-    for words, weights in model.word_attention(tiny_tokenizer(), grids, WORDS[:2]):
+    for words, weights in word_attention(model, tiny_tokenizer(), grids, WORDS[:2]):
         assert weights.shape == (len(words), 9)
         assert weights.sum(-1) == pytest.approx(1, abs=1e-5)

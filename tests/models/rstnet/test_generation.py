@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_ngsan.models.finished_beams import CompetingFinishedBeams
+from hf_ngsan.models.modeling_rstnet import CompetingFinishedBeams
 from tests.models.rstnet.tiny import random_grids, tiny_captioner
 from tests.tables import each_row
 

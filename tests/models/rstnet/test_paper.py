@@ -5,10 +5,13 @@ import math
 import pytest
 import torch
 
-from hf_ngsan.models.attention import AdaptiveAttention
-from hf_ngsan.models.geometry import grid_boxes, sinusoidal_geometry
-from hf_ngsan.models.modeling_rstnet import GridGeometry
-from hf_ngsan.models.positions import grid_positions
+from hf_ngsan.models.modeling_rstnet import (
+    AdaptiveAttention,
+    GridGeometry,
+    grid_boxes,
+    grid_positions,
+    sinusoidal_geometry,
+)
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config
 from tests.tables import each_row
 

@@ -12,8 +12,8 @@ from safetensors.torch import load_file
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError
 from hf_ngsan.loading.models import load_model
+from hf_ngsan.loading.pipelines import TranslationPipeline
 from hf_ngsan.metrics.translation import score_translations
-from hf_ngsan.models.pipeline_translation import TranslationPipeline
 from hf_ngsan.tasks import load_recipe, train
 from hf_ngsan.tasks.translation.build import new_translator
 from hf_ngsan.tasks.translation.evaluate import translate_batch, translate_rows

@@ -9,7 +9,7 @@ import yaml
 from safetensors.torch import load_file
 from transformers.utils import ModelOutput
 
-from hf_ngsan.models.contrastive import pair_losses
+from hf_ngsan.models.modeling_mhsan import pair_losses
 from hf_ngsan.tasks import RetrievalTask, train
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.batches import MicroBatch

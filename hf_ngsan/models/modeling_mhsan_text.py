@@ -1,4 +1,4 @@
-"""Simple recurrent units (Lei et al. 2018) in plain PyTorch.
+"""MHSAN's encoder of texts: word vectors and simple recurrent units (Lei et al. 2018), in plain PyTorch.
 
 A layer computes the matrix products of all time steps at once. Only a recurrence of vectors remains for each step, with
 hand-written gradients: forward and backward, a step costs a few elementwise operations, and everything that does not
@@ -11,11 +11,16 @@ from typing import Any
 import torch
 from torch import nn
 from torch.autograd.function import once_differentiable
-from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.modeling_outputs import BaseModelOutput
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
+from transformers.utils.generic import merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
 
-ACTIVATIONS = ("tanh", "identity", "relu")
+from .configuration_mhsan_text import MHSANTextConfig
+from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 
 
 class SRURecurrence(torch.autograd.Function):
@@ -59,7 +64,7 @@ class SRURecurrence(torch.autograd.Function):
             peephole (`torch.FloatTensor` of shape `(2, size)`): v_f and v_r.
             initial (`torch.FloatTensor` of shape `(batch_size, size)`): c_0.
             dropout_mask (`torch.FloatTensor` of shape `(batch_size, size)`, *optional*): m, the same for all steps.
-            activation: g, one of `ACTIVATIONS`.
+            activation: g, `"tanh"`, `"identity"` or `"relu"`.
 
         Returns:
             h of all steps, `(length, batch_size, size)`, and c of the last one.
@@ -144,10 +149,10 @@ class SRULayer(GradientCheckpointingLayer):
         self.projection = nn.Linear(input_size, (4 if has_skip_weights else 3) * self.output_size, bias=False)
         self.peephole = nn.Parameter(torch.empty(2, self.output_size))
         self.bias = nn.Parameter(torch.empty(2, self.output_size))
-        self.reset_parameters()
+        self.initialize()
 
     @torch.no_grad()
-    def reset_parameters(self) -> None:
+    def initialize(self) -> None:
         """Initializes weights as the released package does: inner products of unit variance, halved for the gates."""
         bound = (3 / self.input_size) ** 0.5 * (1 - self.input_dropout.p) ** 0.5
         weight = torch.empty(self.projection.weight.shape).uniform_(-bound, bound)
@@ -230,14 +235,11 @@ class SRU(nn.Module):
         scale_x: factor of inputs in the skip connection; sqrt(1 + 2 exp(highway_bias)) keeps their variance, and is the
             factor in releases of the package up to 2.1.4.
 
-    Raises:
-        ValueError: an unknown activation.
-
     Example:
 
     ```python
     >>> import torch
-    >>> from hf_ngsan.models.recurrent import SRU
+    >>> from hf_ngsan.models.modeling_mhsan_text import SRU
 
     >>> outputs, memory = SRU(8, 16, num_layers=2, bidirectional=True)(torch.rand(3, 5, 8))
     >>> outputs.shape, memory.shape
@@ -260,8 +262,6 @@ class SRU(nn.Module):
         scale_x: float = 1.0,
     ) -> None:
         super().__init__()
-        if activation not in ACTIVATIONS:
-            raise ValueError(f"activation is {activation!r}; it must be one of {', '.join(ACTIVATIONS)}.")
         self.output_size = hidden_size * (2 if bidirectional else 1)
         self.layers = nn.ModuleList(
             SRULayer(
@@ -280,27 +280,21 @@ class SRU(nn.Module):
 
     def forward(
         self,
-        inputs: torch.Tensor | PackedSequence,
+        inputs: torch.Tensor,
         attention_mask: torch.Tensor | None = None,
         initial_memory: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor | PackedSequence, torch.Tensor]:
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         r"""
         Args:
-            inputs (`torch.FloatTensor` of shape `(batch_size, length, input_size)`, or `PackedSequence`).
+            inputs (`torch.FloatTensor` of shape `(batch_size, length, input_size)`).
             attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding.
             initial_memory (`torch.FloatTensor` of shape `(num_layers, batch_size, output_size)`, *optional*): c_0 of
                 each layer.
 
         Returns:
-            Outputs of the last layer, `(batch_size, length, output_size)` or packed as the inputs were, and the final
-            memories `(num_layers, batch_size, output_size)`, forward channels before backward ones.
+            Outputs of the last layer, `(batch_size, length, output_size)`, and the final memories `(num_layers,
+            batch_size, output_size)`, forward channels before backward ones.
         """
-        if isinstance(inputs, PackedSequence):
-            padded, lengths = pad_packed_sequence(inputs, batch_first=True)
-            mask = torch.arange(padded.shape[1]) < lengths[:, None]
-            outputs, memory = self(padded, mask.to(padded.device), initial_memory)
-            enforce_sorted = inputs.sorted_indices is None
-            return pack_padded_sequence(outputs, lengths, batch_first=True, enforce_sorted=enforce_sorted), memory
         states, memories = inputs, []
         padding = None if attention_mask is None else (attention_mask == 0).T[..., None]
         for index, layer in enumerate(self.layers):
@@ -309,4 +303,76 @@ class SRU(nn.Module):
         return states, torch.stack(memories)
 
 
-__all__ = ["SRU", "SRULayer"]
+class MHSANTextModel(HubPreTrainedModel):
+    """Word vectors and simple recurrent units (section 3.2 of Park et al. 2020)."""
+
+    config: MHSANTextConfig
+    base_model_prefix = ""
+    main_input_name = "input_ids"
+    input_modalities = ["text"]
+    _no_split_modules = ["SRULayer"]
+    _can_compile_fullgraph = False
+    _can_record_outputs = {"hidden_states": SRULayer}
+
+    def __init__(self, config: MHSANTextConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.word_embedding_size, config.pad_token_id)
+        self.sru = SRU(
+            config.word_embedding_size,
+            config.hidden_size // 2 if config.bidirectional else config.hidden_size,
+            config.num_hidden_layers,
+            bidirectional=config.bidirectional,
+            activation=config.activation,
+            dropout=config.dropout,
+            input_dropout=config.input_dropout,
+            highway=config.highway,
+            highway_bias=config.highway_bias,
+            scale_x=config.scale_x,
+        )
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> BaseModelOutput:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
+            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding, on any
+                side.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, word_embedding_size)`, *optional*): word
+                vectors in place of words.
+        """
+        refuse_unknown_keywords(self, kwargs)
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give input_ids or inputs_embeds, and not both.")
+        words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+        states, _ = self.sru(words.to(self.embed_tokens.weight.dtype), attention_mask)
+        return BaseModelOutput(last_hidden_state=states)
+
+    def last_states(self, states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
+        """Returns the hidden state after the last word; for the backward direction, the one after the first word.
+
+        Args:
+            states: `(batch_size, length, hidden_size)`.
+            attention_mask: `(batch_size, length)`, 1 = real, 0 = padding.
+
+        Returns:
+            `(batch_size, hidden_size)`.
+        """
+        rows, length = torch.arange(len(states), device=states.device), states.shape[1]
+        real = (attention_mask != 0).long()
+        last = states[rows, length - 1 - real.flip(1).argmax(1)]
+        if not self.config.bidirectional:
+            return last
+        first = states[rows, real.argmax(1)]
+        return torch.cat([last.chunk(2, dim=-1)[0], first.chunk(2, dim=-1)[1]], dim=-1)
+
+
+__all__ = ["SRU", "MHSANTextModel", "SRULayer"]

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from tests.models.rstnet.tiny import random_grids, tiny_captioner
 from tests.models.tiny import tiny_tokenizer
@@ -13,7 +13,7 @@ from tests.tables import each_row
 @each_row("options", [{}, {"num_beams": 3, "num_return_sequences": 2}])
 def test_every_word_comes_with_its_visualness(options):
     model, tokenizer, grids = tiny_captioner(), tiny_tokenizer(), random_grids(3)
-    pipe = ImageToTextPipeline(model=model, processor=RSTNetProcessor(tokenizer=tokenizer))
+    pipe = CaptioningPipeline(model=model, processor=RSTNetProcessor(tokenizer=tokenizer))
     rows = [{"visual_features": features.numpy()} for features in grids["visual_features"]]
     answers = [answer for of_row in pipe(rows, batch_size=2, return_visualness=True, **options) for answer in of_row]
     output = model.generate(**grids, **options, return_visualness=True, return_dict_in_generate=True)
@@ -25,7 +25,7 @@ def test_every_word_comes_with_its_visualness(options):
 
 
 def test_a_captioner_without_adaptive_attention_has_none():
-    pipe = ImageToTextPipeline(
+    pipe = CaptioningPipeline(
         model=tiny_captioner(adaptive_attention=False), processor=RSTNetProcessor(tokenizer=tiny_tokenizer())
     )
     with pytest.raises(ValueError, match="adaptive attention"):

@@ -1,5 +1,6 @@
-"""Inputs of the image-to-text pipeline, read one by one and collated to batches in any worker of a loader."""
+"""Inputs of the package's pipelines, read one by one and collated to batches in any worker of a loader."""
 
+import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
@@ -8,44 +9,16 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from PIL import Image
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
+from transformers.pipelines.base import Pipeline
 
-from .image_processing_captioning import check_whole_images
-from .images import (
-    ImageError,
-    full_size,
-    is_one_image,
-    least_side_of,
-    load_image,
-    reason,
-    refuse_file_url,
-    thumbnail,
-    titled,
-)
-from .processing_captioning import check_text
-from .visual_inputs import (
-    as_array,
-    boxes_of_regions,
-    check_boxes,
-    check_features,
-    check_regions,
-    pad_pixels,
-    pad_visual_boxes,
-)
-
-MAX_WORD_LENGTH = 100
-"""Mean characters per word of the longest text; a longer one is refused before it is tokenized."""
-MAX_SHOWN = 5
-"""Unknown words that an error lists."""
-
-
-class StreamError(ImageError):
-    """An iterator that failed: no input follows."""
-
-
-class SettingsError(ValueError):
-    """The settings of the pipeline fit no input, so skipping inputs would not help."""
+from ...models.image_processing_captioning import check_whole_images
+from ...models.images import ImageError, least_side_of, load_image
+from ...models.pipeline_image_to_text import ImageToTextPipeline
+from ...models.processing_captioning import TOKENIZING, check_text
+from ...models.visual_inputs import as_array, boxes_of_regions, check_boxes, pad_visual_inputs
+from ...registry import own_model_types
 
 
 @dataclass
@@ -79,6 +52,33 @@ class Batch:
 
     items: list[Item]
     groups: list[tuple[list[int], BatchFeature]]
+
+
+@dataclass
+class Answered:
+    """Answers about one input and, for attention maps, its image and boxes."""
+
+    answers: list[dict]
+    boxes: np.ndarray | None = None
+    size: tuple[int, int] | None = None
+    image: Image.Image | None = None
+
+    def place(self, item: Item, inputs: BatchFeature, row: int, mask: str) -> None:
+        """Remembers the boxes of a row's real regions and the image that they are in, if maps are wanted."""
+        if item.size is not None and inputs.get("visual_boxes") is not None:
+            boxes = inputs["visual_boxes"][row][inputs[mask][row].bool()]
+            self.boxes, self.size, self.image = boxes.float().cpu().numpy(), item.size, item.image
+
+
+def unread(items: list[Item], answer: str, on_error: str) -> dict[int, Answered]:
+    """Returns the errors of items, by position, as answers; raises the first one unless they are skipped."""
+    failed = {}
+    for position, item in enumerate(items):
+        if item.error is not None:
+            if on_error == "raise":
+                raise item.error
+            failed[position] = Answered([{answer: None, "error": str(item.error)}])
+    return failed
 
 
 @dataclass
@@ -130,7 +130,6 @@ class ItemReader:
             given = f"a mapping with {sorted(map(str, source))}"
             is_file = not {"image", "visual_features"} & set(source) and {"bytes", "path"} & set(source)
             source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
-            refuse_file_url(source.get("image"), name)
         else:
             given, source = type(source).__name__, {"image": source}
         item = Item(name, text=self.text_of(source, name, index))
@@ -173,22 +172,18 @@ class ItemReader:
         """
         check_text(text, name)
         longest = getattr(self.config, "max_position_embeddings", None)
-        too_long = f"{name} is longer than what this captioner continues: {longest and longest - 1} words."
-        if longest is not None and len(text) > longest * MAX_WORD_LENGTH:
-            raise ValueError(too_long)
-        words, unknown = self.processor.words_of(text)
-        if longest is not None and len(words) >= longest:  # the start token is one more
-            raise ValueError(too_long)
-        if unknown:
-            shown = [f"{word!r:.40}" for word in unknown[:MAX_SHOWN]] + ["…"] * (len(unknown) > MAX_SHOWN)
-            raise ValueError(f"{name} has words that this captioner does not know: {', '.join(shown)}.")
+        if longest is not None and self.number_of_words(text) >= longest:  # the start token is one more
+            raise ValueError(f"{name} is longer than what this captioner continues: {longest - 1} words.")
+        if unknown := self.processor.unknown_words(text):
+            shown = ", ".join(f"{word!r:.40}" for word in unknown[:5])
+            raise ValueError(f"{name} has words that this captioner does not know: {shown}.")
 
     def number_of_words(self, text: str) -> int:
-        return len(self.processor.words_of(text)[0])
+        with TOKENIZING:
+            return len(self.processor.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
 
     def read_features(self, item: Item, source: Mapping) -> None:
         item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
-        check_features(item.features, item.name)
         expected = self.config.visual_feature_size
         if item.features.shape[1] != expected:
             raise ValueError(
@@ -208,7 +203,7 @@ class ItemReader:
     def read_image(self, item: Item, source: Mapping) -> None:
         image_processor = self.processor.image_processor
         if image_processor is None:
-            raise SettingsError(
+            raise ValueError(
                 f"This {self.kind_of_model} takes images, but its processor has no image processor; make the processor "
                 "with image_processor=CaptioningImageProcessor()."
             )
@@ -217,31 +212,29 @@ class ItemReader:
         self.read_boxes(item, source, image)
         if self.with_maps:
             self.prepare_maps(item, image)
-        if self.with_maps or item.boxes is not None:
-            try:
-                check_whole_images(image_processor)
-            except ValueError as error:
-                raise SettingsError(str(error)) from error
+        if item.boxes is not None:
+            check_whole_images(image_processor)
         try:
             item.pixels = image_processor(image, return_tensors="pt")
         except Exception as error:  # each image processor has its own
-            raise ImageError(f"{titled(item.name)} cannot be made into pixels: {reason(error)}") from error
+            raise unreadable(item.name, error, "cannot be made into pixels") from error
 
     def read_boxes(self, item: Item, source: Mapping, image: Image.Image) -> None:
         regions, boxes = source.get("regions"), source.get("visual_boxes")
         if regions is not None and boxes is not None:
             raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
         if regions is not None:
-            item.boxes = boxes_of_regions(regions, *full_size(image), item.name)
+            width, height = image.info.get("full size", image.size)
+            item.boxes = boxes_of_regions(regions, width, height, item.name)
         elif boxes is not None:
             item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
-            check_regions(item.boxes, f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
 
     def prepare_maps(self, item: Item, image: Image.Image) -> None:
         item.size = image.size
         if self.attention_side is not None:
-            item.image = thumbnail(image, self.attention_side)
+            item.image = image.copy()
+            item.image.thumbnail((self.attention_side, self.attention_side))
             item.size = item.image.size
 
     def collate(self, items: list[Item]) -> Batch:
@@ -263,15 +256,49 @@ class ItemReader:
         inputs = self.processor(text=text)
         inputs.update(pad_pixels([item.pixels for item in items if item.pixels is not None]))
         if boxes is not None:
-            padded = pad_visual_boxes(boxes, len(items))
+            padded = pad_visual_inputs(visual_boxes=boxes)
             inputs.update({self.mask_names.get(name, name): value for name, value in padded.items()})
         return inputs
 
 
-def unreadable(name: str, error: Exception) -> ImageError:
-    named = ImageError(f"{titled(name)} cannot be read: {reason(error)}")
+def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> ImageError:
+    """Returns an error that names an input, and gives the first sentence of another error."""
+    text = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+    named = ImageError(f"{name[:1].upper()}{name[1:]} {fault}: {text}.")
     named.__cause__ = error
     return named
+
+
+def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Joins the outputs of an image processor for single images.
+
+    Args:
+        images: `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of each.
+
+    Returns:
+        `pixel_values` `(B, C, height, width)`, with 0 to the right of and below smaller images, and then, or if an
+        image has one, `pixel_mask` `(B, height, width)`, 1 = image.
+    """
+    pixels = [image["pixel_values"] for image in images]
+    masks = [image.get("pixel_mask") for image in images]
+    if len({image.shape for image in pixels}) == 1 and all(mask is None for mask in masks):
+        return {"pixel_values": torch.cat(pixels)}
+    height, width = (max(image.shape[axis] for image in pixels) for axis in (-2, -1))
+
+    def padded(image: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
+
+    filled = [
+        torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
+        for image, mask in zip(pixels, masks, strict=True)
+    ]
+    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
+
+
+def is_one_image(source: Any) -> bool:
+    """Returns whether this is one image, or at least no collection; the shape of an array decides."""
+    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image)
+    return isinstance(source, lone) or hasattr(source, "read") or not isinstance(source, Iterable)
 
 
 class Items(Dataset):
@@ -293,20 +320,14 @@ class Items(Dataset):
 
 
 class ItemStream(IterableDataset):
-    """Inputs of an iterator; a failure of the iterator itself ends it."""
+    """Inputs of an iterator."""
 
     def __init__(self, inputs: Iterable, reader: ItemReader):
         self.inputs, self.reader = inputs, reader
 
     def __iter__(self) -> Iterator[Item]:
-        index = 0
-        try:
-            for source in self.inputs:
-                yield self.reader.try_to_read(source, index)
-                index += 1
-        except Exception as error:
-            name = f"image {index}"
-            yield Item(name, error=StreamError(f"{unreadable(name, error)}"[:-1] + ", and the iterator ended with it."))
+        for index, source in enumerate(self.inputs):
+            yield self.reader.try_to_read(source, index)
 
 
 class Inputs(Dataset):
@@ -322,29 +343,8 @@ class Inputs(Dataset):
         return self.inputs[index]
 
 
-class InputStream(IterableDataset):
-    """An iterator or generator, as a dataset of torch: a pipeline would take the first of a generator unguarded."""
-
-    def __init__(self, inputs: Iterable):
-        self.inputs = inputs
-
-    def __iter__(self) -> Iterator:
-        return iter(self.inputs)
-
-
-def refuse_chat(inputs: Any) -> None:
-    """Raises a ValueError for chat messages, or a list of chats, which other pipelines of this task take."""
-    first = inputs
-    while isinstance(first, (list, tuple)) and first:
-        first = first[0]
-    if isinstance(first, Mapping) and {"role", "content"} <= set(first):
-        raise ValueError(
-            "A captioner takes no chat messages: give the image, and the beginning of its caption as text."
-        )
-
-
 def streamable(inputs: Any) -> Any:
-    """Returns inputs in a form that a pipeline distinguishes: a single input, a list, or a dataset of torch.
+    """Returns inputs in a form that a pipeline distinguishes: one input, a list, a generator or a dataset of torch.
 
     Only sequences and datasets are indexed; other collections, such as a series of pandas, are iterated once.
     """
@@ -357,10 +357,81 @@ def streamable(inputs: Any) -> Any:
     if is_dataset(inputs) or (isinstance(inputs, Sequence) and not isinstance(inputs, tuple)):
         return Inputs(inputs)
     has_length: bool = isinstance(inputs, Sized)
-    return list(inputs) if has_length else InputStream(inputs)
+    return list(inputs) if has_length else (one for one in inputs)
 
 
 def is_dataset(inputs: Any) -> bool:
     """Returns whether this is a `datasets.Dataset`; False without that library."""
     datasets = sys.modules.get("datasets")
     return datasets is not None and isinstance(inputs, datasets.Dataset)
+
+
+class ItemPipeline(ImageToTextPipeline):
+    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed."""
+
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        inputs = streamable(inputs)
+        if isinstance(inputs, list) and not inputs:
+            return []
+        return Pipeline.__call__(self, inputs, **kwargs)
+
+    def reader(self, **preprocess_params: Any) -> ItemReader:
+        """Returns the reader of its inputs."""
+        raise NotImplementedError
+
+    def preprocess(self, inputs: Any, **preprocess_params: Any) -> Any:  # type: ignore[override]
+        reader = self.reader(**preprocess_params)
+        reader.check_number(1)
+        return reader.collate([reader.try_to_read(inputs)])
+
+    def run_single(
+        self, inputs: Any, preprocess_params: dict, forward_params: dict, postprocess_params: dict
+    ) -> list[dict]:
+        [answered] = self.forward(self.preprocess(inputs, **preprocess_params), **forward_params)
+        return self.postprocess(answered, **postprocess_params)
+
+    def get_iterator(
+        self,
+        inputs: Any,
+        num_workers: int,
+        batch_size: int,
+        preprocess_params: dict,
+        forward_params: dict,
+        postprocess_params: dict,
+    ) -> Iterator[list[dict]]:
+        reader = self.reader(**preprocess_params)
+        has_length: bool = isinstance(inputs, Sized)
+        if has_length:
+            items: Any = Items(inputs, reader)
+        else:
+            items, num_workers = ItemStream(inputs, reader), min(num_workers, 1)
+        for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
+            for answered in self.forward(batch, **forward_params):
+                yield self.postprocess(answered, **postprocess_params)
+
+
+def one_given(**inputs: Any) -> Any:
+    """Returns the one that is given of two names for the same argument."""
+    first, second = inputs
+    if inputs[first] is not None and inputs[second] is not None:
+        raise ValueError(f"Give {first} or {second}, not both: they are two names for the same.")
+    return inputs[second] if inputs[first] is None else inputs[first]
+
+
+def check_on_error(on_error: str | None) -> None:
+    """Raises a ValueError unless this is a treatment of inputs that cannot be read."""
+    if on_error not in (None, "raise", "skip"):
+        raise ValueError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
+
+
+def without_none(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}
+
+
+def refuse_models_of_others(removed_task: str, model: Any) -> None:
+    """Raises a ValueError for a model of another package, of a task that transformers 5 has no more."""
+    if model.config.model_type not in own_model_types():
+        raise ValueError(
+            f"transformers 5 has no pipeline {removed_task!r}; that of hf-ngsan is for its own models, and a "
+            f"{model.config.model_type} model is none of them."
+        )

@@ -9,7 +9,7 @@ from datasets import Dataset
 from transformers import pipeline
 
 import hf_ngsan
-from hf_ngsan.models.pipeline_image_to_text import ImageToTextPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
 from tests.tables import each_row
 
@@ -18,7 +18,7 @@ LENGTHS = [6, 1, 2, 4, 5]
 
 @pytest.fixture(scope="module")
 def pipe():
-    return ImageToTextPipeline(model=tiny_captioner(), processor=tiny_processor())
+    return CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor())
 
 
 @pytest.fixture(scope="module")
@@ -100,12 +100,12 @@ def test_generation_arguments_reach_generate(pipe, rows):
     assert [answer["generated_text"] for answer in pipe(rows[0], **options)] == expected
     assert [answer["generated_text"] for answer in pipe(rows[0], generate_kwargs=options)] == expected
     assert [len(answers) for answers in pipe(rows, batch_size=2, **options)] == [3] * len(rows)
-    configured = ImageToTextPipeline(model=tiny_captioner(), processor=tiny_processor(), **options)
+    configured = CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor(), **options)
     assert [answer["generated_text"] for answer in configured(rows[0])] == expected
 
 
 def test_a_model_without_geometry_needs_no_boxes(rows):
-    pipe = ImageToTextPipeline(model=tiny_captioner(geometric_bias=[]), processor=tiny_processor())
+    pipe = CaptioningPipeline(model=tiny_captioner(geometric_bias=[]), processor=tiny_processor())
     without = [{"visual_features": row["visual_features"]} for row in rows]
     assert pipe(without, batch_size=2) == pipe(rows)
 
@@ -117,7 +117,7 @@ def test_wrong_inputs_are_named(pipe, rows):
         ("photo.jpg", "visual_features.* str"),
         (np.zeros((8, 8, 3)), "visual_features"),
         ({"image": 3}, r"visual_features.*\['image'\]"),
-        ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "NaN"),
+        ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "finite"),
         ([rows[0], {"visual_features": features}], "visual_boxes"),
     ):
         with pytest.raises(ValueError, match=named):

@@ -5,9 +5,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from hf_ngsan.models.recurrent import SRU
+from hf_ngsan.models.modeling_mhsan_text import SRU
 from hf_ngsan.training.objectives.row_dropout import RowDropout
 from tests.golden import golden_folder
 from tests.tables import each_row
@@ -150,20 +149,6 @@ def test_padding_before_and_behind_changes_nothing(bidirectional):
     assert padded_outputs[mask == 0].abs().max() == 0
 
 
-@each_row("enforce_sorted", [False, True])
-def test_packed_input_is_padded_input(enforce_sorted):
-    sru = randomized(SRU(4, 3, 2, bidirectional=True))
-    lengths = torch.tensor([6, 4, 1] if enforce_sorted else [4, 6, 1])
-    inputs = torch.randn(3, 6, 4, generator=torch.Generator().manual_seed(2))
-    packed = pack_padded_sequence(inputs, lengths, batch_first=True, enforce_sorted=enforce_sorted)
-    outputs, memory = sru(packed)
-    expected, expected_memory = sru(inputs, torch.arange(6) < lengths[:, None])
-    unpacked, unpacked_lengths = pad_packed_sequence(outputs, batch_first=True)
-    assert torch.equal(unpacked, expected)
-    assert torch.equal(unpacked_lengths, lengths)
-    assert torch.equal(memory, expected_memory)
-
-
 @each_row("rates", [{"dropout": 0.5}, {"input_dropout": 0.5}])
 def test_dropout_has_one_mask_for_all_steps(rates):
     sru = randomized(SRU(64, 64, 2, highway=False, **rates)).train()
@@ -199,8 +184,3 @@ def test_initial_weights_keep_the_variance_of_products():
     variances = sru.layers[0].projection.weight.unflatten(0, (4, -1)).var((1, 2)) * 300
     torch.testing.assert_close(variances, torch.tensor([1, 0.5, 0.5, 2.25]), rtol=0.05, atol=0)
     assert sru.layers[0].bias.unique().tolist() == [-2, 0]
-
-
-def test_unknown_activation():
-    with pytest.raises(ValueError, match="'gelu'"):
-        SRU(4, 4, activation="gelu")
