@@ -106,6 +106,9 @@ class VisionConfig(HubConfig):
             if not self.backbone_config:
                 kind, self.backbone_config = from_part("vision_sources.read_source")(self.pretrained)
                 self.kind = self.kind or kind
+        if not self.backbone_config and type(self).__module__.startswith("transformers_modules."):
+            # The default, with which transformers compares every configuration: its code is not in a checkpoint.
+            self.backbone_config, self.feature_size = PreTrainedConfig(), 1
         self.kind = self.kind or "grid"
         backbone = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
         if self.out_features is not None:
