@@ -1,7 +1,6 @@
 """Configuration of a vision encoder: from pixels to visual tokens."""
 
 import copy
-import importlib.util
 from collections.abc import Sequence
 from typing import Any
 
@@ -107,8 +106,8 @@ class VisionConfig(HubConfig):
             if not self.backbone_config:
                 kind, self.backbone_config = from_part("vision_sources.read_source")(self.pretrained)
                 self.kind = self.kind or kind
-        elif not self.backbone_config and importlib.util.find_spec(".configuration_vgg", __package__) is None:
-            # transformers compares a configuration in another one with VisionConfig(), also in a checkpoint without VGG
+        if not self.backbone_config and type(self).__module__.startswith("transformers_modules."):
+            # The default, with which transformers compares every configuration: its code is not in a checkpoint.
             self.backbone_config, self.feature_size = PreTrainedConfig(), 1
         self.kind = self.kind or "grid"
         backbone = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
