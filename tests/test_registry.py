@@ -134,6 +134,9 @@ def test_sentences_have_a_pipeline(tmp_path):
     expected = hf_ngsan.TranslationPipeline(model=model, tokenizer=tokenizer)("a red ball")
     pipe = pipeline("translation", model=str(tmp_path))
     assert type(pipe) is hf_ngsan.TranslationPipeline and pipe("a red ball") == expected
+    pipe.save_pretrained(tmp_path / "again")
+    assert pipeline("translation", model=str(tmp_path / "again"))("a red ball") == expected
+    assert not [*(tmp_path / "again").glob("*.py")]
 
 
 CHANGED = """
