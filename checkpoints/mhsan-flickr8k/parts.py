@@ -7,3 +7,4 @@ if TYPE_CHECKING:
     from .configuration_vision import *
     from .modeling_efficientnet_lite import *
     from .modeling_vision import *
+    from .vision_sources import *

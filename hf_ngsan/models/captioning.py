@@ -12,7 +12,7 @@ from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple
 
-from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, make_vision_encoder
+from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, make_vision_encoder, vision_of
 from .transformer import WordDecoder, WordGenerationMixin, decoded_outputs
 
 
@@ -49,14 +49,9 @@ class CaptioningModel(HubPreTrainedModel):
         Raises:
             ValueError: the model has no vision encoder, or visual features are given too.
         """
-        if self.vision is None:
-            raise ValueError(
-                "This captioner has no vision encoder (vision_config is None): give visual_features, not pixel_values, "
-                "or give it the encoder of its features with hf-ngsan attach-vision."
-            )
         if visual_features is not None:
             raise ValueError("Give the captioner pixel_values or visual_features, not both.")
-        return self.vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask)
+        return vision_of(self)(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask)
 
     def get_input_embeddings(self) -> nn.Module:
         return self.decoder.embed_tokens

@@ -169,7 +169,8 @@ def vision_of(model: Any) -> Any:
     """Returns the vision encoder of a model; raises a ValueError if it has none."""
     if model.vision is None:
         raise ValueError(
-            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values."
+            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values, or give "
+            "it the encoder of its features with hf-ngsan attach-vision."
         )
     return model.vision
 

@@ -52,7 +52,6 @@ PRIVATE_NAMES = {
     "transformers.image_processing_backends.PilBackend._prepare_image_like_inputs": "images decoded by this package",
     "transformers.image_processing_backends.PilBackend._preprocess": "for subclasses",
     "transformers.models.auto.auto_factory._BaseAutoModelClass._model_mapping": "the class of a configuration",
-    "transformers.models.auto.auto_factory._LazyAutoMapping._extra_content": "models imported when looked up",
     "transformers.pipelines._resolve_deprecated_task": "image-to-text stays a task of its own",
     "transformers.pipelines.Pipeline._forward": "for subclasses",
     "transformers.pipelines.Pipeline._sanitize_parameters": "for subclasses",

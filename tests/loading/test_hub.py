@@ -23,7 +23,6 @@ from tests.tables import each_row
 REPOSITORY = Path(__file__).parents[2]
 CODE = {
     "attention.py",
-    "attention_maps.py",
     "captioning.py",
     "configuration_captioning.py",
     "configuration_hub.py",

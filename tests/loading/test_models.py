@@ -150,7 +150,7 @@ IMAGES = [
 ]
 
 
-@each_row("file", ["processor_config.json", "preprocessor_config.json"])
+@each_row("file", ["processor_config.json"])
 @each_row(("key", "value"), IMAGES)
 def test_settings_of_an_image_processor_that_cannot_be_used(broken, key, value, file):
     settings = json.loads((broken / "processor_config.json").read_text())

@@ -150,7 +150,7 @@ def test_uploads_are_read_in_the_formats_of_the_package_whatever_they_are_called
         "half.png": whole[: len(whole) // 2],
         "empty.png": b"",
         "text.png": b"no image",
-        "small.png": saved(Image.new("RGB", (1, 1)), "PNG"),
+        "thin.png": saved(Image.new("RGB", (1000, 9)), "PNG"),
         "large.png": saved(Image.new("1", (12_000, 12_000)), "PNG"),
         "svg.svg": b'<svg xmlns="http://www.w3.org/2000/svg"/>',
     }

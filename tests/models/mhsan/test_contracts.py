@@ -152,7 +152,10 @@ def test_logits_and_loss():
         ({"visual_features": torch.zeros(2, 12)}, r"\(2, 12\).* 12"),
         ({"visual_features": torch.zeros(2, 3, 11)}, r"\(2, 3, 11\).* 12"),
         ({"visual_features": torch.zeros(2, 0, 12)}, r"\(2, 0, 12\)"),
-        ({"visual_features": torch.zeros(2, 3, 12), "visual_attention_mask": torch.ones(2, 4)}, r"visual_attention_mask \(2, 4\)"),
+        (
+            {"visual_features": torch.zeros(2, 3, 12), "visual_attention_mask": torch.ones(2, 4)},
+            r"visual_attention_mask \(2, 4\)",
+        ),
     ],
 )
 def test_wrong_images_are_refused(inputs, message):
