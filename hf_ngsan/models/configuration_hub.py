@@ -186,7 +186,7 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
 
 
 class HubProcessorMixin:
-    """Lets `push_to_hub` of a processor upload its code too; stands before the base class of transformers."""
+    """Lets processors be saved with their code or without; stands before the base class of transformers."""
 
     hub_auto_class: ClassVar[str] = "AutoProcessor"
 
@@ -194,6 +194,12 @@ class HubProcessorMixin:
         """Uploads the processor and its code in one commit; the options are those of transformers."""
         with registered_for_auto_classes({type(self): self.hub_auto_class}):
             return super().push_to_hub(repo_id, **options)  # type: ignore[misc]
+
+    def to_dict(self) -> dict:
+        output = super().to_dict()  # type: ignore[misc]
+        if self._auto_class is None:  # type: ignore[attr-defined]
+            output.pop("auto_map", None)  # of a checkpoint with code
+        return output
 
 
 VISION = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}

@@ -203,3 +203,25 @@ def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
     if unknown:
         names = ", ".join(unknown)
         raise TypeError(f"{type(model).__name__} takes no argument {names}; see the docstring of forward.")
+
+
+def check_visual_features(
+    features: torch.Tensor | None, mask: torch.Tensor | None, feature_size: int | None, name: str = "attention_mask"
+) -> None:
+    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask, if any, fits.
+
+    A mask of another length would be cut or filled up.
+    """
+    shape, of_mask = (None if given is None else tuple(given.shape) for given in (features, mask))
+    if shape is None or len(shape) != 3 or shape[2] != feature_size or not shape[1] or of_mask not in (None, shape[:2]):
+        raise ValueError(
+            f"visual_features have the shape {shape}, {name} {of_mask}; the model takes (batch_size, num_regions, "
+            f"{feature_size}) and (batch_size, num_regions)."
+        )
+
+
+def check_visual_boxes(boxes: torch.Tensor | None, features: torch.Tensor, needed_by: str) -> None:
+    """Raises a ValueError unless boxes are `(batch_size, num_regions, 4)`, or are missing and `needed_by` is empty."""
+    shape, expected = None if boxes is None else tuple(boxes.shape), (*features.shape[:2], 4)
+    if shape != expected and (shape or needed_by):
+        raise ValueError(f"visual_boxes have the shape {shape}; with {needed_by or 'these features'} it is {expected}.")

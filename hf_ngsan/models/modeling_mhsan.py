@@ -14,9 +14,15 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_hub import from_part
 from .configuration_mhsan import MHSANConfig
-from .modeling_base import HubPreTrainedModel, LeftOutPart, make_vision_encoder, refuse_unknown_keywords, vision_of
+from .modeling_base import (
+    HubPreTrainedModel,
+    LeftOutPart,
+    check_visual_features,
+    make_vision_encoder,
+    refuse_unknown_keywords,
+    vision_of,
+)
 from .text_encoders import layers_of, load_text_encoder, make_text_encoder, pretrained_text_weights
-from .visual_inputs import check_visual_features
 
 
 @dataclass

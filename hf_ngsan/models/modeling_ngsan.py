@@ -15,9 +15,8 @@ from .attention import SELF_ATTENTIONS
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel
 from .configuration_ngsan import NGSANConfig
 from .geometry import RelativeGeometryEmbedding, absolute_geometry, make_geometric_bias, sinusoids
-from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
 from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
-from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401

@@ -14,14 +14,14 @@ import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
-from .images import least_side_of, load_image
+from .image_processing_captioning import least_side_of, load_image
 
 
 class ImageToTextPipeline(Pipeline):
     r"""Captions images.
 
     With the package hf-ngsan imported, `pipeline("image-to-text")` has the same captions and also attention maps,
-    scores of words, confidence, further searches, and inputs that are skipped if they cannot be read.
+    scores of words, confidence and further searches.
 
     Call arguments:
         inputs: an image (path, URL, `data:` URL or image of Pillow), for a captioner with a vision encoder; a mapping
@@ -39,8 +39,7 @@ class ImageToTextPipeline(Pipeline):
         the caption's tokens, the end token included, in nats.
 
     Raises:
-        ValueError: an image that cannot be read, arrays that do not fit, or a text with words that the captioner does
-            not know.
+        ValueError: an image that cannot be read, arrays that do not fit, or unknown words of a text.
     """
 
     model: Any
@@ -80,12 +79,10 @@ class ImageToTextPipeline(Pipeline):
         return {"text": text, **self.read(given)}
 
     def read(self, given: Mapping[str, Any]) -> dict:
-        item: dict[str, Any] = {}
-        if given.get("visual_features") is None:
+        names = [name for name in ("visual_features", "visual_boxes") if given.get(name) is not None]
+        item: dict[str, Any] = {name: np.asarray(given[name], dtype=np.float32) for name in names}
+        if "visual_features" not in item:
             item["images"] = load_image(given["image"], least_side=least_side_of(self.processor.image_processor))
-        for name in ("visual_features", "visual_boxes"):
-            if given.get(name) is not None:
-                item[name] = np.asarray(given[name], dtype=np.float32)
         return item
 
     def make_batch(self, items: Mapping[str, Any]) -> Any:
@@ -114,13 +111,10 @@ class ImageToTextPipeline(Pipeline):
     def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
         [sequences] = model_outputs["sequences"]
         texts = self.processor.batch_decode(sequences, skip_special_tokens=True)
-        answers: list[dict] = [{"generated_text": text.strip()} for text in texts]
-        if "scores" in model_outputs:
-            answers = [
-                {**answer, "score": score}
-                for answer, score in zip(answers, model_outputs["scores"][0].tolist(), strict=True)
-            ]
-        return answers
+        if "scores" not in model_outputs:
+            return [{"generated_text": text.strip()} for text in texts]
+        scored = zip(texts, model_outputs["scores"][0].tolist(), strict=True)
+        return [{"generated_text": text.strip(), "score": score} for text, score in scored]
 
 
 __all__ = ["ImageToTextPipeline"]

@@ -6,8 +6,7 @@ from typing import Any
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 
-from .processing_captioning import TOKENIZING, CaptioningProcessor
-from .visual_inputs import Arrays, pad_visual_inputs
+from .processing_captioning import TOKENIZING, Arrays, CaptioningProcessor, pad_visual_inputs
 
 
 class MHSANProcessor(CaptioningProcessor):
@@ -31,7 +30,7 @@ class MHSANProcessor(CaptioningProcessor):
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several, of any kind that [`images.load_image`] reads.
+            images (*optional*): one image or several, of any kind that `image_processing_captioning.load_image` reads.
             text (`str` or `list[str]`, *optional*): captions or queries.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
                 one array an image, or a single array for one image.

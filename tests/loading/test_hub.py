@@ -29,7 +29,6 @@ CODE = {
     "configuration_ngsan.py",
     "geometry.py",
     "image_processing_captioning.py",
-    "images.py",
     "modeling_base.py",
     "modeling_ngsan.py",
     "parts.py",
@@ -37,7 +36,6 @@ CODE = {
     "processing_captioning.py",
     "processing_ngsan.py",
     "transformer.py",
-    "visual_inputs.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {

@@ -53,7 +53,7 @@ BACKBONES = {
     "clip": (CLIP, PATCHES),
     "of_transformers": ({"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1]}, set()),
 }
-IMAGE_READING = {"image_processing_captioning.py", "images.py"}
+IMAGE_READING = {"image_processing_captioning.py"}
 
 
 def code_in(folder: Path) -> set[str]:

@@ -148,9 +148,9 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
         vision.config.update(how_trained)
         vision.requires_grad_(True).train(vision.training)
     if vision is None:
-        processor.image_processor = None
+        processor = type(processor)(tokenizer=processor.tokenizer)
     elif is_new or processor.image_processor is None:
-        processor.image_processor = new_image_processor(vision, image_size)
+        processor = type(processor)(new_image_processor(vision, image_size), processor.tokenizer)
     elif image_size is not None:
         processor.image_processor.size = SizeDict(height=image_size, width=image_size)
     check_image_size(vision, processor.image_processor)
