@@ -118,7 +118,7 @@ def see_image(backbone: Any, pixel_values: torch.Tensor, **asked_for: bool) -> t
     rest on the right and below.
     """
     see = see_patches if is_patch_encoder(backbone.config) else type(backbone).__call__
-    found = see(backbone, pixel_values, **asked_for)
+    found: Any = see(backbone, pixel_values, **asked_for)
     seen, patch = [1.0] * 4, getattr(backbone.config, "patch_size", None)
     for first, (axis, side) in enumerate(zip((-1, -2), reversed(both_sides(patch)), strict=True) if patch else ()):
         cells, pixels = found.feature_maps[-1].shape[axis], pixel_values.shape[axis]
