@@ -12,7 +12,7 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, FeedForward, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
 from .modeling_base import (
@@ -23,7 +23,6 @@ from .modeling_base import (
     refuse_unknown_keywords,
     vision_of,
 )
-from .transformer import FeedForward
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_visual_question_answering import VisualQuestionAnsweringPipeline  # noqa: F401

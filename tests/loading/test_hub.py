@@ -24,7 +24,6 @@ REPOSITORY = Path(__file__).parents[2]
 CODE = {
     "attention.py",
     "captioning.py",
-    "configuration_captioning.py",
     "configuration_hub.py",
     "configuration_ngsan.py",
     "geometry.py",
@@ -35,7 +34,6 @@ CODE = {
     "pipeline_image_to_text.py",
     "processing_captioning.py",
     "processing_ngsan.py",
-    "transformer.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
