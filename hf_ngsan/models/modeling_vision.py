@@ -85,9 +85,6 @@ class VisionModel(HubPreTrainedModel):
         """Returns the backbone's weights in the folder, package or Hub repository of `config.pretrained`."""
         return from_part("vision_sources.source_weights")(self.backbone, self.config.pretrained)
 
-    def left_out_parts(self) -> list:
-        return []  # saved alone, it has its weights: nothing else would be left
-
     @property
     def is_frozen(self) -> bool:
         """Whether no weight of the backbone requires a gradient."""
