@@ -11,7 +11,9 @@ from .registry import is_command_line, register
 
 if TYPE_CHECKING:
     from .ground.packaged_models import packaged_model
+    from .guests.captioners import register_guest
     from .loading.hub import save_for_hub
+    from .loading.models import load_model
     from .loading.pipelines import ImageToTextPipeline, TranslationPipeline, VisualQuestionAnsweringPipeline
     from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig
@@ -47,6 +49,7 @@ if TYPE_CHECKING:
     from .models.processing_spatial_captioner import SpatialCaptionerProcessor
     from .registry import register_model_type
     from .sharing.upload import push_to_hub
+    from .tasks.registry import register_task
 
 __version__ = "0.1.0"
 

@@ -261,6 +261,7 @@ def register_pipelines(config: Any) -> None:
             kind: Any = resolve_name(PIPELINES.get(task) or f"{package}.{described['impl'].replace('.', ':')}")
             models: Any = tuple(getattr(transformers, auto_class) for auto_class in described["pt"])
             PIPELINE_REGISTRY.register_pipeline(task, kind, pt_model=models, type=described["type"])
+            del kind._registered_impl  # or saving a pipeline would copy this file of the package, not the model's own
 
 
 def keep_registered_tasks() -> None:

@@ -134,6 +134,9 @@ def test_sentences_have_a_pipeline(tmp_path):
     expected = hf_ngsan.TranslationPipeline(model=model, tokenizer=tokenizer)("a red ball")
     pipe = pipeline("translation", model=str(tmp_path))
     assert type(pipe) is hf_ngsan.TranslationPipeline and pipe("a red ball") == expected
+    pipe.save_pretrained(tmp_path / "again")
+    assert pipeline("translation", model=str(tmp_path / "again"))("a red ball") == expected
+    assert not [*(tmp_path / "again").glob("*.py")]
 
 
 CHANGED = """
@@ -190,6 +193,23 @@ def test_models_of_others_have_no_pipeline_of_removed_tasks(blip):
             pipeline(task, model=model, **more)
     with pytest.raises(KeyError):
         pipeline("summarization", model=model)
+
+
+def test_only_the_command_line_registers_later(monkeypatch):
+    """A process that a command spawns has the command's `sys.argv`, and may be asked for anything."""
+    spawned = ["python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main()", "--multiprocessing-fork"]
+    for started, argv, expected in (
+        (["python", "/bin/hf-ngsan", "caption", "a.jpg"], ["/bin/hf-ngsan", "caption", "a.jpg"], True),
+        (["python", "-X", "importtime", "-m", "hf_ngsan.cli", "models"], ["-m", "models"], True),
+        (spawned, ["/bin/hf-ngsan", "caption", "a.jpg"], False),
+        (spawned, ["/bin/hf-ngsan", *"abcdefg"], False),
+        (["python", "train.py", "hf-ngsan"], ["train.py", "hf-ngsan"], False),
+        (["python", "-m", "mine.train", "hf_ngsan.cli"], ["-m", "hf_ngsan.cli"], False),
+        (["python"], [""], False),
+    ):
+        monkeypatch.setattr("sys.orig_argv", started)
+        monkeypatch.setattr("sys.argv", argv)
+        assert registry.is_command_line() is expected, started
 
 
 def test_names_of_types_and_classes_that_we_do_not_have():

@@ -85,8 +85,8 @@ class NGSANEncoder(NGSANPreTrainedModel):
         refuse_unknown_keywords(self, kwargs)
         config = self.config
         check_visual_features(visual_features, attention_mask, config.visual_feature_size)
-        needed_by = "a geometric_bias or absolute_geometry" if config.needs_boxes else ""
-        check_visual_boxes(visual_boxes, visual_features, needed_by)
+        needed_by = f"geometric_bias={config.geometric_bias} and absolute_geometry={config.absolute_geometry}"
+        check_visual_boxes(visual_boxes, visual_features, needed_by if config.needs_boxes else "")
         hidden_states = torch.relu(self.input_proj(visual_features.to(self.dtype)))
         if config.absolute_geometry and visual_boxes is not None:
             hidden_states = hidden_states + absolute_geometry(visual_boxes, config.hidden_size).to(hidden_states)

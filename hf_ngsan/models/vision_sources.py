@@ -15,14 +15,9 @@ import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_hub import ConfigurationError, MissingBackboneError, PreTrainedConfig, first_line
-from .configuration_vision import (
-    OWN_CONFIGS,
-    PATCH_ENCODERS,
-    is_patch_encoder,
-    make_transformers_backbone,
-    stage_names,
-)
+from .configuration_vision import OWN_CONFIGS
 from .packaged_backbones import is_packaged, load_packaged_weights, packaged_config
+from .transformers_backbones import PATCH_ENCODERS, is_patch_encoder, make_transformers_model, stage_names
 
 NORMALIZED_OUTPUTS = "hidden_states_norms."
 """Layer normalizations that backbones (ConvNeXt, Swin, ...) add behind the stages of a classifier. Its checkpoint lacks
@@ -111,7 +106,7 @@ def feature_size_of(kind: str, backbone: Any) -> int:
     if sizes and sizes.keys() >= {*backbone.out_features}:  # the stem has no size of its own
         return sum(sizes[stage] for stage in backbone.out_features)
     with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
-        return sum(make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels)
+        return sum(make_transformers_model("AutoBackbone", copy.deepcopy(backbone)).channels)
 
 
 def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:

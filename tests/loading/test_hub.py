@@ -40,10 +40,9 @@ CODE = {
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
     "configuration_vision.py",
-    "convolutional_backbone.py",
     "modeling_vision.py",
 }
-"""Of a vision encoder, with what the package's own backbones share."""
+"""Of a vision encoder, and of the package's own backbones alone."""
 
 
 def run_python(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:

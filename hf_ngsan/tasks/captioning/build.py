@@ -16,7 +16,6 @@ from ...models.configuration_vision import (
     VisionConfig,
     lasting_name,
     make_backbone_config,
-    with_out_features,
 )
 from ...training.recipe import RecipeError
 from ..new_models import (
@@ -168,9 +167,7 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
         return False
     try:
         own: Any = trained.backbone_config
-        meant = make_backbone_config(described)
-        if stages := vision.get("out_features"):
-            meant = with_out_features(meant, stages)
+        meant = make_backbone_config(described, vision.get("out_features"))
         return backbone_settings(meant) != backbone_settings(own)
     except (ValueError, TypeError) as error:
         raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error

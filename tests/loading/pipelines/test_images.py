@@ -302,7 +302,6 @@ def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
         14: ({"image": PHOTOS[0], "text": "a red zebra of zinc"}, "text of image 14 .*'zebra', 'zinc'"),
         15: ({"image": PHOTOS[0], "regions": BOX, "visual_boxes": BOX}, "regions .* of image 15"),
         17: ({"image": (folder / "text.jpg").as_uri()}, r"Image 17 \(file://.*text\.jpg\)"),
-        16: ({"image": PHOTOS[0], "regions": [[0, 0, 1]]}, r"x1, y1, x2, y2"),
     }
 
 
