@@ -18,10 +18,7 @@ from .image_processing_captioning import least_side_of, load_image
 
 
 class ImageToTextPipeline(Pipeline):
-    r"""Captions images.
-
-    With the package hf-ngsan imported, `pipeline("image-to-text")` has the same captions and also attention maps,
-    scores of words, confidence and further searches.
+    r"""Captions images; the same pipeline of the package hf-ngsan also has attention maps, word scores and confidence.
 
     Call arguments:
         inputs: an image (path, URL, `data:` URL or image of Pillow), for a captioner with a vision encoder; a mapping
@@ -30,7 +27,6 @@ class ImageToTextPipeline(Pipeline):
             Lists, generators, columns and datasets of these are several inputs.
         text (`str`, *optional*): beginning of every caption; an input's own `"text"` has priority.
         return_scores (`bool`, defaults to `False`): return how likely the captioner finds each caption.
-        batch_size, num_workers (`int`, *optional*): inputs that are captioned together, processes that read them.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
 
     Returns:
@@ -48,8 +44,7 @@ class ImageToTextPipeline(Pipeline):
     _load_image_processor: Any = False
     _load_feature_extractor: Any = False
     _load_tokenizer: Any = False
-    # Arguments of generate() given to the constructor are kept here, by `_sanitize_parameters`.
-    _pipeline_calls_generate = False
+    _pipeline_calls_generate = False  # `_sanitize_parameters` keeps arguments of generate() of the constructor
 
     def __init__(self, model: Any, *, processor: Any, **kwargs: Any) -> None:
         super().__init__(model, processor=processor, **kwargs)

@@ -126,8 +126,8 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         if text is not None:
             text = [text] if isinstance(text, str) else text
             numbers["text"] = len(text)
-        if len(set(numbers.values())) > 1:
-            raise ValueError(f"All inputs must be of the same images; there are {numbers}.")
+        if len(set(numbers.values())) != 1:
+            raise ValueError(f"Inputs are missing, or not of the same number of images; there are {numbers}.")
         kwargs.setdefault("return_tensors", "pt")
         if images is not None:
             data.update(super().__call__(images=images, **kwargs))
