@@ -116,7 +116,7 @@ class VisionConfig(HubConfig):
         found = super().modules_of_parts()
         found |= set() if self.has_own_backbone else {"transformers_backbones"}
         found |= {"detection_models"} if self.kind == "regions" else set()
-        return found | (set() if self.save_frozen_weights else {"left_out_weights", "vision_sources"})
+        return found | (set() if self.save_frozen_weights else {"left_out_weights", "source_weights"})
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

@@ -83,7 +83,7 @@ class VisionModel(HubPreTrainedModel):
 
     def pretrained_weights(self) -> dict[str, torch.Tensor]:
         """Returns the backbone's weights in the folder, package or Hub repository of `config.pretrained`."""
-        return from_part("vision_sources.source_weights")(self.backbone, self.config.pretrained)
+        return from_part("source_weights.source_weights")(self.backbone, self.config.pretrained)
 
     @property
     def is_frozen(self) -> bool:

@@ -30,7 +30,7 @@ VGG = {"configuration_vgg.py", "modeling_vgg.py"}
 RESNEXT_CODE = {"configuration_resnext.py", "modeling_resnext.py"}
 EFFICIENTNET = {"configuration_efficientnet_lite.py", "modeling_efficientnet_lite.py"}
 CLASSIFIER = {"efficientnet_lite_classifier.py"}
-SOURCES = {"vision_sources.py", "packaged_backbones.py"}
+SOURCES = {"left_out_weights.py", "packaged_backbones.py", "source_weights.py", "vision_sources.py"}
 TRANSFORMERS = {"transformers_backbones.py"}
 DETECTION = {"detection_models.py"}
 VISION = CODE_OF_VISION
@@ -110,7 +110,7 @@ def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
 @each_row("saved", [True, False])
 def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
     config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
-    assert ("vision_sources" in config.modules_of_parts()) == (not saved)
+    assert ({"left_out_weights", "source_weights"} <= config.modules_of_parts()) == (not saved)
 
 
 def test_regions_are_chosen_by_code_that_comes_along():
