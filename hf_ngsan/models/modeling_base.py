@@ -65,7 +65,7 @@ class HubPreTrainedModel(PreTrainedModel):
         if processor is not None and hasattr(package, "push_to_hub"):
             return package.push_to_hub(self, processor, repo_id, **options)
         with registered_for_auto_classes(self.classes_with_code()):
-            return super().push_to_hub(repo_id, **options)
+            return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
 
     @property
     def has_code(self) -> bool:

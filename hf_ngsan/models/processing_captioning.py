@@ -59,7 +59,7 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
             self._auto_class = "AutoProcessor"  # of a checkpoint with code: saving writes its code again
         if image_processor is None:
             self.image_processor = None
-            self.get_attributes = partial(list, ["tokenizer"])  # the parts of this processor, not of its class
+            self.get_attributes = partial(list, ["tokenizer"])  # type: ignore[method-assign]  # its own parts, not its class's
             super().__init__(tokenizer, **kwargs)
         else:
             super().__init__(image_processor, tokenizer, **kwargs)
