@@ -22,7 +22,7 @@ from transformers.generation import GenerationMixin
 from transformers.utils import logging
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
-from hf_ngsan.models.transformer import WordGenerationMixin
+from hf_ngsan.models.captioning import WordGenerationMixin
 
 REQUIRED = 1.5
 SIZES = {"vocab_size": 9487, "visual_feature_size": 2048, "hidden_size": 512, "num_hidden_layers": 6}

@@ -55,8 +55,8 @@ from hf_ngsan.ground.launching import make_accelerator
 from hf_ngsan.ground.packaged_models import CAPTIONER
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipelines.items import Items
+from hf_ngsan.models.captioning import shift_behind_start
 from hf_ngsan.models.geometry import sinusoids
-from hf_ngsan.models.transformer import shift_behind_start
 from hf_ngsan.tasks.captioning.recipe import CaptioningRecipe
 from hf_ngsan.tasks.captioning.task import CaptioningTask
 from hf_ngsan.training.batches import MicroBatch

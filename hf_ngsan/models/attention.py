@@ -1,4 +1,4 @@
-"""Multi-head attention with optional normalized queries and keys (NSA) and an additive bias."""
+"""Multi-head attention with optional normalized queries and keys (NSA) and an additive bias, and its layers."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,9 +6,12 @@ from typing import Any
 import torch
 from torch import nn
 from transformers import initialization as init
-from transformers.cache_utils import EncoderDecoderCache
+from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.processing_utils import Unpack
+from transformers.utils import TransformersKwargs
 from transformers.utils.output_capturing import OutputRecorder
 
 
@@ -298,6 +301,87 @@ class MultiHeadAttention(nn.Module):
         if weights is not None and captions_per_image > 1:
             weights = weights.unflatten(2, (captions_per_image, query_length)).transpose(1, 2).flatten(0, 1)
         return output, weights
+
+
+class FeedForward(nn.Module):
+    """Linear, ReLU, Linear, applied to each token (Vaswani et al. 2017, section 3.3)."""
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__()
+        self.up = nn.Linear(config.hidden_size, config.intermediate_size)
+        self.dropout = nn.Dropout(config.residual_dropout)
+        self.down = nn.Linear(config.intermediate_size, config.hidden_size)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        return self.down(self.dropout(torch.relu(self.up(hidden_states))))
+
+
+class EncoderLayer(GradientCheckpointingLayer):
+    """Self-attention, with a geometric bias if there is one, and feed-forward, each LayerNorm(x + sublayer(x)).
+
+    Args:
+        config (`PreTrainedConfig`): a model's.
+        geometric_bias (`nn.Module`, *optional*): makes the additive bias of hidden states and relative geometry.
+        norms: `query_norm`, `key_norm` and `norm_affine` of [`MultiHeadAttention`].
+    """
+
+    attention_class: type[MultiHeadAttention] = MultiHeadAttention
+
+    def __init__(self, config: PreTrainedConfig, geometric_bias: nn.Module | None = None, **norms: Any):
+        super().__init__()
+        self.geometric_bias = geometric_bias
+        self.self_attn = self.attention_class(config, **norms)
+        self.self_attn_norm: nn.Module = nn.LayerNorm(config.hidden_size)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm: nn.Module = nn.LayerNorm(config.hidden_size)
+        self.dropout = nn.Dropout(config.residual_dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        geometry: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        position_bias = None if self.geometric_bias is None else self.geometric_bias(hidden_states, geometry)
+        attended, _ = self.self_attn(
+            hidden_states, attention_mask=attention_mask, position_bias=position_bias, **kwargs
+        )
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
+
+
+class DecoderLayer(GradientCheckpointingLayer):
+    """Causal self-attention, cross-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
+
+    attention_class: type[MultiHeadAttention] = MultiHeadAttention
+
+    def __init__(self, config: PreTrainedConfig, layer_idx: int):
+        super().__init__()
+        self.self_attn = self.attention_class(config, layer_idx, is_causal=True)
+        self.self_attn_norm = nn.LayerNorm(config.hidden_size)
+        self.encoder_attn = self.attention_class(config, layer_idx)
+        self.encoder_attn_norm = nn.LayerNorm(config.hidden_size)
+        self.feed_forward = FeedForward(config)
+        self.feed_forward_norm = nn.LayerNorm(config.hidden_size)
+        self.dropout = nn.Dropout(config.residual_dropout)
+
+    def forward(
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        attention_mask: torch.Tensor | None = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        cache: Cache | None = None,
+        **kwargs: Unpack[TransformersKwargs],
+    ) -> torch.Tensor:
+        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, cache=cache, **kwargs)
+        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
+        attended, _ = self.encoder_attn(
+            hidden_states, encoder_hidden_states, attention_mask=encoder_attention_mask, cache=cache, **kwargs
+        )
+        hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
+        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
 SELF_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn")

@@ -1,19 +1,408 @@
-"""The base of all captioners: encoder and decoder around visual tokens, output head and `generate()`."""
+"""The base of all captioners: the decoder over words, labels, loss and `generate()`, and encoder and decoder as one.
 
-from typing import Any
+The configuration of a model has `hidden_size`, `num_attention_heads`, `num_hidden_layers`, `intermediate_size`,
+`vocab_size`, `pad_token_id`, `decoder_start_token_id`, `attention_bias`, and the rates `dropout`, `residual_dropout`
+and `attention_dropout`.
+"""
+
+import copy
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
+from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
-from transformers.modeling_outputs import Seq2SeqLMOutput, Seq2SeqModelOutput
+from transformers.generation import GenerationMixin
+from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
+from transformers.modeling_outputs import (
+    BaseModelOutput,
+    BaseModelOutputWithPastAndCrossAttentions,
+    Seq2SeqLMOutput,
+    Seq2SeqModelOutput,
+)
 from transformers.modeling_utils import PreTrainedModel
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs
-from transformers.utils.generic import can_return_tuple
+from transformers.utils import TransformersKwargs, torch_compilable_check
+from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.output_capturing import capture_outputs
 
-from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, make_vision_encoder, vision_of
-from .transformer import WordDecoder, WordGenerationMixin, decoded_outputs
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer
+from .geometry import sinusoids
+from .modeling_base import (
+    HubPreTrainedModel,
+    accepts_old_cache_name,
+    make_vision_encoder,
+    refuse_unknown_keywords,
+    vision_of,
+)
+
+
+def token_positions(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Returns positions `(batch_size, length)` that count the tokens of a mask; 0 before the first."""
+    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
+
+
+def positions_of_tokens(
+    states: torch.Tensor, attention_mask: torch.Tensor | None = None, cache: Cache | None = None
+) -> torch.Tensor:
+    """Returns positions `(batch_size or 1, length)` of tokens `(batch_size, length, …)`, behind those in the cache."""
+    length = states.shape[1]
+    if attention_mask is not None and attention_mask.ndim == 2:
+        return token_positions(attention_mask)[:, -length:]
+    past_length = 0 if cache is None else cache.get_seq_length()
+    return torch.arange(length, device=states.device)[None] + past_length
+
+
+def refuse_missing_past(
+    length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
+) -> None:
+    """Raises a ValueError where mask or positions count words before the given ones that the cache lacks.
+
+    Only sizes are compared, for traced graphs, except for positions without a cache. A static cache has one size from
+    the start: a mask of any size fits it.
+    """
+    if cache is not None and cache.is_compileable:
+        return
+    past = 0 if cache is None else cache.get_seq_length()
+    if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
+        raise ValueError(
+            f"The mask counts {attention_mask.shape[-1]} words, but {length} are given and the cache has {past} before "
+            "them; without the states of all words before, the next word would be wrong."
+        )
+    if position_ids is not None and past == 0:
+        torch_compilable_check(
+            position_ids[..., :1] == 0, "The first word given has a later position, but no states of the words before."
+        )
+
+
+def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreTrainedConfig:
+    """Returns a configuration like this one with another attention implementation, or itself if that is `None`."""
+    if implementation is None:
+        return config
+    changed = copy.copy(config)
+    changed._attn_implementation_internal = implementation  # the property would change the parts that both share
+    return changed
+
+
+class CaptionCache(EncoderDecoderCache):
+    """Keys and values of words, and of images, which the captions of an image may share."""
+
+    def reorder_cache(self, beam_idx: torch.LongTensor) -> None:
+        """Reorders those of words; those of images only where each caption has its own, as beams keep their image."""
+        self.self_attention_cache.reorder_cache(beam_idx)
+        layers: Any = self.cross_attention_cache.layers
+        if any(layer.keys is not None and len(layer.keys) == len(beam_idx) for layer in layers):
+            self.cross_attention_cache.reorder_cache(beam_idx)
+
+
+def caption_cache(cache: Cache) -> CaptionCache:
+    """Returns this cache as one whose captions may share images; it shares all states with the one given."""
+    if isinstance(cache, CaptionCache):
+        return cache
+    if not isinstance(cache, EncoderDecoderCache):
+        return CaptionCache(cache, DynamicCache())
+    shared = CaptionCache(cache.self_attention_cache, cache.cross_attention_cache)
+    shared.is_updated = cache.is_updated
+    return shared
+
+
+class DecoderInputs(NamedTuple):
+    """Inputs of a decoder, complete: see [`WordDecoder.forward`], and the two masks that its attention takes."""
+
+    input_ids: torch.Tensor | None
+    inputs_embeds: torch.Tensor
+    attention_mask: torch.Tensor | None
+    position_ids: torch.Tensor
+    encoder_hidden_states: torch.Tensor
+    encoder_attention_mask: torch.Tensor | None
+    cache: Any
+    causal_mask: Any
+    encoder_mask: Any
+
+
+class WordDecoder(HubPreTrainedModel):
+    """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
+
+    Serves C captions of an image at once: with `(B * C, T)` tokens (the captions of an image next to each other) and
+    `(B, N, D)` encoder states, each image is encoded, and its keys computed, once.
+
+    A subclass overrides `make_layer` where some layers are of another kind, `embed` for other positions, and
+    `run_layers` where its layers take more than masks and cache.
+    """
+
+    main_input_name = "input_ids"
+    _no_split_modules = ["DecoderLayer"]
+    _can_record_outputs = {
+        "hidden_states": DecoderLayer,
+        "attentions": SELF_ATTENTIONS,
+        "cross_attentions": CROSS_ATTENTIONS,
+    }
+
+    def __init__(self, config: PreTrainedConfig):
+        super().__init__(config)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size, config.pad_token_id)
+        self.dropout = nn.Dropout(config.dropout)
+        self.layers = nn.ModuleList(self.make_layer(config, index) for index in range(config.num_hidden_layers))
+        self.gradient_checkpointing = False
+        self.post_init()
+
+    def make_layer(self, config: PreTrainedConfig, layer_idx: int) -> nn.Module:
+        return DecoderLayer(config, layer_idx)
+
+    def embed(self, inputs: DecoderInputs) -> torch.Tensor:
+        """Adds positions to the embeddings of words, both `(batch_size, length, hidden_size)`."""
+        embeddings, hidden_size = inputs.inputs_embeds, self.config.hidden_size
+        positions = sinusoids(inputs.position_ids, hidden_size).to(embeddings.dtype)
+        return self.dropout(embeddings * hidden_size**0.5 + positions)
+
+    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
+        """Runs the layers; each takes `kwargs` too."""
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                inputs.encoder_hidden_states,
+                attention_mask=inputs.causal_mask,
+                encoder_attention_mask=inputs.encoder_mask,
+                cache=inputs.cache,
+                **kwargs,
+            )
+        return hidden_states
+
+    @accepts_old_cache_name
+    @merge_with_config_defaults
+    @capture_outputs
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        encoder_hidden_states: Any = None,
+        encoder_attention_mask: torch.Tensor | None = None,
+        cache: Any = None,
+        inputs_embeds: torch.Tensor | None = None,
+        use_cache: bool | None = None,
+        **kwargs: Any,
+    ) -> BaseModelOutputWithPastAndCrossAttentions:
+        r"""
+        Args:
+            input_ids (`torch.LongTensor` of shape `(batch_size, length)`): the words so far.
+            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
+                either side; positions count real words only.
+            position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
+            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`).
+            encoder_attention_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*).
+            cache (`EncoderDecoderCache`, *optional*): another `Cache` serves as its self-attention part.
+            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*): in place of
+                `input_ids`, before scaling and positions.
+            use_cache (`bool`, *optional*).
+            kwargs: passed to the layers. `attn_implementation="eager"` applies to this call alone, for attention
+                weights: nothing changes for other threads that call the model.
+
+        Raises:
+            ValueError: neither or both of `input_ids` and `inputs_embeds`, a number of captions that is no multiple of
+                the number of images, or words before these that the cache lacks.
+        """
+        refuse_unknown_keywords(self, kwargs)
+        if (input_ids is None) == (inputs_embeds is None):
+            raise ValueError("Give the decoder exactly one of input_ids (decoder_input_ids) and inputs_embeds.")
+        if inputs_embeds is None:
+            inputs_embeds = self.embed_tokens(input_ids)
+        batch_size, length, hidden_size = inputs_embeds.shape
+        num_images = encoder_hidden_states.shape[0]
+        if batch_size % num_images:
+            raise ValueError(f"{batch_size} captions cannot be split evenly among {num_images} images.")
+        refuse_missing_past(length, cache, attention_mask, position_ids)
+
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
+        if cache is not None and not isinstance(cache, EncoderDecoderCache):
+            cache = caption_cache(cache)
+        if position_ids is None:
+            position_ids = positions_of_tokens(inputs_embeds, attention_mask, cache)
+        config = with_attention(self.config, kwargs.get("attn_implementation"))
+        causal_mask = create_causal_mask(
+            config=config, inputs_embeds=inputs_embeds, attention_mask=attention_mask, cache=cache
+        )
+        encoder_mask = create_bidirectional_mask(
+            config=config,
+            inputs_embeds=inputs_embeds.reshape(num_images, -1, hidden_size),
+            attention_mask=encoder_attention_mask,
+            encoder_hidden_states=encoder_hidden_states,
+        )
+        inputs = DecoderInputs(
+            input_ids=input_ids,
+            inputs_embeds=inputs_embeds,
+            attention_mask=attention_mask,
+            position_ids=position_ids,
+            encoder_hidden_states=encoder_hidden_states,
+            encoder_attention_mask=encoder_attention_mask,
+            cache=cache,
+            causal_mask=causal_mask,
+            encoder_mask=encoder_mask,
+        )
+        hidden_states = self.run_layers(self.embed(inputs), inputs, **kwargs)
+        return BaseModelOutputWithPastAndCrossAttentions(hidden_states, cache=cache if use_cache else None)
+
+
+def decoded_outputs(
+    decoder: WordDecoder, encoder: Any, encoder_attention_mask: torch.Tensor | None, **inputs: Any
+) -> Seq2SeqModelOutput:
+    """Runs the decoder over the outputs of an encoder, which may be a tuple; returns the outputs of both as one."""
+    encoder = encoder if isinstance(encoder, BaseModelOutput) else BaseModelOutput(*encoder)
+    decoder_outputs = decoder(
+        encoder_hidden_states=encoder.last_hidden_state, encoder_attention_mask=encoder_attention_mask, **inputs
+    )
+    return Seq2SeqModelOutput(
+        last_hidden_state=decoder_outputs.last_hidden_state,
+        cache=decoder_outputs.cache,
+        decoder_hidden_states=decoder_outputs.hidden_states,
+        decoder_attentions=decoder_outputs.attentions,
+        cross_attentions=decoder_outputs.cross_attentions,
+        encoder_last_hidden_state=encoder.last_hidden_state,
+        encoder_hidden_states=encoder.hidden_states,
+        encoder_attentions=encoder.attentions,
+    )
+
+
+def tokens_in_front(labels: torch.Tensor, start: int) -> torch.Tensor:
+    """Returns which labels `(batch_size, length)` stand in front of the words: start tokens and -100."""
+    return (torch.eq(labels, -100) | torch.eq(labels, start)).long().cumprod(1).bool()
+
+
+def labels_from_first_word(labels: torch.Tensor, start: int) -> torch.Tensor:
+    """Returns labels `(batch_size, length)` of words alone: those behind start tokens and -100, moved to the left."""
+    places = torch.arange(labels.shape[1], device=labels.device) + tokens_in_front(labels, start).sum(1, keepdim=True)
+    last = labels.shape[1] - 1
+    return labels.gather(1, places.clamp(max=last)).masked_fill(places > last, -100)
+
+
+def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, start: int) -> torch.Tensor:
+    """Returns labels `(batch_size, length)` that are each the token after its input, as the decoder's inputs are given.
+
+    Labels with a start token are the inputs themselves, unless these were shifted and have two.
+    """
+    are_inputs = (tokens_in_front(labels, start) & torch.eq(labels, start)).any(1, keepdim=True)
+    if input_ids is not None:
+        are_inputs &= torch.eq(input_ids, start).sum(1, keepdim=True) < 2
+    labels = torch.where(are_inputs, nn.functional.pad(labels[:, 1:], (0, 1), value=-100), labels)
+    return labels.masked_fill(tokens_in_front(labels, start), -100)
+
+
+def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.Tensor:
+    """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
+    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+    return shifted.masked_fill(shifted == -100, padding)
+
+
+def loss_of_words(
+    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any
+) -> torch.Tensor | None:
+    """Returns the cross-entropy per word, or over `num_items_in_batch` words, of labels `(batch_size, length)`."""
+    if labels is None:
+        return None
+    return model.loss_function(  # `shift_labels`, as the inputs of the model are shifted already
+        logits=logits,
+        labels=None,
+        shift_labels=labels.contiguous(),
+        vocab_size=model.config.vocab_size,
+        num_items_in_batch=num_items_in_batch,
+    )
+
+
+class WordGenerationMixin(GenerationMixin):
+    """Connects an encoder-decoder around [`WordDecoder`] with `generate()` and training.
+
+    Attributes:
+        longest_output (`int`): default maximum of tokens of a generated text, the end token included.
+    """
+
+    config: Any
+    model: Any
+    lm_head: nn.Module
+    longest_output = 20
+
+    def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:
+        """Reads `generation_config.json` for `from_pretrained`; where it sets no length, the default one applies."""
+        super().adjust_generation_fn(*args, **kwargs)  # type: ignore[misc]
+        if self.generation_config.max_new_tokens is None and self.generation_config.max_length is None:
+            self.generation_config.max_new_tokens = self.longest_output
+
+    @torch.no_grad()
+    def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
+        """Generates text; the arguments are those of transformers' `generate()`, and labels, which are ignored."""
+        kwargs.pop("labels", None)  # a Trainer passes a whole batch
+        if kwargs.get("max_length") is not None:
+            kwargs.setdefault("max_new_tokens", None)  # the model's would have priority
+        return super().generate(inputs, *args, **kwargs)
+
+    def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
+        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing.
+
+        What stands in front of their words is cut in place, as label smoothing compares labels with the outputs.
+        """
+        start = self.config.decoder_start_token_id
+        labels.copy_(labels_from_first_word(labels, start))
+        return shift_behind_start(labels, start, self.config.pad_token_id)
+
+    def predict_words(
+        self, labels: torch.Tensor | None, num_items_in_batch: Any = None, **inputs: Any
+    ) -> Seq2SeqLMOutput:
+        """Runs `self.model` and the word classifier; labels make the decoder's inputs if there are none.
+
+        Args:
+            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): words and the end token, with or
+                without a start token in front; -100 at padding.
+            num_items_in_batch (*optional*): the number of words that the loss is divided by.
+            inputs: of `self.model`.
+        """
+        start = self.config.decoder_start_token_id
+        if labels is not None and inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
+            labels = labels_from_first_word(labels, start)
+            # Padding is behind the words, where causal attention does not reach: no mask is needed.
+            inputs["decoder_attention_mask"] = None
+            inputs["decoder_input_ids"] = shift_behind_start(labels, start, self.config.pad_token_id)
+        elif labels is not None:
+            labels = labels_beside_inputs(labels, inputs["decoder_input_ids"], start)
+        outputs = self.model(**inputs)
+        logits = self.lm_head(outputs.last_hidden_state)
+        rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
+        return Seq2SeqLMOutput(loss=loss_of_words(self, logits, labels, num_items_in_batch), logits=logits, **rest)
+
+    def prepare_inputs_for_generation(
+        self,
+        input_ids: torch.Tensor,
+        next_sequence_length: int | None = None,
+        cache: Cache | None = None,
+        decoder_attention_mask: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> dict:
+        """Adds mask and positions of all words so far, which show a step whether earlier words are missing."""
+        if decoder_attention_mask is None:
+            length = input_ids.shape[1]
+            if next_sequence_length is None and cache is not None and not cache.is_compileable:
+                length += cache.get_seq_length()  # all words given are new ones
+            decoder_attention_mask = input_ids.new_ones(len(input_ids), length)
+        if decoder_attention_mask.ndim == 2:
+            # A static cache makes the mask 4-dimensional, in which the number of words is no longer seen.
+            kwargs.setdefault("decoder_position_ids", token_positions(decoder_attention_mask))
+        return super().prepare_inputs_for_generation(
+            input_ids, next_sequence_length, cache, decoder_attention_mask=decoder_attention_mask, **kwargs
+        )
+
+    def _expand_inputs_for_generation(self, **given: Any) -> tuple[torch.Tensor, dict[str, Any]]:  # type: ignore[override]
+        """Repeats words for beams or samples, and not the encoder's states: the captions of an image share them."""
+        shared = {name: given.pop(name) for name in ("encoder_outputs", "attention_mask") if name in given}
+        given["is_encoder_decoder"] = False
+        input_ids, model_kwargs = super()._expand_inputs_for_generation(**given)  # type: ignore[misc]
+        return input_ids, model_kwargs | shared
+
+    def _prepare_cache_for_generation(  # type: ignore[override]
+        self, generation_config: Any, model_kwargs: dict, *args: Any, **kwargs: Any
+    ) -> None:
+        """Makes a cache in which captions share the keys and values of their image."""
+        super()._prepare_cache_for_generation(generation_config, model_kwargs, *args, **kwargs)  # type: ignore[misc]
+        if model_kwargs.get("cache") is not None:
+            model_kwargs["cache"] = caption_cache(model_kwargs["cache"])
 
 
 class CaptioningModel(HubPreTrainedModel):

@@ -17,7 +17,7 @@ class CaptionerConfig(ConfigWithVision):
     """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
     A subclass documents the fields and may give them other defaults. `attention_bias` and `residual_dropout`,
-    which the layers of `transformer` read, may become fields of it.
+    which the layers of `attention` read, may become fields of it.
     """
 
     attribute_map = {"residual_dropout": "dropout"}

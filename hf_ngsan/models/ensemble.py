@@ -11,9 +11,9 @@ from transformers.generation import LogitsProcessor, LogitsProcessorList
 from transformers.modeling_outputs import BaseModelOutput, Seq2SeqLMOutput
 from transformers.modeling_utils import PreTrainedModel
 
+from .captioning import WordGenerationMixin
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .modeling_rstnet import competing_finished_beams
-from .transformer import WordGenerationMixin
 
 TOKENS = ("vocab_size", "pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 INPUTS = ("visual_features", "visual_boxes", "attention_mask", "pixel_values", "pixel_mask")

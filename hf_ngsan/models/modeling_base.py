@@ -184,7 +184,7 @@ def vision_encoders(model: nn.Module) -> dict[str, Any]:
 KNOWN_KEYWORDS = frozenset(
     {
         *TransformersKwargs.__optional_keys__,
-        "attn_implementation",  # of this call alone, see `transformer.WordDecoder`
+        "attn_implementation",  # of this call alone, see `captioning.WordDecoder`
         "output_cross_attentions",
         "pixel_values",  # where visual features are given in place of pixels, generate() makes up ones for pixels
         "return_dict",

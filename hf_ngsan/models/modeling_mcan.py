@@ -12,11 +12,10 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, FeedForward, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
 from .modeling_base import HubPreTrainedModel, make_vision_encoder, refuse_unknown_keywords, vision_of
-from .transformer import FeedForward
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it

@@ -11,12 +11,11 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS
-from .captioning import CaptioningForConditionalGeneration, CaptioningModel
+from .attention import SELF_ATTENTIONS, EncoderLayer
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel, WordDecoder, positions_of_tokens
 from .configuration_ngsan import NGSANConfig
 from .geometry import RelativeGeometryEmbedding, absolute_geometry, make_geometric_bias, sinusoids
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
-from .transformer import EncoderLayer, WordDecoder, positions_of_tokens
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it

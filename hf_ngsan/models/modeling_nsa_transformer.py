@@ -12,11 +12,11 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS
+from .attention import SELF_ATTENTIONS, EncoderLayer
+from .captioning import WordDecoder, WordGenerationMixin, decoded_outputs, positions_of_tokens
 from .configuration_nsa_transformer import NSATransformerConfig
 from .geometry import sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
-from .transformer import EncoderLayer, WordDecoder, WordGenerationMixin, decoded_outputs, positions_of_tokens
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_translation import TranslationPipeline  # noqa: F401

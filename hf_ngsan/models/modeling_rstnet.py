@@ -17,7 +17,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
-from .captioning import CaptioningForConditionalGeneration, CaptioningModel
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
@@ -29,7 +29,6 @@ from .modeling_rstnet_language_model import (
     add_cache_layers,
     current_mask,
 )
-from .transformer import DecoderInputs, WordDecoder
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it

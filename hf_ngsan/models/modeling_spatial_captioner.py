@@ -12,12 +12,17 @@ from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS, MultiHeadAttention
-from .captioning import CaptioningForConditionalGeneration, CaptioningModel
+from .attention import SELF_ATTENTIONS, DecoderLayer, EncoderLayer, MultiHeadAttention
+from .captioning import (
+    CaptioningForConditionalGeneration,
+    CaptioningModel,
+    DecoderInputs,
+    WordDecoder,
+    positions_of_tokens,
+)
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, sinusoids
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
-from .transformer import DecoderInputs, DecoderLayer, EncoderLayer, WordDecoder, positions_of_tokens
 from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it

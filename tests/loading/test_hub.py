@@ -36,7 +36,6 @@ CODE = {
     "pipeline_image_to_text.py",
     "processing_captioning.py",
     "processing_ngsan.py",
-    "transformer.py",
     "visual_inputs.py",
 }
 """Of a captioner of visual features."""

@@ -6,7 +6,7 @@ import pytest
 import torch
 from transformers.cache_utils import DynamicCache
 
-from hf_ngsan.models.transformer import WordDecoder
+from hf_ngsan.models.captioning import WordDecoder
 from tests.models.loops import decode
 from tests.models.test_attention import randomize
 from tests.models.tiny import FEATURE_SIZE, one_image, random_images, tiny_captioner, tiny_config

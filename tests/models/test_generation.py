@@ -11,7 +11,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutput
 
-from hf_ngsan.models.transformer import WordGenerationMixin, caption_cache
+from hf_ngsan.models.captioning import WordGenerationMixin, caption_cache
 from tests.models import architectures
 from tests.models.architectures import (
     ARCHITECTURES,

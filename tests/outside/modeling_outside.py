@@ -4,10 +4,10 @@ import torch
 from torch import nn
 from transformers.modeling_outputs import CausalLMOutput
 
-from hf_ngsan.models.captioning import CaptioningForConditionalGeneration
+from hf_ngsan.models.attention import DecoderLayer
+from hf_ngsan.models.captioning import CaptioningForConditionalGeneration, WordDecoder
 from hf_ngsan.models.modeling_base import HubPreTrainedModel
 from hf_ngsan.models.modeling_ngsan import NGSANEncoder, NGSANModel, NGSANPreTrainedModel
-from hf_ngsan.models.transformer import DecoderLayer, WordDecoder
 
 from .configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig
 

@@ -9,8 +9,8 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ...models.captioning import WordGenerationMixin
 from ...models.text_scores import TextScores, text_scores
-from ...models.transformer import WordGenerationMixin
 from ...training.gathering import map_sharded
 from .rows import source_lengths
 
