@@ -2,9 +2,9 @@
 
 from typing import Any, Self
 
-from .configuration_captioning import CaptionerConfig
-from .configuration_hub import VISION, PreTrainedConfig, SubConfigSpec, lasting_name, strict
+from .configuration_hub import VISION, CaptionerConfig, PreTrainedConfig, SubConfigSpec, lasting_name, strict
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 RELEASE = {
     "geometry_fusion": "log",

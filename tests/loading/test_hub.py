@@ -24,7 +24,6 @@ REPOSITORY = Path(__file__).parents[2]
 CODE = {
     "attention.py",
     "captioning.py",
-    "configuration_captioning.py",
     "configuration_hub.py",
     "configuration_ngsan.py",
     "geometry.py",
