@@ -14,7 +14,7 @@ import numpy as np
 from paired_steps import describe, in_turns, ratios
 from PIL import Image
 
-from hf_ngsan.models.images import load_image
+from hf_ngsan.models.image_processing_captioning import load_image
 
 SIDE = 352
 

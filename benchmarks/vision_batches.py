@@ -19,7 +19,7 @@ import torch
 
 from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.loading.engines import ENGINES, use_engine
-from hf_ngsan.models import convolutional_backbone, modeling_efficientnet_lite
+from hf_ngsan.models import modeling_efficientnet_lite, modeling_vision
 from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 
@@ -27,16 +27,16 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 @contextmanager
 def step_by_step() -> Iterator[None]:
     """Computes as in training inside the `with` block."""
-    for module in (convolutional_backbone, modeling_efficientnet_lite):
+    for module in (modeling_efficientnet_lite, modeling_vision):
         module.is_inference = lambda: False
     try:
         yield
     finally:
-        for module in (convolutional_backbone, modeling_efficientnet_lite):
+        for module in (modeling_efficientnet_lite, modeling_vision):
             module.is_inference = ORIGINAL
 
 
-ORIGINAL = convolutional_backbone.is_inference
+ORIGINAL = modeling_vision.is_inference
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -40,8 +40,8 @@ LAYERS = [
 """From the ground up: each may import the pillars and those before it; `models`, which travels alone, none."""
 NEEDS_THE_PACKAGE = LAYERS[LAYERS.index("extraction") :]
 """Layers that may import `hf_ngsan` itself, which registers the models."""
-MAY_IMPORT_MODELS = ("data/images/decoding.py", "visualization/attention.py")
-"""May import `models`: where an image file is opened for both, and where attention is computed for both."""
+MAY_IMPORT_MODELS = ("visualization/attention.py",)
+"""May import `models`: where attention is computed for both."""
 MODELS_MAY_IMPORT = {
     "torch",
     "transformers",

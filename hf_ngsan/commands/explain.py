@@ -95,7 +95,7 @@ def run_match(options: argparse.Namespace) -> None:
     from ..guests.dual_encoders import dual_encoder_of
     from ..loading.models import is_guest, load_model
     from ..models.attention_maps import attention_maps
-    from ..models.images import load_image
+    from ..models.image_processing_captioning import load_image
     from ..tasks.retrieval.search import check_query
     from ..visualization import explain_match, plot_match, save_figure
     from ..visualization.heads import explain_match_of_guest

@@ -295,7 +295,7 @@ def image_of(row: dict[str, Any], folder: str | None) -> Any:
     from ..data.inspection import sample_image
     from ..extraction.image_list import number_at_the_end
     from ..ground.image_files import image_files
-    from ..models.images import load_image
+    from ..models.image_processing_captioning import load_image
 
     if folder is None:
         return sample_image(row)

@@ -21,7 +21,7 @@ from PIL import Image
 from ..data import draw_scene, load_data
 from ..ground.files import check_place, write_text_atomically
 from ..ground.packaged_models import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from .photographs import NOTHING_FITS, SURE, Captioned, caption_photographs, copy_photographs, find_images
 from .runs import CHANCE, calm_logs
 from .scenes import Captioner, Described, describe, load_captioners_of_scenes, relation_accuracy, scene_to_change

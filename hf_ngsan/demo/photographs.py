@@ -12,7 +12,7 @@ from PIL import Image
 from ..ground.packaged_files import installed_photographs
 from ..ground.packaged_models import CAPTIONER, DUAL_ENCODER
 from ..loading.models import find_model_folder, load_model
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from ..tasks.retrieval.encoders import embed_images, embed_texts
 
 FUNCTION_WORDS = frozenset(

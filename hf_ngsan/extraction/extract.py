@@ -152,7 +152,7 @@ def extract_features(
 
     try:
         chunks, metadata, num_before = on_main_process(accelerator, plan)
-        model = model.eval().to(accelerator.device)  # type: ignore[arg-type]
+        model = model.eval().to(accelerator.device)
         writer = ChunkWriter(model, image_processor, images, folder, metadata, split, strict, change)
         own = chunks[accelerator.process_index :: accelerator.num_processes]
         writer.write(own, default_num_workers(accelerator) if num_workers is None else num_workers, accelerator)

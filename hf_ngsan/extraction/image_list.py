@@ -22,7 +22,7 @@ from ..data.images.decoding import decode_image
 from ..data.readers import READERS
 from ..ground.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
 from ..ground.files import FileStamp, is_unchanged, stamp_of_content
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from .errors import ExtractionError
 from .image_files import check_text, sorted_image_files
 
@@ -69,7 +69,7 @@ class ImageList:
 
         Args:
             index: position in the list.
-            least_side: see [`~hf_ngsan.models.images.load_image`].
+            least_side: see [`~hf_ngsan.models.image_processing_captioning.load_image`].
 
         Raises:
             ValueError, OSError: the image cannot be read.

@@ -12,7 +12,7 @@ from transformers import BaseImageProcessor
 from ..data import DataError
 from ..ground.files import FileStamp
 from ..ground.messages import type_and_reason
-from ..models.images import ImageError, least_side_of
+from ..models.image_processing_captioning import ImageError, least_side_of
 from .errors import ExtractionError
 from .image_list import ImageList
 

@@ -13,11 +13,12 @@ from typing import Any
 from ..ground.messages import one_sentence
 from ..loading.limits import UnusableModelError, check_image_processor
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..loading.preprocessing import load_image_processor, of_whole_images
+from ..loading.preprocessing import check_size_of_images, load_image_processor, of_whole_images
+from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
-from ..models.patch_encoders import own_image_size
+from ..models.transformers_backbones import own_image_size
 from ..models.vision_sources import kind_of_source
 from ..registry import own_model_types
 from .errors import ExtractionError
@@ -55,13 +56,13 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         if model_type == "ngsan_vision":
             model = load_vision_model(folder)
         else:
-            model = VisionModel.from_backbone(folder, **fields)
+            model = VisionModel(VisionConfig(pretrained=folder, **fields))
     own_size = own_image_size(model)
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_size)
     try:
         check_image_processor(image_processor)
         if image_size is not None:
-            model.check_size(image_size, image_size)
+            check_size_of_images(model, image_size, image_size)
     except UnusableModelError as error:
         raise ExtractionError(f"{name}: {error}.") from error
     except ValueError as error:

@@ -1,9 +1,11 @@
-"""Image files of a folder, found by their suffixes."""
+"""Image files: their formats, and those of a folder, found by their suffixes."""
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Formats that are read, by Pillow's names; the same as those of [`~hf_ngsan.models.image_processing_captioning`]."""
 SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
 

@@ -25,7 +25,7 @@ from transformers.feature_extraction_utils import BatchFeature
 from ..data.collator import IGNORED_LABEL
 from ..ground.bounds import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder, at_work, check_finite
 
 LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
@@ -147,7 +147,7 @@ class Guest:
         """Returns the inputs of images, and `labels (images * C, T)` of C captions for each, -100 behind their ends.
 
         Args:
-            images: what [`~hf_ngsan.models.images.load_image`] reads.
+            images: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
             captions: C of each image; `None` for a caption that an image lacks.
 
         Raises:
@@ -381,7 +381,7 @@ def caption_images_of(
 
     Args:
         guest: in evaluation mode.
-        images: what [`~hf_ngsan.models.images.load_image`] reads.
+        images: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
         texts: one for each image, see [`Guest.inputs`]; `None` for the default.
         generate_arguments: of the model's `generate`, which returns one sequence for each image.
     """

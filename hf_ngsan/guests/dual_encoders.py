@@ -23,7 +23,7 @@ from torch.nn.functional import logsigmoid, normalize
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..ground.messages import as_value_error
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from ..models.modeling_mhsan import pair_losses
 from ..registry import own_model_types
 
@@ -88,7 +88,7 @@ class DualEncoder:
         return [len(of_text) for of_text in ids]
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of images, which are what [`~hf_ngsan.models.images.load_image`] reads.
+        """Returns the inputs of images, read as [`~hf_ngsan.models.image_processing_captioning.load_image`] does.
 
         Raises:
             ValueError: they are not finite.

@@ -45,9 +45,8 @@ from ..exporting.graphs import (
 )
 from ..ground.messages import one_sentence
 from ..models.captioning import CaptionCache, CaptioningForConditionalGeneration
-from ..models.configuration_vision import is_patch_encoder
-from ..models.convolutional_backbone import in_parts, is_inference
-from ..models.modeling_vision import VisionModel
+from ..models.modeling_vision import VisionModel, in_parts, is_inference
+from ..models.transformers_backbones import is_patch_encoder
 from ..store.folders import turn_to_write, write_folder_atomically
 from .provenance import backbone_settings, unusual_settings, weights_checksum
 

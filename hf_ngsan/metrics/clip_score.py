@@ -84,7 +84,7 @@ class ClipScore:
 
         Args:
             predictions: a caption for each image.
-            images: what [`~hf_ngsan.models.images.load_image`] reads; read a batch at a time.
+            images: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads; read a batch at a time.
             references: captions of each image, at least one.
             per_image: whether to return the scores of each image too, as lists under "per_image".
 

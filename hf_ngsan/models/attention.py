@@ -1,6 +1,5 @@
-"""Multi-head attention with optional normalized queries and keys (NSA) and an additive bias, and its layers."""
+"""Attention with optional normalized queries and keys (NSA) and an additive bias, and the layers around it."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -64,15 +63,6 @@ def attend(
     with torch.autocast("cpu", enabled=False):
         output, weights = interface(module, *single, position_bias=position_bias, **kwargs)
     return output.to(dtype), None if weights is None else weights.to(dtype)
-
-
-def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreTrainedConfig:
-    """Returns a configuration like this one with another attention implementation, or itself if that is `None`."""
-    if implementation is None:
-        return config
-    changed = copy.copy(config)
-    changed._attn_implementation_internal = implementation  # the property would change the parts that both share
-    return changed
 
 
 def masked_moments(
@@ -313,6 +303,11 @@ class MultiHeadAttention(nn.Module):
         return output, weights
 
 
+SELF_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn")
+CROSS_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn")
+"""Attention weights that a model records of its layers, by transformers' `capture_outputs`."""
+
+
 class FeedForward(nn.Module):
     """Linear, ReLU, Linear, applied to each token (Vaswani et al. 2017, section 3.3)."""
 
@@ -392,8 +387,3 @@ class DecoderLayer(GradientCheckpointingLayer):
         )
         hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
-
-
-SELF_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn")
-CROSS_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn")
-"""Attention weights that a model records of its layers, by transformers' `capture_outputs`."""

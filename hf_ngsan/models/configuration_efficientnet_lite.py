@@ -3,9 +3,8 @@
 from typing import Any, Self
 
 from .configuration_hub import strict
-from .convolutional_backbone import ConvolutionalConfig
+from .configuration_vision import ConvolutionalConfig
 
-NUM_STAGES = 7
 VARIANTS: dict[str, dict[str, Any]] = {
     "efficientnet-lite0": {},
     "efficientnet-lite1": {"depths": [1, 3, 3, 4, 4, 5, 1]},
@@ -15,24 +14,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
 }
 """Differences of each variant from the defaults, which are EfficientNet-Lite0."""
 
-IMAGE_SIZES = dict(zip(VARIANTS, (224, 240, 260, 280, 300), strict=True))
-"""Height and width in pixels of the training images of each variant."""
-
 
 @strict
 class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
     r"""Configuration of EfficientNet-Lite. The defaults are EfficientNet-Lite0.
 
     It is EfficientNet (Tan and Le 2019) without squeeze-and-excitation, with ReLU6, and with a stem and a head of the
-    same size in every variant. [`from_variant`] makes the configuration of each by its name.
-
-    | variant | `depths` | `hidden_sizes` | pixels |
-    | --- | --- | --- | --- |
-    | Lite0 | `[1, 2, 2, 3, 3, 4, 1]` | `[16, 24, 40, 80, 112, 192, 320]` | 224 |
-    | Lite1 | `[1, 3, 3, 4, 4, 5, 1]` | `[16, 24, 40, 80, 112, 192, 320]` | 240 |
-    | Lite2 | `[1, 3, 3, 4, 4, 5, 1]` | `[16, 24, 48, 88, 120, 208, 352]` | 260 |
-    | Lite3 | `[1, 3, 3, 5, 5, 6, 1]` | `[24, 32, 48, 96, 136, 232, 384]` | 280 |
-    | Lite4 | `[1, 4, 4, 6, 6, 8, 1]` | `[24, 32, 56, 112, 160, 272, 448]` | 300 |
+    same size in every variant. [`from_variant`] makes the configuration of each of `VARIANTS`.
 
     Args:
         num_channels (`int`, defaults to 3): channels of the images.
@@ -66,24 +54,13 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
 
     @classmethod
     def from_variant(cls, name: str, **fields: Any) -> Self:
-        """Returns the configuration of `"efficientnet-lite0"` to `"efficientnet-lite4"`, with other fields changed.
-
-        Raises:
-            ValueError: there is no such variant.
-        """
-        if name not in VARIANTS:
-            raise ValueError(f"{name!r} is no variant of EfficientNet-Lite; they are {', '.join(VARIANTS)}.")
+        """Returns the configuration of `"efficientnet-lite0"` to `"efficientnet-lite4"`, with other fields changed."""
         return cls(**{**VARIANTS[name], **fields})
 
     @property
     def stage_sizes(self) -> dict[str, int]:
         head = {} if self.head_size is None else {"head": self.head_size}
         return {"stem": self.embedding_size, **super().stage_sizes, **head}
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        if len(self.depths) > NUM_STAGES:
-            raise ValueError(f"depths has {len(self.depths)} stages; EfficientNet-Lite has {NUM_STAGES} at most.")
 
 
 __all__ = ["NGSANEfficientNetLiteConfig"]

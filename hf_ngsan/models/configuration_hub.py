@@ -1,4 +1,4 @@
-"""The bases of all configurations: fields, code and parts of a checkpoint; vision encoders; captioners."""
+"""The base of all configurations: fields, code and parts of a checkpoint."""
 
 import copy
 import difflib
@@ -186,7 +186,7 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
 
 
 class HubProcessorMixin:
-    """Lets `push_to_hub` of a processor upload its code too; stands before the base class of transformers."""
+    """Lets processors be saved with their code or without; stands before the base class of transformers."""
 
     hub_auto_class: ClassVar[str] = "AutoProcessor"
 
@@ -194,6 +194,12 @@ class HubProcessorMixin:
         """Uploads the processor and its code in one commit; the options are those of transformers."""
         with registered_for_auto_classes({type(self): self.hub_auto_class}):
             return super().push_to_hub(repo_id, **options)  # type: ignore[misc]
+
+    def to_dict(self) -> dict:
+        output = super().to_dict()  # type: ignore[misc]
+        if self._auto_class is None:  # type: ignore[attr-defined]
+            output.pop("auto_map", None)  # of a checkpoint with code
+        return output
 
 
 VISION = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}
@@ -246,7 +252,7 @@ class CaptionerConfig(ConfigWithVision):
     """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
 
     A subclass documents the fields and may give them other defaults. `attention_bias` and `residual_dropout`,
-    which the layers of `attention` read, may become fields of it.
+    which the layers of `transformer` read, may become fields of it.
     """
 
     attribute_map = {"residual_dropout": "dropout"}

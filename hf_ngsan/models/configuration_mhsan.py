@@ -138,6 +138,9 @@ class MHSANConfig(ConfigWithVision):
         text: Any = self.text_config
         text.vocab_size = value
 
+    def modules_of_parts(self) -> set[str]:
+        return super().modules_of_parts() | (set() if self.save_frozen_weights else {"left_out_weights"})
+
     def validate_architecture(self) -> None:
         super().validate_architecture()
         for name in ("temperature", "hardest_negatives", "selective_pooling_size"):

@@ -3,7 +3,7 @@
 from typing import Any
 
 from .configuration_hub import check_choice, strict
-from .convolutional_backbone import ConvolutionalConfig
+from .configuration_vision import ConvolutionalConfig
 
 
 @strict

@@ -1,7 +1,7 @@
 """Configuration of the VGG backbone."""
 
 from .configuration_hub import strict
-from .convolutional_backbone import ConvolutionalConfig
+from .configuration_vision import ConvolutionalConfig
 
 
 @strict

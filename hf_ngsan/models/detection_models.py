@@ -4,6 +4,23 @@ from typing import Any
 
 import torch
 
+from .modeling_vision import VisionModel, VisionOutput
+
+
+def see_regions(
+    vision: VisionModel, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **asked_for: bool
+) -> VisionOutput:
+    """Returns the visual tokens of images `(B, 3, height, width)` of one size."""
+    if visual_boxes is not None:
+        raise ValueError(
+            "This vision encoder detects its regions itself; leave visual_boxes out, or give visual_features in place "
+            "of pixel_values."
+        )
+    check_size(vision.backbone, *pixel_values.shape[-2:])
+    detected = vision.backbone(pixel_values, **asked_for)
+    regions = best_regions(detected, vision.backbone.config.num_labels, vision.config)
+    return VisionOutput(*regions, getattr(detected, "hidden_states", None) if asked_for else None)
+
 
 def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Returns features `(B, N, C)`, boxes `(B, N, 4)` and mask `(B, N)` of the best queries of each image.
@@ -80,4 +97,4 @@ def not_suppressed(boxes: torch.Tensor, classes: torch.Tensor, threshold: float)
     return kept
 
 
-__all__ = ["best_regions", "check_size"]
+__all__ = ["check_size", "see_regions"]

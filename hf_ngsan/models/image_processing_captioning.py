@@ -1,25 +1,128 @@
-"""Image processor of the captioners: images of any kind to normalized pixels, with Pillow alone."""
+"""Images of any kind become upright RGB images, and those the pixels that a vision encoder takes, with Pillow alone."""
 
-from collections.abc import Callable, Mapping
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+from transformers import image_utils
 from transformers.image_processing_backends import PilBackend
 from transformers.image_processing_utils import BatchFeature
-from transformers.image_transforms import flip_channel_order, get_size_with_aspect_ratio
-from transformers.image_utils import (
-    IMAGENET_DEFAULT_MEAN,
-    IMAGENET_DEFAULT_STD,
-    ChannelDimension,
-    PILImageResampling,
-    SizeDict,
-)
+from transformers.image_transforms import get_size_with_aspect_ratio
+from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, PILImageResampling, SizeDict
 from transformers.processing_utils import ImagesKwargs
 
 from .configuration_hub import HubProcessorMixin
-from .images import load_images
 
+FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
+"""Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
+RANGE_TOLERANCE = 1e-3
+"""Tolerance of floats outside [0, 1]: resizing overshoots, and half precision rounds."""
+SCALES = {"I": (255, 65535), "F": (1, 255)}
+"""Largest values that images of 32 bits may have: the first that is not exceeded stands for white."""
 CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
+
+
+class ImageError(ValueError):
+    """Something that cannot be read as an image; the message names it."""
+
+
+def load_image(source: Any, name: str = "the image", least_side: int | None = None) -> Image.Image:
+    """Reads an image: upright, the first frame of an animation, transparent pixels over white, 16 bits scaled to 8.
+
+    Args:
+        source: path, `bytes` of a file, a file open for reading bytes, `PIL.Image.Image`, an image of `datasets`
+            (`{"bytes": …, "path": …}`), or an array or tensor `(height, width)`, `(height, width, C)` or `(C, height,
+            width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16, booleans, or floats within [0, 1]. An
+            `http(s)://` or `data:` URL is read as transformers does, which drops transparency; a `Path` is no URL.
+        name: name of the image in errors; its path is added.
+        least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
+            long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.
+
+    Returns:
+        A `PIL.Image.Image` of mode RGB, independent of the source.
+
+    Raises:
+        ImageError: no image; more pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`); values out of range.
+    """
+    place = source.get("path") if isinstance(source, Mapping) else source
+    if isinstance(place, str | os.PathLike):
+        name = f"{name} ({place!s:.200})"
+    try:
+        if isinstance(source, Image.Image):
+            return upright_rgb(source)
+        with opened(source) as image:
+            size = image.size
+            if least_side is not None:
+                image.draft(None, (2 * least_side, 2 * least_side))  # of JPEG alone; other formats have no scales
+            found = upright_rgb(image)
+            if image.size != size:
+                found.info["full size"] = size if found.size == image.size else size[::-1]  # turned upright
+            return found
+    except Exception as error:  # Pillow's plugins raise anything on damaged data
+        fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
+        if isinstance(error, UnidentifiedImageError):  # it names an address in memory
+            fault = f"it is no image of {', '.join(FORMATS)}, or is damaged"
+        raise ImageError(f"{name[:1].upper()}{name[1:]} cannot be read: {fault.rstrip('.')}.") from error
+
+
+def opened(source: Any) -> Image.Image:
+    """Returns an image that is not decoded yet."""
+    if isinstance(source, Mapping):  # of `datasets`, where a stranger may have put a URL
+        source = Path(source["path"]) if source.get("bytes") is None else source["bytes"]
+    if isinstance(source, str) and source.startswith(("http://", "https://", "data:")):
+        return image_utils.load_image(source, timeout=60)
+    if isinstance(source, np.ndarray) or hasattr(source, "is_floating_point"):  # a tensor, without torch
+        return image_of_array(source)
+    is_content = isinstance(source, bytes | bytearray | memoryview)
+    return Image.open(io.BytesIO(source) if is_content else source, formats=FORMATS)
+
+
+def upright_rgb(image: Image.Image) -> Image.Image:
+    """Returns a copy of an image of any mode, turned as its EXIF data say."""
+    image = ImageOps.exif_transpose(image)
+    if image.mode.startswith(("I", "F")):  # 16 or 32 bits, which Pillow would clip
+        array = np.asarray(image)
+        scales = SCALES.get(image.mode, (65535,))
+        image = image_of_array(array, next((one for one in scales if array.max() <= one + RANGE_TOLERANCE), scales[-1]))
+    if image.has_transparency_data:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image if image.mode == "RGB" else image.convert("RGB")
+
+
+def image_of_array(array: Any, white: int | None = None) -> Image.Image:
+    """Returns an image of 8 bits a channel of an array or tensor; `white` is its largest value, else by its type."""
+    if not isinstance(array, np.ndarray):
+        array = (array.float() if array.is_floating_point() else array).detach().cpu().numpy()
+    if array.ndim == 3 and array.shape[0] in (1, 3, 4) and array.shape[-1] not in (1, 3, 4):
+        array = np.moveaxis(array, 0, -1)
+    if array.dtype != np.uint8:
+        white = white or (1 if array.dtype.kind in "bf" else 65535 if array.dtype.str[1:] == "u2" else 255)
+        low, high = array.min(), array.max()
+        if not (low >= -RANGE_TOLERANCE and high <= white + RANGE_TOLERANCE):
+            raise ValueError(f"its pixels go from {low} to {high}, but must lie within 0 and {white} ({array.dtype})")
+        array = (array.clip(0, white) * (255 / white)).round().astype(np.uint8)
+    return Image.fromarray(np.ascontiguousarray(array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array))
+
+
+def load_images(images: Any, name: str = "the image") -> list[Image.Image]:
+    """Reads one image or several: a list, a nested list, a batch `(B, …)` of arrays, an iterator; see `load_image`."""
+    is_one = isinstance(images, str | bytes | bytearray | memoryview) or hasattr(images, "read")
+    is_batch = isinstance(images, Sequence | Iterator) or getattr(images, "ndim", 0) == 4
+    if is_one or not is_batch:
+        return [load_image(images, name)]
+    return [image for index, one in enumerate(images) for image in load_images(one, f"image {index} of the batch")]
+
+
+def least_side_of(image_processor: Any) -> int | None:
+    """Returns the longest side that an image processor gives images, or `None` if it may need any size."""
+    size: Any = getattr(image_processor, "size", None) or {}
+    sides = [size.get("height"), size.get("width")]
+    return max(sides) if getattr(image_processor, "do_resize", False) and all(sides) else None
 
 
 class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
@@ -32,32 +135,24 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
     r"""Reads, resizes, scales and normalizes images for a vision encoder.
 
-    Takes whatever [`images.load_image`] reads, one or many; all become RGB of 8 bits first, so that the settings mean
-    the same for every kind.
+    Takes whatever [`load_image`] reads, one or many; all become RGB of 8 bits first, so that the settings mean the same
+    for every kind.
 
     Args:
         size (`dict`, defaults to `{"height": 224, "width": 224}`): exact height and width; or `{"shortest_edge": s}`,
             with `"longest_edge"` as its limit, which keep the aspect ratio.
-        resample (`PILImageResampling`, defaults to `BILINEAR`).
         round_edges (`bool`, defaults to `False`): with both edges given, height and width are rounded to the nearest
             pixel, as detectron2 does; transformers cuts their fractions off.
-        do_center_crop (`bool`, defaults to `False`), crop_size (`dict`): cut `crop_size` from the middle after
-            resizing.
-        do_rescale (`bool`, defaults to `True`), rescale_factor (`float`, defaults to 1/255).
         do_flip_channel_order (`bool`, defaults to `False`): blue, green, red; `image_mean` and `image_std` are then
             in that order too.
-        do_normalize (`bool`, defaults to `True`), image_mean, image_std (`list[float]`, default to ImageNet's).
-        do_pad (`bool`, defaults to `True`): fill images of unequal size with 0 on the right and below, up to the
-            largest of the batch or to `pad_size`.
         do_convert_rgb (`bool`, defaults to `True`): False takes images of Pillow, arrays and tensors as they are, with
             any number of channels.
+        kwargs: other settings of transformers' image processors: `resample` (bilinear), `do_center_crop` (`False`) and
+            `crop_size`, `rescale_factor` (1/255), `image_mean`, `image_std` (ImageNet's), `pad_size` and so on.
 
     Returns:
         `BatchFeature` with `pixel_values` `(B, 3, height, width)` float32 and, only where something was padded,
         `pixel_mask` `(B, height, width)` int64, 1 = image. Lists of such arrays without `return_tensors`.
-
-    Raises:
-        ImageError: no image; the message names it. It is a `ValueError`.
     """
 
     valid_kwargs = CaptioningImageProcessorKwargs
@@ -67,25 +162,12 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
     resample = PILImageResampling.BILINEAR
     image_mean = IMAGENET_DEFAULT_MEAN
     image_std = IMAGENET_DEFAULT_STD
-    do_convert_rgb = True
-    do_resize = True
-    do_rescale = True
-    do_normalize = True
-    do_pad = True
-    do_flip_channel_order = False
-    round_edges = False
+    do_convert_rgb = do_resize = do_rescale = do_normalize = do_pad = True
+    do_flip_channel_order = round_edges = False
 
-    def to_dict(self) -> dict:
-        output = super().to_dict()
-        if self._auto_class is None:
-            output.pop("auto_map", None)  # of a checkpoint with code
-        return output
-
-    def _prepare_image_like_inputs(
-        self, images: Any, *args: Any, do_convert_rgb: bool | None = None, **kwargs: Any
-    ) -> list:
-        if not do_convert_rgb:
-            return super()._prepare_image_like_inputs(images, *args, do_convert_rgb=False, **kwargs)
+    def _prepare_image_like_inputs(self, images: Any, **settings: Any) -> list:  # type: ignore[override]
+        if not settings["do_convert_rgb"]:
+            return super()._prepare_image_like_inputs(images, **settings)
         return [np.moveaxis(np.asarray(image), -1, 0) for image in load_images(images)]
 
     def _preprocess(  # type: ignore[override]  # transformers passes every setting by name
@@ -106,7 +188,7 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
             if settings["do_center_crop"]:
                 image = self.center_crop(image, settings["crop_size"])
             if settings["do_flip_channel_order"]:
-                image = flip_channel_order(image, input_data_format=ChannelDimension.FIRST)
+                image = image[::-1]
             pixels.append(looked_up(with_statistics, image) if image.dtype == np.uint8 else with_statistics(image))
         data: dict[str, Any] = {"pixel_values": pixels}
         pad_size = settings["pad_size"]
@@ -146,16 +228,13 @@ def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> 
 
     Boxes and attention maps are shares of the whole image; of a cut one they would silently show other places.
     """
-    names = ("do_center_crop", "do_crop_margin", "crop_pct", "size")
-    settings = {name: (changes or {}).get(name, getattr(image_processor, name, None)) for name in names}
-    size = settings["size"]
-    shortest_edge = size if isinstance(size, int) else size and size.get("shortest_edge")
-    cuts_share = settings["crop_pct"] and shortest_edge and shortest_edge < CONVNEXT_UNCUT
-    if settings["do_center_crop"] or settings["do_crop_margin"] or cuts_share:
+    settings = {**getattr(image_processor, "__dict__", {}), **(changes or {})}
+    cuts_share = settings.get("crop_pct") and (settings["size"].get("shortest_edge") or 0) < CONVNEXT_UNCUT
+    if settings.get("do_center_crop") or settings.get("do_crop_margin") or cuts_share:
         raise ValueError(
             "The image processor cuts images, but boxes and attention maps are shares of the whole image; use a "
             "CaptioningImageProcessor whose size is the height and width of the images."
         )
 
 
-__all__ = ["CaptioningImageProcessor", "check_whole_images"]
+__all__ = ["CaptioningImageProcessor", "ImageError", "check_whole_images", "least_side_of", "load_image", "load_images"]

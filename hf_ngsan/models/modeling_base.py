@@ -2,61 +2,24 @@
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.modeling_utils import PreTrainedModel
-from transformers.utils import TransformersKwargs, logging
+from transformers.utils import TransformersKwargs
 from transformers.utils.deprecation import deprecate_kwarg
 
 from .configuration_hub import from_part, registered_for_auto_classes
-
-logger = logging.get_logger(__name__)
-
-
-@dataclass(frozen=True)
-class LeftOutPart:
-    """A frozen part of a model whose weights are left out of its checkpoints.
-
-    Attributes:
-        title: its name for a person.
-        prefix: of the names of its weights in the model.
-        module: the part, or the module that it belongs to.
-        config: the configuration whose `save_frozen_weights` leaves them out.
-        source: the folder, package or Hub repository that has them.
-        load: returns the source's weights by their names in `module`.
-    """
-
-    title: str
-    prefix: str
-    module: nn.Module
-    config: Any
-    source: str
-    load: Callable[[], Mapping[str, torch.Tensor]]
-
-    def unchanged_weights(self, weights: Mapping[str, torch.Tensor]) -> set[str]:
-        """Returns the names in the model of the weights that loading would restore; none if one of them differs."""
-        try:
-            source = {self.prefix + name: weight for name, weight in self.load().items()}
-        except (OSError, ValueError):  # loading could not take them from there
-            return set()
-        own = {name: weights.get(name) for name in source}
-        same = all(
-            weight is not None and torch.equal(weight.cpu(), source[name].to("cpu", weight.dtype))
-            for name, weight in own.items()
-        )
-        return set(own) if same else set()
 
 
 class HubPreTrainedModel(PreTrainedModel):
     """A model whose checkpoints can carry its code, and can leave out frozen weights that another source has.
 
-    A model that was loaded from a checkpoint with code saves and pushes the code again. Weights are left out where a
-    configuration has `save_frozen_weights=False`, unless they are no longer those of the source: then they are saved,
-    and the saved configuration has `save_frozen_weights=True`. A module with a method `initialize` initializes itself.
+    A model that was loaded from a checkpoint with code saves and pushes the code again; `left_out_weights` says which
+    weights are left out. A module with a method `initialize` initializes itself.
     """
 
     base_model_prefix = "model"
@@ -74,8 +37,9 @@ class HubPreTrainedModel(PreTrainedModel):
     @classmethod
     def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
         loaded = super().from_pretrained(*args, **kwargs)
-        for part in (loaded[0] if isinstance(loaded, tuple) else loaded).left_out_parts():
-            part.module.load_state_dict(part.load(), strict=False)
+        model = loaded[0] if isinstance(loaded, tuple) else loaded
+        if model.leaves_out_weights:
+            from_part("left_out_weights.load_left_out_weights")(model)
         return loaded
 
     def save_pretrained(
@@ -86,40 +50,20 @@ class HubPreTrainedModel(PreTrainedModel):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        weights = self.state_dict() if state_dict is None else state_dict
-        always, left_out, changed = self._keys_to_ignore_on_save, set(), []
-        for part in self.left_out_parts() if is_main_process else ():
-            names = part.unchanged_weights(weights)
-            left_out |= names
-            if not names:
-                changed.append(part.config)
-                logger.warning(f"The weights of the {part.title} are saved, as they are not those of {part.source}.")
-        try:
-            self._keys_to_ignore_on_save = left_out.union(always or ())
-            for config in changed:
-                config.save_frozen_weights = True
-            with registered_for_auto_classes(self.classes_with_code() if self.has_code else {}):
-                super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
-        finally:
-            self._keys_to_ignore_on_save = always
-            for config in changed:
-                config.save_frozen_weights = False
+        with ExitStack() as during:
+            during.enter_context(registered_for_auto_classes(self.classes_with_code() if self.has_code else {}))
+            if self.leaves_out_weights and is_main_process:
+                during.enter_context(from_part("left_out_weights.leaving_out")(self, state_dict))
+            super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
 
-    def push_to_hub(  # type: ignore[override]  # transformers wraps its own
-        self, repo_id: str, *, processor: Any = None, **options: Any
-    ) -> Any:
-        """Uploads the model and its code in one commit.
+    def push_to_hub(self, repo_id: str, *, processor: Any = None, **options: Any) -> Any:  # type: ignore[override]
+        """Uploads the model and its code in one commit, with options of transformers.
 
-        Args:
-            repo_id: repository on the Hub, made if absent.
-            processor: the model's processor. With it the installed package uploads a whole checkpoint, with a card
-                of the known facts; without it, or from code of the Hub, transformers uploads the model alone.
-            options: as in transformers: `private`, `token`, `revision`, `commit_message` and so on.
+        Given its processor, the installed package uploads a whole checkpoint, with a card (`hf_ngsan.push_to_hub`).
         """
-        package = sys.modules.get(type(self).__module__.partition(".")[0])  # not imported: code from the Hub has none
-        push = getattr(package, "push_to_hub", None)
-        if processor is not None and push is not None:
-            return push(self, processor, repo_id, **options)
+        package: Any = sys.modules.get(type(self).__module__.partition(".")[0])  # none for code of the Hub
+        if processor is not None and hasattr(package, "push_to_hub"):
+            return package.push_to_hub(self, processor, repo_id, **options)
         with registered_for_auto_classes(self.classes_with_code()):
             return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
 
@@ -134,20 +78,11 @@ class HubPreTrainedModel(PreTrainedModel):
         auto_class = None if find is None else find(type(self))
         return {type(self.config): "AutoConfig", type(self): auto_class} if auto_class else {}
 
-    def left_out_parts(self) -> list[LeftOutPart]:
-        """Returns the parts that are left out of checkpoints; a subclass adds those that are no backbones."""
-        return [
-            LeftOutPart(
-                title="backbone",
-                prefix=f"{path}.backbone.".lstrip("."),
-                module=vision.backbone,
-                config=vision.config,
-                source=vision.config.pretrained,
-                load=vision.pretrained_weights,
-            )
-            for path, vision in vision_encoders(self).items()
-            if not vision.config.save_frozen_weights
-        ]
+    @property
+    def leaves_out_weights(self) -> bool:
+        """Whether a configuration, the model's or its vision encoder's, has `save_frozen_weights=False`."""
+        configs = self.config, getattr(self.config, "vision_config", None)
+        return not all(getattr(config, "save_frozen_weights", True) for config in configs)
 
     def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
         """Chooses the attention of all but backbones, many of which have one kind or none."""
@@ -203,3 +138,25 @@ def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
     if unknown:
         names = ", ".join(unknown)
         raise TypeError(f"{type(model).__name__} takes no argument {names}; see the docstring of forward.")
+
+
+def check_visual_features(
+    features: torch.Tensor | None, mask: torch.Tensor | None, feature_size: int | None, name: str = "attention_mask"
+) -> None:
+    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask, if any, fits.
+
+    A mask of another length would be cut or filled up.
+    """
+    shape, of_mask = (None if given is None else tuple(given.shape) for given in (features, mask))
+    if shape is None or len(shape) != 3 or shape[2] != feature_size or not shape[1] or of_mask not in (None, shape[:2]):
+        raise ValueError(
+            f"visual_features have the shape {shape}, {name} {of_mask}; the model takes (batch_size, num_regions, "
+            f"{feature_size}) and (batch_size, num_regions)."
+        )
+
+
+def check_visual_boxes(boxes: torch.Tensor | None, features: torch.Tensor, needed_by: str) -> None:
+    """Raises a ValueError unless boxes are `(batch_size, num_regions, 4)`, or are missing and `needed_by` is empty."""
+    shape, expected = None if boxes is None else tuple(boxes.shape), (*features.shape[:2], 4)
+    if shape != expected and (shape or needed_by):
+        raise ValueError(f"visual_boxes have the shape {shape}; with {needed_by or 'these features'} it is {expected}.")

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
-from .convolutional_backbone import ConvolutionalBackbone, Normalized, is_inference
+from .modeling_vision import ConvolutionalBackbone, Normalized, is_inference
 
 KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
 STRIDES = (1, 2, 2, 2, 1, 2, 1)
@@ -25,13 +25,10 @@ class SameConvolution(nn.Conv2d):
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, groups=groups, bias=False)
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        return super().forward(self.padded(hidden_states))
-
-    def padded(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        if self.stride == (1, 1):
-            return hidden_states
-        rows, columns = (self.sides(length) for length in hidden_states.shape[2:])
-        return nn.functional.pad(hidden_states, (*columns, *rows))
+        if self.stride != (1, 1):
+            rows, columns = (self.sides(length) for length in hidden_states.shape[2:])
+            hidden_states = nn.functional.pad(hidden_states, (*columns, *rows))
+        return super().forward(hidden_states)
 
     def sides(self, length: int) -> tuple[int, int]:
         """Returns the padding before and behind an axis."""

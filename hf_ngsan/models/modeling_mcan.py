@@ -15,8 +15,14 @@ from transformers.utils.output_capturing import capture_outputs
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, FeedForward, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
-from .modeling_base import HubPreTrainedModel, make_vision_encoder, refuse_unknown_keywords, vision_of
-from .visual_inputs import check_visual_boxes, check_visual_features
+from .modeling_base import (
+    HubPreTrainedModel,
+    check_visual_boxes,
+    check_visual_features,
+    make_vision_encoder,
+    refuse_unknown_keywords,
+    vision_of,
+)
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_visual_question_answering import VisualQuestionAnsweringPipeline  # noqa: F401

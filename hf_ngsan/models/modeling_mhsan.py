@@ -14,9 +14,14 @@ from transformers.utils.generic import can_return_tuple
 
 from .configuration_hub import from_part
 from .configuration_mhsan import MHSANConfig
-from .modeling_base import HubPreTrainedModel, LeftOutPart, make_vision_encoder, refuse_unknown_keywords, vision_of
+from .modeling_base import (
+    HubPreTrainedModel,
+    check_visual_features,
+    make_vision_encoder,
+    refuse_unknown_keywords,
+    vision_of,
+)
 from .text_encoders import layers_of, load_text_encoder, make_text_encoder, pretrained_text_weights
-from .visual_inputs import check_visual_features
 
 
 @dataclass
@@ -275,17 +280,18 @@ class MHSANModel(HubPreTrainedModel):
         trained = {*self.trained_text_layers().parameters()}
         return [name for name, parameter in self.text.named_parameters() if parameter not in trained]
 
-    def left_out_parts(self) -> list[LeftOutPart]:
-        parts = super().left_out_parts()
-        if not self.config.save_frozen_weights:
-            source: Any = self.config.text_pretrained
+    def left_out_parts(self) -> list:
+        """Returns the text encoder if its frozen weights are left out of checkpoints; see `left_out_weights`."""
+        if self.config.save_frozen_weights:
+            return []
+        source: Any = self.config.text_pretrained
 
-            def load() -> dict[str, torch.Tensor]:
-                weights = pretrained_text_weights(self.text, source)
-                return {name: weights[name] for name in self.frozen_text_weights()}
+        def load() -> dict[str, torch.Tensor]:
+            weights = pretrained_text_weights(self.text, source)
+            return {name: weights[name] for name in self.frozen_text_weights()}
 
-            parts.append(LeftOutPart("text encoder", "text.", self.text, self.config, source, load))
-        return parts
+        left_out = from_part("left_out_weights.LeftOutPart")
+        return [left_out("text encoder", "text.", self.text, self.config, source, load)]
 
     def get_input_embeddings(self) -> nn.Module:
         return self.text.get_input_embeddings()

@@ -10,7 +10,39 @@ from torch import nn
 from transformers import initialization as init
 
 from .configuration_resnext import NGSANResNeXtConfig
-from .convolutional_backbone import ConvolutionalBackbone, FrozenBatchNorm2d, Normalized
+from .modeling_vision import ConvolutionalBackbone, Normalized
+
+
+class FrozenBatchNorm2d(nn.Module):
+    """Batch normalization whose statistics, scale and shift are constants: no parameter, no update, in any mode."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor
+    running_mean: torch.Tensor
+    running_var: torch.Tensor
+
+    def __init__(self, num_features: int, eps: float = 1e-5):
+        super().__init__()
+        self.eps = eps
+        for name in ("weight", "bias", "running_mean", "running_var"):
+            self.register_buffer(name, torch.empty(num_features))
+        self.reset_parameters()
+        self.eval()
+
+    def train(self, mode: bool = True) -> "FrozenBatchNorm2d":
+        return super().train(False)
+
+    def reset_parameters(self) -> None:
+        """Becomes the identity (but for `eps`)."""
+        for buffer in (self.weight, self.running_var):
+            init.ones_(buffer)
+        for buffer in (self.bias, self.running_mean):
+            init.zeros_(buffer)
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        """Normalizes `(batch_size, num_features, height, width)`."""
+        statistics = self.running_mean, self.running_var
+        return nn.functional.batch_norm(hidden_states, *statistics, weight=self.weight, bias=self.bias, eps=self.eps)
 
 
 class DeformableConvolution(nn.Conv2d):
@@ -165,6 +197,8 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
             init.zeros_(module.offset.weight)
             bias: Any = module.offset.bias
             init.zeros_(bias)
+        elif isinstance(module, FrozenBatchNorm2d):
+            module.reset_parameters()
 
 
 __all__ = ["NGSANResNeXtBackbone"]

@@ -20,7 +20,7 @@ from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
-from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
+from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
 from .modeling_rstnet_language_model import (
     MaskedFeedForward,
     ResidualNorm,
@@ -29,7 +29,6 @@ from .modeling_rstnet_language_model import (
     add_cache_layers,
     current_mask,
 )
-from .visual_inputs import check_visual_boxes, check_visual_features
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it
     from .pipeline_image_to_text import ImageToTextPipeline  # noqa: F401

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from .configuration_vgg import NGSANVGGConfig
-from .convolutional_backbone import ConvolutionalBackbone
+from .modeling_vision import ConvolutionalBackbone
 
 
 class VGGConvolution(nn.Module):

@@ -1,22 +1,26 @@
-"""From pixels to visual tokens: a grid of a backbone's cells, or the regions of a detection model."""
+"""From pixels to visual tokens: a grid of a backbone's cells, or regions; and the base of own backbones."""
 
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
 from torch import nn
-from transformers.utils import SAFE_WEIGHTS_NAME, ModelOutput
+from transformers import initialization as init
+from transformers.backbone_utils import BackboneMixin
+from transformers.modeling_outputs import BackboneOutput
+from transformers.modeling_utils import PreTrainedModel
+from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .configuration_hub import from_part
-from .configuration_vision import OWN_CONFIGS, VisionConfig, make_transformers_backbone
+from .configuration_vision import VisionConfig
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 
 SAMPLES_PER_SIDE = 7
 """Points of RoIAlign on each side of a box, as in Faster R-CNN heads (He et al. 2017)."""
+PIXELS_IN_CACHE = 352 * 352
+"""Pixels of images that one thread encodes together; measured with EfficientNet-Lite2."""
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -77,36 +81,9 @@ class VisionModel(HubPreTrainedModel):
             self.backbone.load_state_dict(self.pretrained_weights())
         self.train(self.training)
 
-    def save_pretrained(
-        self, save_directory: str | os.PathLike, is_main_process: bool = True, *args: Any, **kwargs: Any
-    ) -> None:
-        if not self.config.save_frozen_weights and is_main_process:
-            # nothing is left to save, of which transformers writes no file, but it asks for one when loading
-            os.makedirs(save_directory, exist_ok=True)
-            save_file({}, Path(save_directory) / SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-        super().save_pretrained(save_directory, is_main_process, *args, **kwargs)
-
-    @classmethod
-    def from_backbone(cls, name: str | os.PathLike, **fields: Any) -> "VisionModel":
-        """Makes a vision encoder around a trained backbone or detection model.
-
-        Args:
-            name: folder or Hub name.
-            fields: other fields of [`VisionConfig`].
-
-        Raises:
-            ValueError: there is no such model, or it is no backbone and no detection model.
-        """
-        return cls(VisionConfig(**{"pretrained": str(name), **fields})).eval()
-
     def pretrained_weights(self) -> dict[str, torch.Tensor]:
-        """Returns the backbone's weights in the folder, package or Hub repository of `config.pretrained`.
-
-        Raises:
-            ValueError: weights are missing there, or have another shape.
-            MissingBackboneError: there is no such model.
-        """
-        return from_part("vision_sources.source_weights")(self.backbone, self.config.pretrained)
+        """Returns the backbone's weights in the folder, package or Hub repository of `config.pretrained`."""
+        return from_part("source_weights.source_weights")(self.backbone, self.config.pretrained)
 
     @property
     def is_frozen(self) -> bool:
@@ -152,7 +129,8 @@ class VisionModel(HubPreTrainedModel):
         """
         refuse_unknown_keywords(self, kwargs)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
-        see: Any = self.see_grid if self.config.kind == "grid" else self.see_regions
+        is_grid = self.config.kind == "grid"
+        see: Any = self.see_grid if is_grid else partial(from_part("detection_models.see_regions"), self)
         asked_for = {"output_hidden_states": True} if output_hidden_states else {}  # which not every backbone takes
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:
@@ -171,71 +149,33 @@ class VisionModel(HubPreTrainedModel):
     def see_grid(
         self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **asked_for: bool
     ) -> VisionOutput:
-        if self.config.kind_of_backbone == "patch_encoders":
-            found = from_part("patch_encoders.see_patches")(self.backbone, pixel_values, **asked_for)
+        if self.config.has_own_backbone:
+            found, seen = self.backbone(pixel_values, **asked_for), [1.0, 1.0, 1.0, 1.0]
         else:
-            found = self.backbone(pixel_values, **asked_for)
+            found, seen = from_part("transformers_backbones.see_image")(self.backbone, pixel_values, **asked_for)
         feature_map = side_by_side(found.feature_maps)
-        seen = seen_share(self.config.backbone_config, feature_map, pixel_values)
         if visual_boxes is not None:
-            features, boxes = region_features(feature_map, visual_boxes / seen.to(visual_boxes)), visual_boxes
+            features = region_features(feature_map, visual_boxes / visual_boxes.new_tensor(seen))
+            boxes = visual_boxes
         else:
             if self.config.grid_size is not None:
                 rows, columns = self.config.grid_size
                 feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
-            boxes = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device) * seen
-            features, boxes = feature_map.flatten(2).mT, boxes.expand(len(pixel_values), -1, -1)
+            cells = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
+            features = feature_map.flatten(2).mT
+            boxes = (cells * cells.new_tensor(seen)).expand(len(features), -1, -1)
         mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
         return VisionOutput(features, boxes, mask, found.hidden_states if asked_for else None)
 
-    def see_regions(
-        self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **asked_for: bool
-    ) -> VisionOutput:
-        if visual_boxes is not None:
-            raise ValueError(
-                "This vision encoder detects its regions itself; leave visual_boxes out, or give visual_features "
-                "in place of pixel_values."
-            )
-        self.check_size(*pixel_values.shape[-2:])
-        detected = self.backbone(pixel_values, **asked_for)
-        best_regions = from_part("detection_models.best_regions")
-        features, boxes, mask = best_regions(detected, self.backbone.config.num_labels, self.config)
-        states = getattr(detected, "hidden_states", None) if asked_for else None
-        return VisionOutput(features, boxes, mask, states)
-
-    def check_size(self, height: int, width: int) -> None:
-        """Raises a ValueError if images of a size are none that the backbone can take.
-
-        Detection models with a pyramid of maps (RT-DETR, D-FINE, ...) and patch encoders cannot take every size.
-        """
-        if self.config.kind_of_backbone != "grid":
-            from_part(f"{self.config.kind_of_backbone}.check_size")(self.backbone, height, width)
-
 
 def make_backbone(config: VisionConfig) -> Any:
-    """Makes the backbone or detection model of a vision encoder, with new weights.
-
-    Raises:
-        ValueError: its feature maps have other channels than the configuration says, or see
-            [`make_transformers_backbone`].
-    """
+    """Makes the backbone or detection model of a vision encoder, with new weights."""
     backbone_config: Any = config.backbone_config
-    if config.kind == "regions":
-        return make_transformers_backbone("AutoModelForObjectDetection", backbone_config)
-    if config.kind_of_backbone == "patch_encoders":
-        backbone = from_part("patch_encoders.make_patch_encoder")(backbone_config)
-        channels = backbone_config.hidden_size * len(backbone_config.out_features)
-    else:
-        if backbone_config.model_type in OWN_CONFIGS:
-            backbone = from_part(backbone_config.remote_classes["AutoBackbone"])(backbone_config)
-        else:
-            backbone = make_transformers_backbone("AutoBackbone", backbone_config)
-        channels = sum(backbone.channels)
-    if channels != config.feature_size:
-        raise ValueError(
-            f"feature_size is {config.feature_size}, but the feature maps of this backbone have {channels} channels."
-        )
-    return backbone
+    if backbone_config is None:
+        raise ValueError("A vision encoder needs a backbone_config, or pretrained, which names a model that has one.")
+    if config.has_own_backbone:
+        return from_part(backbone_config.remote_classes["AutoBackbone"])(backbone_config)
+    return from_part("transformers_backbones.make_model")(config.kind, backbone_config)
 
 
 def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
@@ -246,21 +186,6 @@ def side_by_side(feature_maps: Sequence[torch.Tensor]) -> torch.Tensor:
     rows, columns = last.shape[-2:]
     pooled = [nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns)) for feature_map in others]
     return torch.cat([*pooled, last], dim=1)
-
-
-def seen_share(config: Any, feature_map: torch.Tensor, pixel_values: torch.Tensor) -> torch.Tensor:
-    """Returns how much of an image `(x, y, x, y)` is within the cells: patches leave out a rest on the right and below.
-
-    It is 1 unless the image is no multiple of the patches, as 384 pixels are none of 14.
-    """
-    seen, patch = torch.ones(4, device=pixel_values.device), getattr(config, "patch_size", None)
-    if patch is not None:
-        height, width = (patch, patch) if isinstance(patch, int) else patch
-        for first, (axis, side) in enumerate(((-1, width), (-2, height))):
-            cells, pixels = feature_map.shape[axis], pixel_values.shape[axis]
-            if cells == pixels // side:
-                seen[first::2] = cells * side / pixels
-    return seen
 
 
 def cell_boxes(rows: int, columns: int) -> torch.Tensor:
@@ -307,6 +232,122 @@ def in_groups_of_one_size(
     fields = zip(*(seen[row] for row in range(len(sizes))), strict=True)
     features, boxes, mask = (nn.utils.rnn.pad_sequence(list(field), batch_first=True) for field in fields)
     return VisionOutput(features, boxes, mask)
+
+
+class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
+    """A chain of stages, each of which turns a map into the next.
+
+    A subclass fills `stages` (`nn.ModuleDict`, one module for each of `config.stage_names`, in their order), then calls
+    `post_init()`.
+    """
+
+    stages: nn.ModuleDict
+    main_input_name = "pixel_values"
+    input_modalities = ["image"]
+    has_attentions = False
+    # There is no attention for which an implementation could be missing.
+    _supports_sdpa = True
+    _supports_flex_attn = True
+
+    def __init__(self, config: Any):
+        super().__init__(config)
+        self.num_features = list(config.stage_sizes.values())
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, nn.Conv2d):
+            init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+
+    @can_return_tuple
+    def forward(
+        self, pixel_values: torch.Tensor, output_hidden_states: bool | None = None, **kwargs: Any
+    ) -> BackboneOutput:
+        r"""
+        Args:
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, num_channels, height, width)`): normalized images.
+            output_hidden_states (`bool`, *optional*): also return the maps of all stages.
+
+        Returns:
+            `BackboneOutput`: `feature_maps`, one `(batch_size, channels, rows, columns)` for each of `out_features`.
+        """
+        refuse_unknown_keywords(self, kwargs)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        names = self.config.stage_names if output_hidden_states else self.out_features
+        parts = [self.maps(part, names) for part in in_parts(pixel_values)]
+        maps: Any = (
+            parts[0] if len(parts) == 1 else {name: torch.cat([one[name] for one in parts]) for name in parts[0]}
+        )
+        return BackboneOutput(
+            feature_maps=tuple(maps[name] for name in self.out_features),
+            hidden_states=tuple(maps.values()) if output_hidden_states else None,
+        )
+
+    def maps(self, pixel_values: torch.Tensor, names: Sequence[str]) -> dict[str, torch.Tensor]:
+        """Returns the maps of some stages by their names."""
+        found, current = {}, pixel_values
+        for name, stage in self.stages.items():
+            current = stage(current)
+            if name in names:
+                found[name] = current
+        return found
+
+
+def in_parts(pixel_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Returns images in parts whose maps fit into the caches of a processor, which is faster in inference."""
+    height, width = pixel_values.shape[-2:]
+    images = max(PIXELS_IN_CACHE * torch.get_num_threads() // (height * width), 1)
+    if pixel_values.device.type != "cpu" or not is_inference() or len(pixel_values) <= images:
+        return (pixel_values,)
+    return pixel_values.split(images)
+
+
+class Normalized(nn.Module):
+    """Convolution without bias, then batch normalization.
+
+    In inference the normalization is folded into the convolution's weights: one pass over the map in place of two.
+
+    Attributes:
+        convolution: `nn.Conv2d` or a subclass; one that pads in another way needs its own `convolve`.
+        normalization: `nn.BatchNorm2d` or one like it, folded unless it is in training mode.
+        foldable (`bool`): whether the convolution is linear in its weights alone.
+    """
+
+    convolution: Any
+    normalization: Any
+    foldable = True
+
+    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
+        norm = self.normalization
+        if norm.training or not (self.foldable and is_inference()):
+            return norm(self.convolution(hidden_states))
+        weight = self.convolution.weight
+        scale = norm.weight.float() * (norm.running_var.float() + norm.eps).rsqrt()
+        bias = norm.bias.float() - norm.running_mean.float() * scale
+        folded = (weight.float() * scale[:, None, None, None]).to(weight.dtype)
+        return self.convolve(hidden_states, folded, bias.to(weight.dtype), self.convolution.padding)
+
+    def convolve(
+        self, hidden_states: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor, padding: tuple[int, int]
+    ) -> torch.Tensor:
+        own = self.convolution
+        if runs_in_onednn(hidden_states):  # where conv2d would multiply matrices for single images, at half the speed
+            return torch.mkldnn_convolution(hidden_states, weight, bias, padding, own.stride, own.dilation, own.groups)
+        return nn.functional.conv2d(hidden_states, weight, bias, own.stride, padding, own.dilation, own.groups)
+
+
+def is_inference() -> bool:
+    """Returns whether no gradient is asked for, and no exporter follows the computation."""
+    return not (torch.is_grad_enabled() or torch.compiler.is_compiling() or torch.jit.is_tracing())
+
+
+def runs_in_onednn(hidden_states: torch.Tensor) -> bool:
+    """Returns whether PyTorch's oneDNN convolves a map, on processors and in builds that have it."""
+    backend = torch.backends.mkldnn
+    is_available = backend.is_available() and bool(backend.enabled)
+    is_single = hidden_states.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    return is_available and is_single and hidden_states.device.type == "cpu" and hidden_states.numel() > 0
 
 
 __all__ = ["VisionModel", "VisionOutput"]

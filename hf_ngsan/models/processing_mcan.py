@@ -5,8 +5,8 @@ from typing import Any
 
 from transformers.feature_extraction_utils import BatchFeature
 
+from .processing_captioning import Arrays
 from .processing_mhsan import MHSANProcessor
-from .visual_inputs import Arrays
 
 
 class MCANProcessor(MHSANProcessor):
@@ -32,7 +32,7 @@ class MCANProcessor(MHSANProcessor):
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several, as [`images.load_image`] reads them.
+            images (*optional*): one image or several, as [`image_processing_captioning.load_image`] reads them.
             text (`str` or `list[str]`, *optional*): questions, one an image.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
                 one array an image, or a single array for one image.

@@ -6,8 +6,7 @@ from typing import Any
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 
-from .processing_captioning import TOKENIZING, CaptioningProcessor
-from .visual_inputs import Arrays, pad_visual_inputs
+from .processing_captioning import TOKENIZING, Arrays, CaptioningProcessor, pad_visual_inputs
 
 
 class MHSANProcessor(CaptioningProcessor):
@@ -31,7 +30,7 @@ class MHSANProcessor(CaptioningProcessor):
     ) -> BatchFeature:
         r"""
         Args:
-            images (*optional*): one image or several, of any kind that [`images.load_image`] reads.
+            images (*optional*): one image or several, of any kind that `image_processing_captioning.load_image` reads.
             text (`str` or `list[str]`, *optional*): captions or queries.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
                 one array an image, or a single array for one image.
@@ -61,6 +60,8 @@ class MHSANProcessor(CaptioningProcessor):
             data.update(ProcessorMixin.__call__(self, images=self.read_images(images), **kwargs))
         if text is not None:
             data.update(self.encoded_texts(text, kwargs))
+        if not data:
+            raise ValueError("There is nothing to process: give images, visual_features or text.")
         return BatchFeature(data, tensor_type="np" if kwargs["return_tensors"] == "np" else None)
 
     def encoded_texts(self, text: str | Sequence[str], kwargs: dict) -> BatchFeature:

@@ -1,32 +1,21 @@
-"""What a new vision encoder takes from its backbone: kind, configuration and weights at the source, feature dimension.
+"""What a new vision encoder takes from its backbone: kind and configuration at the source, feature dimension.
 
 ```python
 kind, backbone_config = read_source("microsoft/resnet-50")  # "grid" and its config.json
-backbone.load_state_dict(source_weights(backbone, "microsoft/resnet-50"))  # of a folder, the Hub or a package
 ```
 """
 
 import copy
-import os
 from os import PathLike
 from typing import Any
 
 import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import ConfigurationError, MissingBackboneError, PreTrainedConfig, first_line
-from .configuration_vision import (
-    OWN_CONFIGS,
-    PATCH_ENCODERS,
-    is_patch_encoder,
-    make_transformers_backbone,
-    stage_names,
-)
-from .packaged_backbones import is_packaged, load_packaged_weights, packaged_config
-
-NORMALIZED_OUTPUTS = "hidden_states_norms."
-"""Layer normalizations that backbones (ConvNeXt, Swin, ...) add behind the stages of a classifier. Its checkpoint lacks
-them, so they start with scale 1 and shift 0."""
+from .configuration_hub import ConfigurationError, PreTrainedConfig, first_line
+from .configuration_vision import OWN_CONFIGS
+from .packaged_backbones import is_packaged, packaged_config
+from .transformers_backbones import PATCH_ENCODERS, is_patch_encoder, make_transformers_model, stage_names
 
 
 def read_source(name: str) -> tuple[str, dict]:
@@ -111,50 +100,7 @@ def feature_size_of(kind: str, backbone: Any) -> int:
     if sizes and sizes.keys() >= {*backbone.out_features}:  # the stem has no size of its own
         return sum(sizes[stage] for stage in backbone.out_features)
     with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
-        return sum(make_transformers_backbone("AutoBackbone", copy.deepcopy(backbone)).channels)
+        return sum(make_transformers_model("AutoBackbone", copy.deepcopy(backbone)).channels)
 
 
-def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
-    """Returns the weights of a source for a backbone, by their names in it.
-
-    Raises:
-        ValueError: weights are missing there, or have another shape.
-        MissingBackboneError: there is no such model.
-    """
-    own = backbone.state_dict()
-    if is_packaged(source):
-        loaded = load_packaged_weights(source, backbone.config)
-        missing = own.keys() - loaded.keys()
-        mismatched = {name for name, weight in loaded.items() if weight.shape != own[name].shape}
-    else:
-        loaded, missing, mismatched = load_saved_weights(backbone, source)
-    loaded, missing = {name: loaded[name] for name in own if name in loaded}, missing & own.keys()
-    for fault, names in (
-        ("lacks", {name for name in missing if not name.startswith(NORMALIZED_OUTPUTS)}),
-        ("has other shapes of", mismatched),
-    ):
-        if names:
-            raise ValueError(
-                f"{source} {fault} {len(names)} weights of the backbone, {min(names)} among them; give the folder "
-                "or the name of a model with this backbone_config."
-            )
-    return loaded
-
-
-def load_saved_weights(backbone: Any, source: str) -> tuple[dict[str, torch.Tensor], set[str], set[str]]:
-    """Returns the weights of a folder or Hub repository, and the names of missing and mismatched ones."""
-    try:
-        found, report = type(backbone).from_pretrained(
-            source, config=backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
-        )
-    except OSError as error:
-        is_gone = os.path.isabs(source) and not os.path.isdir(source)
-        reason = "there is no such folder" if is_gone else first_line(error)
-        raise MissingBackboneError(
-            f"The weights of the backbone ({backbone.config.model_type}) cannot be loaded from {source} "
-            f"({reason}); restore it, or correct pretrained in the vision_config of the model."
-        ) from error
-    return found.state_dict(), set(report["missing_keys"]), {name for name, *_ in report["mismatched_keys"]}
-
-
-__all__ = ["feature_size_of", "kind_of_source", "read_source", "source_weights"]
+__all__ = ["feature_size_of", "kind_of_source", "read_source"]

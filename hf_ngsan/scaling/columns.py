@@ -1,8 +1,9 @@
 """Models as callables over batches of columns: for `map_batches` of Ray Data, or `map(batched=True)` of datasets.
 
 Each class loads its model once, when it is made, and takes and returns batches of columns. The column of images has
-what [`~hf_ngsan.models.images.load_image`] reads: bytes of files, paths, arrays, PIL images. It is left out of the
-result; other columns stay. An image that cannot be read has the reason in the column `error`, and nulls elsewhere.
+what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads: bytes of files, paths, arrays, PIL images. It is
+left out of the result; other columns stay. An image that cannot be read has the reason in the column `error`, and nulls
+elsewhere.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from ..ground.packaged_models import CAPTIONER, DUAL_ENCODER
 from ..guests.dual_encoders import dual_encoder_of
 from ..loading.models import load_model
 from ..loading.pipelines import CaptioningPipeline
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from ..tasks.captioning.generate import load_captioners
 from ..tasks.retrieval.encoders import embed_pixels
 

@@ -11,7 +11,7 @@ from starlette.requests import Request
 from ..ground.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..ground.messages import one_sentence
 from ..loading.pipelines import CaptioningPipeline
-from ..models.images import ImageError, least_side_of, load_image
+from ..models.image_processing_captioning import ImageError, least_side_of, load_image
 from .images import ImageReader
 from .limits import BusyError, RequestError, ServingLimits
 

@@ -6,7 +6,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from ..data.errors import DataError
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
 from ..tasks.captioning.images import caption_images
 

@@ -7,7 +7,7 @@ from PIL import Image
 
 from ..data.scenes import draw_scene, make_scene
 from ..ground.packaged_files import installed_photographs
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from .captions import SHOWN_SIDE, data_url
 
 EXAMPLES = ("officer", "lion")

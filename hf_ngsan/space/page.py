@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 
 from ..ground.listening import OwnHosts, host_name, listen
 from ..ground.weight_sources import licence_of
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from ..serving.images import size_of
 from ..sharing.cards import code
 from . import captions, drawing, examples, regions

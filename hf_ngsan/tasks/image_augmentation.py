@@ -17,7 +17,7 @@ from PIL import Image, ImageEnhance
 
 from ..data.feature_copies import FeatureCopies
 from ..data.seeded import generator_of
-from ..models.images import load_image
+from ..models.image_processing_captioning import load_image
 from ..training.recipe import RecipeError
 from ..training.settings import setting
 

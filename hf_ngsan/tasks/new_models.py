@@ -21,12 +21,12 @@ from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenize
 
 from ..ground.messages import one_sentence
 from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
-from ..loading.preprocessing import load_image_processor
+from ..loading.preprocessing import check_size_of_images, load_image_processor
 from ..models.configuration_hub import ConfigurationError, HubConfig
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.patch_encoders import own_image_size
+from ..models.transformers_backbones import own_image_size
 from ..registry import config_class, model_class, model_types_of, processor_class
 from ..training.recipe import Recipe, RecipeError, suggestion
 
@@ -229,7 +229,9 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     source = vision.config.pretrained
     if source is None:
         side = image_size or own_image_size(vision)
-        return CaptioningImageProcessor(**({} if side is None else {"size": {"height": side, "width": side}}))
+        return (
+            CaptioningImageProcessor() if side is None else CaptioningImageProcessor(size=dict(height=side, width=side))
+        )
     own_size = own_image_size(vision)
     try:
         return load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
@@ -242,7 +244,7 @@ def check_image_size(vision: VisionModel | None, image_processor: BaseImageProce
     size = getattr(image_processor, "size", None) or {}
     if vision is not None and size.get("height") and size.get("width"):
         try:
-            vision.check_size(size["height"], size["width"])
+            check_size_of_images(vision, size["height"], size["width"])
         except ValueError as error:
             raise RecipeError(str(error)) from error
 

@@ -88,7 +88,7 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
     Args:
         encoder: its description, see [`~hf_ngsan.guests.dual_encoders.DualEncoder`]; its model computes attention in
             the "eager" way from now on.
-        image: what [`~hf_ngsan.models.images.load_image`] reads.
+        image: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
         text: to compare it with.
 
     Raises:

@@ -16,7 +16,7 @@ from hf_ngsan.data.vocabulary import with_words
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.decoding import DIVERSITY_PENALTY
-from hf_ngsan.models.images import load_image
+from hf_ngsan.models.image_processing_captioning import load_image
 from hf_ngsan.tasks.retrieval import encoders
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor

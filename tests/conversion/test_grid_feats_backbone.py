@@ -10,8 +10,8 @@ from state_dicts import ConversionError, save
 from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
-from hf_ngsan.models.modeling_vision import VisionModel
 from tests.conversion.layouts import DEPTHS, HEADS, detectron2_map, detectron2_state_dict
+from tests.models.tiny import pretrained_vision
 from tests.tables import each_row
 
 TINY = {"depths": (2, 1, 2, 2), "groups": 2, "width": 2}
@@ -148,7 +148,7 @@ def test_a_photo_gives_the_features_that_the_authors_pipeline_gives(tmp_path):
     expected = torch.nn.functional.adaptive_avg_pool2d(grid, 7).flatten(2).mT
 
     processor = CaptioningImageProcessor.from_pretrained(tmp_path / "backbone")
-    vision = VisionModel.from_backbone(tmp_path / "backbone", grid_size=[7, 7])
+    vision = pretrained_vision(tmp_path / "backbone", grid_size=[7, 7])
     found = vision(**processor(tmp_path / "photo.png", return_tensors="pt")).visual_features
     assert expected.std(dim=1).mean() > 0.01, "all cells alike would show nothing"
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
@@ -157,7 +157,7 @@ def test_a_photo_gives_the_features_that_the_authors_pipeline_gives(tmp_path):
 def test_a_vision_part_pools_the_grid_of_rstnet(tmp_path):
     weights = tiny_detector()
     save(script.convert_weights(tiny_config(), weights), tmp_path / "backbone")
-    vision = VisionModel.from_backbone(tmp_path / "backbone", grid_size=[7, 7])
+    vision = pretrained_vision(tmp_path / "backbone", grid_size=[7, 7])
     images = torch.randn(2, 3, 600, 800)
     grid = torch.nn.functional.adaptive_avg_pool2d(detectron2_map(weights, images, TINY["depths"], 2), 7)
     found = vision(images)

@@ -16,7 +16,7 @@ from hf_ngsan.extraction import ExtractionError, image_list, list_images, read_e
 from hf_ngsan.extraction.extract import extract_features
 from hf_ngsan.ground import files
 from hf_ngsan.ground.files import sha256
-from hf_ngsan.models.images import load_image
+from hf_ngsan.models.image_processing_captioning import load_image
 from tests.tables import each_row
 
 from .tiny import SIDE, extract, files_of, rows_of, tiny_processor, tiny_vision, write_coco_file, write_photos

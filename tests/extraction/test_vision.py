@@ -20,7 +20,7 @@ from hf_ngsan.loading.provenance import unusual_settings
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.tasks.captioning.build import new_captioner
-from tests.models.tiny import tiny_captioner
+from tests.models.tiny import pretrained_vision, tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 from tests.tables import each_row
 from tests.tasks.tiny import tiny_recipe
@@ -100,7 +100,7 @@ def test_a_bare_backbone_becomes_a_grid(models, caplog):
 
 
 def test_a_vision_part_that_leaves_its_backbone_out(models, tmp_path):
-    vision = VisionModel.from_backbone(models / "resnet", save_frozen_weights=False)
+    vision = pretrained_vision(models / "resnet", save_frozen_weights=False)
     vision.save_pretrained(tmp_path)
     tiny_processor().save_pretrained(tmp_path)
     model, _ = load_vision(tmp_path)
@@ -137,7 +137,7 @@ def test_maps_of_several_stages(models):
     assert features.shape[-1] == 12 and torch.equal(features[..., 4:], of_last)
     other = vision_provenance(model, processor), vision_provenance(last, processor)
     assert provenance_difference(*other) is not None
-    configured = VisionModel.from_backbone(models / "resnet")
+    configured = pretrained_vision(models / "resnet")
     configured.config.backbone_config.set_output_features_output_indices(["stage1", "stage2"], None)
     again = VisionModel(VisionConfig(backbone_config=configured.config.backbone_config))
     again.backbone.load_state_dict(model.backbone.state_dict())

@@ -28,22 +28,19 @@ CODE = {
     "configuration_ngsan.py",
     "geometry.py",
     "image_processing_captioning.py",
-    "images.py",
     "modeling_base.py",
     "modeling_ngsan.py",
     "parts.py",
     "pipeline_image_to_text.py",
     "processing_captioning.py",
     "processing_ngsan.py",
-    "visual_inputs.py",
 }
 """Of a captioner of visual features."""
 CODE_OF_VISION = {
     "configuration_vision.py",
-    "convolutional_backbone.py",
     "modeling_vision.py",
 }
-"""Of a vision encoder, with what the package's own backbones share."""
+"""Of a vision encoder, and of the package's own backbones alone."""
 
 
 def run_python(code: str, folder: Path, **variables: str) -> subprocess.CompletedProcess:

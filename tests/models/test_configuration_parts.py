@@ -30,30 +30,32 @@ VGG = {"configuration_vgg.py", "modeling_vgg.py"}
 RESNEXT_CODE = {"configuration_resnext.py", "modeling_resnext.py"}
 EFFICIENTNET = {"configuration_efficientnet_lite.py", "modeling_efficientnet_lite.py"}
 CLASSIFIER = {"efficientnet_lite_classifier.py"}
-SOURCES = {"vision_sources.py", "packaged_backbones.py"}
-PATCHES = {"patch_encoders.py"}
+SOURCES = {"left_out_weights.py", "packaged_backbones.py", "source_weights.py", "vision_sources.py"}
+TRANSFORMERS = {"transformers_backbones.py"}
 DETECTION = {"detection_models.py"}
-CONVOLUTIONAL = {"convolutional_backbone.py"}
-VISION = CODE_OF_VISION - CONVOLUTIONAL
-OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | CLASSIFIER | SOURCES | PATCHES | DETECTION | CONVOLUTIONAL | VISION
+VISION = CODE_OF_VISION
+OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | CLASSIFIER | SOURCES | TRANSFORMERS | DETECTION | VISION
 NEEDED = {
-    "ngsan_vision": VISION | CONVOLUTIONAL | VGG,
-    "ngsan_vgg": CONVOLUTIONAL | VGG,
-    "ngsan_resnext": CONVOLUTIONAL | RESNEXT_CODE,
-    "ngsan_efficientnet_lite": CONVOLUTIONAL | EFFICIENTNET | CLASSIFIER,
+    "ngsan_vision": VISION | VGG,
+    "ngsan_vgg": VISION | VGG,
+    "ngsan_resnext": VISION | RESNEXT_CODE,
+    "ngsan_efficientnet_lite": VISION | EFFICIENTNET | CLASSIFIER,
 }
 """Of the frozen checkpoints; the others have no vision encoder."""
 BACKBONES = {
-    "vgg": ({"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}, CONVOLUTIONAL | VGG),
-    "resnext": ({"model_type": "ngsan_resnext", **RESNEXT}, CONVOLUTIONAL | RESNEXT_CODE),
+    "vgg": ({"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}, VGG),
+    "resnext": ({"model_type": "ngsan_resnext", **RESNEXT}, RESNEXT_CODE),
     "efficientnet_lite": (
         {"model_type": "ngsan_efficientnet_lite", "embedding_size": 4, "hidden_sizes": [8], "depths": [1]},
-        CONVOLUTIONAL | EFFICIENTNET,
+        EFFICIENTNET,
     ),
-    "clip": (CLIP, PATCHES),
-    "of_transformers": ({"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1]}, set()),
+    "clip": (CLIP, TRANSFORMERS),
+    "of_transformers": (
+        {"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1]},
+        TRANSFORMERS,
+    ),
 }
-IMAGE_READING = {"image_processing_captioning.py", "images.py"}
+IMAGE_READING = {"image_processing_captioning.py"}
 
 
 def code_in(folder: Path) -> set[str]:
@@ -102,13 +104,13 @@ def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
     backbone, code = BACKBONES[name]
     found = config_class(vision_config={"backbone_config": backbone}).modules_of_parts()
     text = {"configuration_mhsan_text.py", "modeling_mhsan_text.py"} if config_class is MHSANConfig else set()
-    assert {f"{module}.py" for module in found} == VISION | (code - CONVOLUTIONAL) | text
+    assert {f"{module}.py" for module in found} == VISION | code | text
 
 
 @each_row("saved", [True, False])
 def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
     config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
-    assert ("vision_sources" in config.modules_of_parts()) == (not saved)
+    assert ({"left_out_weights", "source_weights"} <= config.modules_of_parts()) == (not saved)
 
 
 def test_regions_are_chosen_by_code_that_comes_along():
@@ -166,12 +168,12 @@ def test_a_configuration_alone_is_saved_with_the_code_of_its_parts(tmp_path):
     config = pixel_captioner().config
     with registered_for_auto_classes({type(config): "AutoConfig"}):
         config.save_pretrained(tmp_path)
-    assert {*VISION, *CONVOLUTIONAL, *VGG, "parts.py"} <= code_in(tmp_path)
+    assert {*VISION, *VGG, "parts.py"} <= code_in(tmp_path)
     assert isinstance(AutoConfig.from_pretrained(tmp_path).vision_config, VisionConfig)
 
 
 def test_a_missing_module_of_a_part_itself_is_no_missing_part(monkeypatch):
-    monkeypatch.setitem(sys.modules, "hf_ngsan.models.convolutional_backbone", None)
+    monkeypatch.setitem(sys.modules, "hf_ngsan.models.modeling_vision", None)
     monkeypatch.delitem(sys.modules, "hf_ngsan.models.modeling_vgg", raising=False)
     with pytest.raises(ModuleNotFoundError):
         from_part("modeling_vgg.NGSANVGGBackbone")

@@ -5,12 +5,12 @@ import copy
 import torch
 from torch import nn
 
-from hf_ngsan.models import convolutional_backbone
+from hf_ngsan.models import modeling_vision
 from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
-from hf_ngsan.models.convolutional_backbone import ConvolutionalBackbone, FrozenBatchNorm2d
 from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
-from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+from hf_ngsan.models.modeling_resnext import FrozenBatchNorm2d, NGSANResNeXtBackbone
+from hf_ngsan.models.modeling_vision import ConvolutionalBackbone
 from tests.tables import each_row
 
 SMALL = {"embedding_size": 8, "depths": [1, 2, 2], "hidden_sizes": [8, 12, 16]}
@@ -101,10 +101,10 @@ def test_parts_of_a_batch_have_the_maps_of_each_image(name, monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     found = []
     for pixels in (1, 2 * 65 * 48, 10**9):
-        monkeypatch.setattr(convolutional_backbone, "PIXELS_IN_CACHE", pixels)
-        assert len(convolutional_backbone.in_parts(images())) == 1, "gradients need one graph"
+        monkeypatch.setattr(modeling_vision, "PIXELS_IN_CACHE", pixels)
+        assert len(modeling_vision.in_parts(images())) == 1, "gradients need one graph"
         with torch.inference_mode():
-            found.append(len(convolutional_backbone.in_parts(images())))
+            found.append(len(modeling_vision.in_parts(images())))
             all_maps = model(images(), output_hidden_states=True)
         assert all(len(one) == 5 for one in (*all_maps.hidden_states, *all_maps.feature_maps))
         torch.testing.assert_close(all_maps.feature_maps[-1], maps(model, images(), folded=False), rtol=1e-4, atol=2e-4)

@@ -12,8 +12,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.images import ImageError
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor, ImageError
 from tests.tables import each_row
 from tests.transformers_suite import import_suite, is_available
 

@@ -18,8 +18,13 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 from transformers import image_utils
 
-from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.images import ImageError, least_side_of, load_image, load_images
+from hf_ngsan.models.image_processing_captioning import (
+    CaptioningImageProcessor,
+    ImageError,
+    least_side_of,
+    load_image,
+    load_images,
+)
 from tests.tables import each_row
 
 HEIGHT, WIDTH = 12, 20

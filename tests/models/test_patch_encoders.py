@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from transformers import (
     AutoModel,
     BertConfig,
@@ -26,10 +27,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import ExtractionError, load_vision
 from hf_ngsan.loading.provenance import vision_provenance
-from hf_ngsan.models.configuration_vision import PATCH_ENCODERS
 from hf_ngsan.models.modeling_vision import cell_boxes, region_features
-from hf_ngsan.models.patch_encoders import own_image_size
-from tests.models.tiny import random_boxes
+from hf_ngsan.models.transformers_backbones import PATCH_ENCODERS, own_image_size
+from tests.models.tiny import pretrained_vision, random_boxes, tiny_config
 from tests.tables import each_row
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -99,7 +99,7 @@ every_family = each_row("name", sorted(BEFORE))
 @every_family
 def test_a_cell_is_its_patch(families, name, pixels):
     name, encoder, folder = families[name]
-    vision = VisionModel.from_backbone(folder)
+    vision = pretrained_vision(folder)
     output = vision(pixels)
     states = encoder(pixels).last_hidden_state
     assert states.shape[1] == 16 + BEFORE[name] and output.visual_features.shape == (2, 16, 16)
@@ -114,7 +114,7 @@ def test_a_cell_is_its_patch(families, name, pixels):
 def test_the_patch_of_a_place_depends_most_on_its_pixels(families, name):
     """So that rows and columns are not exchanged."""
     _, _, folder = families[name]
-    vision = VisionModel.from_backbone(folder, out_features=["stem"])
+    vision = pretrained_vision(folder, out_features=["stem"])
     before, after = torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32)
     after[:, :, 8:16, 24:32] = 1  # row 1, column 3
     changed = (vision(after).visual_features != vision(before).visual_features).any(-1)
@@ -128,10 +128,10 @@ def test_layers_are_chosen_by_position_or_name(families, name, pixels):
     expected = output.hidden_states[-2][:, BEFORE[name] :]
     if name in INTERPOLATED:  # as DINOv2's maps are in transformers
         expected = encoder.layernorm(expected)
-    vision = VisionModel.from_backbone(folder, out_features=[-2])
+    vision = pretrained_vision(folder, out_features=[-2])
     torch.testing.assert_close(vision(pixels).visual_features, expected)
     assert vision.config.out_features == ["stage1"]
-    both = VisionModel.from_backbone(folder, out_features=["stage1", -1])
+    both = pretrained_vision(folder, out_features=["stage1", -1])
     last = output.last_hidden_state[:, BEFORE[name] :]
     torch.testing.assert_close(both(pixels).visual_features, torch.cat([expected, last], dim=-1))
     states = both(pixels, output_hidden_states=True).hidden_states
@@ -141,7 +141,7 @@ def test_layers_are_chosen_by_position_or_name(families, name, pixels):
 @every_family
 def test_saved_encoders_are_loaded_as_they_were(families, name, pixels, tmp_path):
     _, _, folder = families[name]
-    vision = VisionModel.from_backbone(folder, out_features=[-2, -1])
+    vision = pretrained_vision(folder, out_features=[-2, -1])
     vision.save_pretrained(tmp_path)
     loaded = AutoModel.from_pretrained(tmp_path)
     assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
@@ -154,7 +154,7 @@ def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(families, n
     """37 x 45 pixels have 4 x 5 whole patches of 8."""
     name, encoder, folder = families[name]
     pixels = torch.randn(1, 3, 37, 45, generator=torch.Generator().manual_seed(2))
-    output = VisionModel.from_backbone(folder)(pixels)
+    output = pretrained_vision(folder)(pixels)
     asked_for = {} if name in INTERPOLATED else {"interpolate_pos_encoding": True}
     torch.testing.assert_close(
         output.visual_features, encoder(pixels, **asked_for).last_hidden_state[:, BEFORE[name] :]
@@ -216,7 +216,7 @@ def test_weights_of_a_classifier(pixels, tmp_path):
     """It has no pooling layer, and a prefix before its names."""
     classifier = lively(ViTForImageClassification(ViTConfig(**PATCHES)))
     classifier.save_pretrained(tmp_path)
-    vision = VisionModel.from_backbone(tmp_path)
+    vision = pretrained_vision(tmp_path)
     assert torch.equal(vision(pixels).visual_features, classifier.vit(pixels).last_hidden_state[:, 1:])
 
 
@@ -230,9 +230,13 @@ def test_without_a_preprocessor_images_get_the_size_that_the_encoder_was_made_fo
 
 def test_a_backbone_that_is_left_out_comes_from_the_whole_model(pixels, tmp_path):
     write_clip(tmp_path / "clip")
-    vision = VisionModel.from_backbone(tmp_path / "clip", save_frozen_weights=False, out_features=[-2])
-    vision.save_pretrained(tmp_path / "vision")
-    loaded = VisionModel.from_pretrained(tmp_path / "vision")
+    vision = pretrained_vision(tmp_path / "clip", save_frozen_weights=False, out_features=[-2])
+    captioner = NGSANForConditionalGeneration(
+        tiny_config(vision_config=vision.config.to_dict(), visual_feature_size=None)
+    ).eval()
+    captioner.save_pretrained(tmp_path / "captioner")
+    assert not any(name.startswith("model.vision") for name in load_file(tmp_path / "captioner/model.safetensors"))
+    loaded = type(captioner).from_pretrained(tmp_path / "captioner").model.vision
     assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
 
 
@@ -261,12 +265,10 @@ def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
 @each_row(
     ("fields", "message"),
     [
-        ({"out_features": [-4]}, r"-4.*3 stages.*'stage2'"),
-        ({"out_features": [3]}, r"^out_features has 3, but"),
+        ({"out_features": [-4]}, r"out_features .*'stage2'.*-4"),
         ({"out_features": ["stage3"]}, "'stage3'"),
         ({"out_features": [-1, -2]}, "order"),
         ({"out_features": []}, "out_features"),
-        ({"feature_size": 17}, "17.* 16 channels"),
     ],
 )
 def test_layers_that_there_are_not(fields, message):
@@ -286,7 +288,7 @@ def test_layers_that_there_are_not(fields, message):
 )
 def test_a_model_without_patches_on_a_grid(config, model_type, tmp_path):
     config.save_pretrained(tmp_path)
-    for load in (load_vision, VisionModel.from_backbone):
+    for load in (load_vision, pretrained_vision):
         with pytest.raises(ValueError, match=f"'{model_type}'.*CLIP") as caught:
             load(tmp_path)
         assert "\n" not in str(caught.value)
@@ -307,7 +309,7 @@ def test_images_smaller_than_a_patch(tmp_path):
     with pytest.raises(ExtractionError, match=r"clip_vision_model.*height 7 .*8 x 8"):
         load_vision(tmp_path, image_size=7)
     with pytest.raises(ValueError, match="height 4 and width 32"):
-        VisionModel.from_backbone(tmp_path)(torch.zeros(1, 3, 4, 32))
+        pretrained_vision(tmp_path)(torch.zeros(1, 3, 4, 32))
 
 
 def test_an_encoder_that_interpolates_nothing_takes_its_own_size_only(monkeypatch, pixels):

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from transformers import BlipImageProcessorPil
 
-from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.images import ImageError
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor, ImageError
 from hf_ngsan.models.processing_captioning import CaptioningProcessor
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.tiny import tiny_tokenizer

@@ -32,6 +32,7 @@ from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.models.vision_sources import kind_of_source
 from tests.models.test_modeling_vision import VGG, detector_config, make_vision
+from tests.models.tiny import pretrained_vision, tiny_config
 from tests.tables import each_row
 
 ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
@@ -70,7 +71,7 @@ def test_checkpoints_of_other_heads_become_backbones(model_class, config, width,
     torch.manual_seed(0)
     trained = model_class(config).eval()
     trained.save_pretrained(tmp_path)
-    vision = VisionModel.from_backbone(tmp_path)
+    vision = pretrained_vision(tmp_path)
     assert vision.config.feature_size == width
     output = vision(pixels)
     assert output.visual_features.shape[2] == width and output.visual_features.isfinite().all()
@@ -79,12 +80,12 @@ def test_checkpoints_of_other_heads_become_backbones(model_class, config, width,
     shared = [name for name in ours if name.removeprefix(prefix) in theirs]
     assert len(shared) >= len(ours) - 2  # all but a normalization of the map
     assert all(torch.equal(ours[name], theirs[name.removeprefix(prefix)]) for name in shared)
-    assert torch.equal(VisionModel.from_backbone(tmp_path)(pixels).visual_features, output.visual_features)
+    assert torch.equal(pretrained_vision(tmp_path)(pixels).visual_features, output.visual_features)
 
 
 def test_a_checkpoint_in_half_precision_takes_the_type_of_the_model_around_it(tmp_path):
     ResNetForImageClassification(ResNetConfig(**STAGES, layer_type="basic")).half().save_pretrained(tmp_path)
-    vision = VisionModel.from_backbone(tmp_path)
+    vision = pretrained_vision(tmp_path)
     assert vision.dtype == torch.float32
     vision.save_pretrained(tmp_path / "vision")
     assert VisionModel.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
@@ -127,7 +128,7 @@ def test_the_kind_follows_from_the_model_whatever_head_its_file_names(model, kin
 def test_a_source_that_is_no_backbone_is_refused(tmp_path):
     make_vision().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=f"^pretrained is '{tmp_path}'.*'ngsan_vision'"):
-        VisionModel.from_backbone(tmp_path)
+        pretrained_vision(tmp_path)
     with pytest.raises(ValueError, match=r"^pretrained is 'nowhere/at_all'"):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
 
@@ -161,7 +162,7 @@ def test_a_backbone_that_is_only_named_is_described_and_loaded(model, kind, tmp_
     assert config.visual_feature_size == described.feature_size
     torch.manual_seed(0)
     captioner = NGSANForConditionalGeneration(config)
-    trained = VisionModel.from_backbone(tmp_path / "backbone").state_dict()
+    trained = pretrained_vision(tmp_path / "backbone").state_dict()
     assert all(torch.equal(weight, trained[name]) for name, weight in captioner.model.vision.state_dict().items())
     assert not any(weight.requires_grad for weight in captioner.model.vision.parameters())
     described.pretrained = None
@@ -201,7 +202,7 @@ def test_a_backbone_that_a_user_registered_is_one(tmp_path, pixels):
     AutoConfig.register(ToyBackboneConfig.model_type, ToyBackboneConfig, exist_ok=True)
     AutoBackbone.register(ToyBackboneConfig, ToyBackbone, exist_ok=True)
     ToyBackbone(ToyBackboneConfig()).save_pretrained(tmp_path / "backbone")
-    vision = VisionModel.from_backbone(tmp_path / "backbone")
+    vision = pretrained_vision(tmp_path / "backbone")
     assert vision(pixels).visual_features.shape == (2, 14 * 14, 5)
     extracting, _ = load_vision(tmp_path / "backbone", grid_size=[2, 2])
     assert extracting(pixels).visual_features.shape == (2, 4, 5)
@@ -230,40 +231,28 @@ def test_images_that_a_detection_model_cannot_take(size, message):
 @pytest.fixture
 def named(tmp_path):
     make_vision().backbone.save_pretrained(tmp_path / "backbone")
-    return VisionModel.from_backbone(tmp_path / "backbone", save_frozen_weights=False)
+    return pretrained_vision(tmp_path / "backbone", save_frozen_weights=False)
 
 
-@each_row("auto_class", [VisionModel, AutoModel])
-def test_a_vision_part_without_any_weight_of_its_own_is_loaded(named, auto_class, tmp_path, pixels):
+def test_a_vision_encoder_saved_alone_has_the_weights_of_its_backbone(named, tmp_path, pixels):
     named.save_pretrained(tmp_path / "vision")
-    loaded = auto_class.from_pretrained(tmp_path / "vision")
-    torch.testing.assert_close(loaded(pixels), named(pixels))
-    assert auto_class.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
-
-
-def test_a_model_can_be_saved_with_its_backbone_after_all(named, tmp_path, pixels):
-    named.save_pretrained(tmp_path / "without")
-    loaded = VisionModel.from_pretrained(tmp_path / "without")
-    loaded.config.save_frozen_weights = True
-    loaded.save_pretrained(tmp_path / "with")
     (tmp_path / "backbone").rename(tmp_path / "elsewhere")
-    torch.testing.assert_close(VisionModel.from_pretrained(tmp_path / "with")(pixels), named(pixels))
-
-
-def test_only_the_main_process_says_what_is_left_out(named, tmp_path, caplog):
-    named.save_pretrained(tmp_path / "vision", is_main_process=False)
-    assert not caplog.records and not list((tmp_path / "vision").iterdir())
-    named.save_pretrained(tmp_path / "vision")
-    [record] = caplog.records
-    assert record.getMessage().endswith(f"loading takes them from {tmp_path / 'backbone'}.")
+    for auto_class in (VisionModel, AutoModel):
+        loaded = auto_class.from_pretrained(tmp_path / "vision")
+        assert torch.equal(loaded(pixels).visual_features, named(pixels).visual_features)
+        assert auto_class.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
 
 
 def test_a_backbone_is_found_from_another_working_directory(named, tmp_path, monkeypatch, pixels):
     monkeypatch.chdir(tmp_path)
-    vision = VisionModel.from_backbone("backbone", save_frozen_weights=False)
-    vision.save_pretrained(tmp_path / "vision")
+    vision = pretrained_vision("backbone", save_frozen_weights=False)
+    captioner = NGSANForConditionalGeneration(
+        tiny_config(vision_config=vision.config.to_dict(), visual_feature_size=None)
+    ).eval()
+    captioner.save_pretrained(tmp_path / "captioner")
     monkeypatch.chdir("/")
-    torch.testing.assert_close(VisionModel.from_pretrained(tmp_path / "vision")(pixels), named(pixels))
+    loaded = type(captioner).from_pretrained(tmp_path / "captioner")
+    torch.testing.assert_close(loaded.model.vision(pixels), named(pixels))
 
 
 def test_a_backbone_that_is_gone_is_named(named, tmp_path):

@@ -5,7 +5,8 @@ import pytest
 import torch
 
 from hf_ngsan.loading.pipelines.items import pad_pixels
-from hf_ngsan.models.visual_inputs import check_visual_features, pad_visual_inputs
+from hf_ngsan.models.modeling_base import check_visual_features
+from hf_ngsan.models.processing_captioning import pad_visual_inputs
 from tests.models.tiny import random_boxes
 from tests.tables import each_row
 

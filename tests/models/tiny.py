@@ -5,12 +5,19 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
+from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
 
 FEATURE_SIZE = 12
 VOCABULARY = "a red blue green ball box ring is left of right above below near the and two small large on"
 WORDS = VOCABULARY.split()
+
+
+def pretrained_vision(source, **fields) -> VisionModel:
+    """The vision encoder around a trained backbone or detection model in a folder."""
+    return VisionModel(VisionConfig(pretrained=str(source), **fields)).eval()
 
 
 def tiny_config(**changes) -> NGSANConfig:

@@ -14,7 +14,7 @@ import PIL.ImageOps
 from datasets.utils.file_utils import xopen
 
 from ...ground.files import is_stream
-from ...models.images import FORMATS
+from ...ground.image_files import FORMATS
 from ..errors import DataError
 from .own_files import HUB, ZIP
 

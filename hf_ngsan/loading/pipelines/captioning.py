@@ -18,9 +18,7 @@ from ...guests.captioners import Guest, batches, generated, guest_of
 from ...guests.checkpoints import whole_processor
 from ...models.attention_maps import attention_maps, word_attention, word_visualness_pairs
 from ...models.decoding import with_search
-from ...models.image_processing_captioning import check_whole_images
-from ...models.images import load_image
-from ...models.processing_captioning import check_text
+from ...models.image_processing_captioning import check_whole_images, load_image
 from ...models.text_scores import text_scores
 from ...registry import own_model_types
 from ..engines import use_engine
@@ -31,6 +29,7 @@ from .items import (
     ItemPipeline,
     ItemReader,
     check_on_error,
+    check_text,
     one_given,
     unread,
     unreadable,
@@ -45,12 +44,12 @@ class CaptioningPipeline(ItemPipeline):
     r"""Captions images.
 
     With a vision encoder the captioner takes images: paths, URLs, bytes, open files, images of Pillow, arrays and
-    tensors (see [`~hf_ngsan.models.images.load_image`]), or mappings with `image` and, if wanted, `regions`
-    `(num_regions, 4)` in pixels and `text`. Every captioner takes mappings with `visual_features` `(num_regions,
-    visual_feature_size)` and, where the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of a dataset is
-    such a mapping; its image may be a path or a URL. Lists, other collections, generators, columns and datasets work as
-    well; `batch_size=` decides how many are captioned together, and `num_workers=` processes read images ahead (one at
-    most for a generator).
+    tensors (see [`~hf_ngsan.models.image_processing_captioning.load_image`]), or mappings with `image` and, if wanted,
+    `regions` `(num_regions, 4)` in pixels and `text`. Every captioner takes mappings with `visual_features`
+    `(num_regions, visual_feature_size)` and, where the model has geometry, `visual_boxes` `(num_regions, 4)`. A row of
+    a dataset is such a mapping; its image may be a path or a URL. Lists, other collections, generators, columns and
+    datasets work as well; `batch_size=` decides how many are captioned together, and `num_workers=` processes read
+    images ahead (one at most for a generator).
 
     Call arguments:
         inputs, or images: one input or several.

@@ -13,11 +13,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
-from ...models.image_processing_captioning import check_whole_images
-from ...models.images import ImageError, least_side_of, load_image
+from ...models.image_processing_captioning import ImageError, check_whole_images, least_side_of, load_image
 from ...models.pipeline_image_to_text import ImageToTextPipeline
-from ...models.processing_captioning import TOKENIZING, check_text
-from ...models.visual_inputs import as_array, boxes_of_regions, check_boxes, pad_visual_inputs
+from ...models.processing_captioning import (
+    TOKENIZING,
+    as_array,
+    boxes_of_regions,
+    check_boxes,
+    pad_visual_inputs,
+)
 from ...registry import own_model_types
 
 
@@ -259,6 +263,16 @@ class ItemReader:
             padded = pad_visual_inputs(visual_boxes=boxes)
             inputs.update({self.mask_names.get(name, name): value for name, value in padded.items()})
         return inputs
+
+
+def check_text(text: Any, name: str) -> None:
+    """Raises a ValueError unless this is a string without lone surrogates, which no tokenizer can read."""
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {type(text).__name__}, not a string.")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name} has half of a character at position {error.start}; decode it as UTF-8.") from None
 
 
 def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> ImageError:

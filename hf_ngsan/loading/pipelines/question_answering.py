@@ -9,7 +9,6 @@ from torch.utils.data import Dataset
 from transformers.feature_extraction_utils import BatchFeature
 
 from ...models.attention_maps import attention_maps
-from ...models.processing_captioning import check_text
 from ...models.question_attention import question_attention
 from .items import (
     Answered,
@@ -18,6 +17,7 @@ from .items import (
     ItemPipeline,
     ItemReader,
     check_on_error,
+    check_text,
     one_given,
     refuse_models_of_others,
     streamable,

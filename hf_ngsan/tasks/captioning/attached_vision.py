@@ -80,5 +80,4 @@ def attach_vision(
     model.base_model.get_submodule("vision").load_state_dict(vision.state_dict())
     model.config.vision_config.save_frozen_weights = not leave_out_backbone
     derive_from(model, [str(backbone)])
-    processor.image_processor = image_processor
-    return model, processor
+    return model, type(processor)(image_processor, processor.tokenizer)

@@ -16,7 +16,6 @@ from ...models.configuration_vision import (
     VisionConfig,
     lasting_name,
     make_backbone_config,
-    with_out_features,
 )
 from ...training.recipe import RecipeError
 from ..new_models import (
@@ -148,9 +147,9 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
         vision.config.update(how_trained)
         vision.requires_grad_(True).train(vision.training)
     if vision is None:
-        processor.image_processor = None
+        processor = type(processor)(tokenizer=processor.tokenizer)
     elif is_new or processor.image_processor is None:
-        processor.image_processor = new_image_processor(vision, image_size)
+        processor = type(processor)(new_image_processor(vision, image_size), processor.tokenizer)
     elif image_size is not None:
         processor.image_processor.size = SizeDict(height=image_size, width=image_size)
     check_image_size(vision, processor.image_processor)
@@ -168,9 +167,7 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
         return False
     try:
         own: Any = trained.backbone_config
-        meant = make_backbone_config(described)
-        if stages := vision.get("out_features"):
-            meant = with_out_features(meant, stages)
+        meant = make_backbone_config(described, vision.get("out_features"))
         return backbone_settings(meant) != backbone_settings(own)
     except (ValueError, TypeError) as error:
         raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error

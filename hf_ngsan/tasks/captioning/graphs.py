@@ -7,9 +7,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
+from PIL import Image, ImageOps
 
 from ...exporting.captioner import Captioner, is_one_of
-from ...models.images import ImageError, load_image
+from ...ground.image_files import FORMATS
 from .captioned_image import CaptionedImage
 
 IMAGES_AT_ONCE = 16
@@ -28,7 +29,7 @@ def caption_files(
 
     Args:
         captioner: of images, with a vocabulary of whole words.
-        paths: files or URLs, as [`~hf_ngsan.models.images.load_image`] takes them.
+        paths: files or URLs, as [`~hf_ngsan.models.image_processing_captioning.load_image`] takes them.
         batch_size: images captioned together, at most 16.
         with_scores: adds scores.
         search: `num_beams` and `max_new_tokens` of [`Captioner.generate`].
@@ -43,8 +44,8 @@ def caption_files(
         errors: dict[int, str] = {}
         for number in range(start, min(start + size, len(paths))):
             try:
-                images[number] = load_image(paths[number], f"image {number}", image_side)
-            except ImageError as error:
+                images[number] = read_image(paths[number], f"image {number}", image_side)
+            except ValueError as error:
                 errors[number] = str(error)
         captioned = {number: CaptionedImage(paths[number], None, error) for number, error in errors.items()}
         if images:
@@ -55,6 +56,30 @@ def caption_files(
             for number, caption, (score, words) in zip(images, captions, scores, strict=True):
                 captioned[number] = CaptionedImage(paths[number], caption, None, score=score, words=words)
         yield from (captioned[number] for number in sorted(captioned))
+
+
+def read_image(path: str, name: str, least_side: int) -> Image.Image:
+    """Reads an image as [`~hf_ngsan.models.image_processing_captioning.load_image`] does.
+
+    Photographs are opened here; what is transparent, of 16 bits, damaged or a URL is left to that function, whose
+    import takes seconds.
+
+    Raises:
+        ValueError: the file cannot be read; the message names it.
+    """
+    if not path.startswith(("http://", "https://", "data:")):
+        try:
+            with Image.open(path, formats=FORMATS) as image:
+                image.draft(None, (2 * least_side, 2 * least_side))
+                if image.mode in ("RGB", "L", "CMYK") and not image.has_transparency_data:
+                    return ImageOps.exif_transpose(image).convert("RGB")
+        except FileNotFoundError as error:
+            raise ValueError(f"{name.capitalize()} ({path}) cannot be read: {error.strerror}.") from error
+        except Exception:  # Pillow's plugins raise anything on damaged data
+            pass  # `load_image` says what it is
+    from ...models.image_processing_captioning import load_image
+
+    return load_image(path, name, least_side)
 
 
 def scores_of(

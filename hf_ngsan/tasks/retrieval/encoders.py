@@ -12,7 +12,7 @@ from ...data.collator import visual_arguments
 from ...ground.files import write_file_atomically
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
 from ...loading.models import is_guest
-from ...models.images import load_image
+from ...models.image_processing_captioning import load_image
 
 
 def embed_images(model: PreTrainedModel, processor: Any, rows: Sequence[dict]) -> np.ndarray:

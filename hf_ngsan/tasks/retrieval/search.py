@@ -41,7 +41,7 @@ def search_images(
         model, processor: the dual encoder that made the index.
         index: see [`~hf_ngsan.retrieval.IndexFolder`]; several are searched as one.
         text: the query; or
-        image: a path, URL or image of Pillow, as [`~hf_ngsan.models.images.load_image`] reads it.
+        image: a path, URL or image of Pillow, as [`~hf_ngsan.models.image_processing_captioning.load_image`] reads it.
         top_k: images at most.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
         filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
@@ -113,7 +113,8 @@ class Reranker:
         """Returns the places of captions, the best first; of equal ones the first.
 
         Args:
-            image: a row with `image` or `visual_features`, or what [`~hf_ngsan.models.images.load_image`] reads.
+            image: a row with `image` or `visual_features`, or what
+                [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
             captions: at least one; one without a word that the model knows counts as an unknown word.
             scores: mean log-probability of each caption's tokens.
 

@@ -11,8 +11,14 @@ from PIL import Image, UnidentifiedImageError
 
 from hf_ngsan.data import DataError, caption_features, load_data
 from hf_ngsan.data.images import decoding
+from hf_ngsan.ground.image_files import FORMATS
+from hf_ngsan.models import image_processing_captioning
 from tests.models.test_images import encoded, photo
 from tests.tables import each_row
+
+
+def test_the_formats_are_those_of_image_processors():
+    assert FORMATS == image_processing_captioning.FORMATS
 
 
 @each_row("kind", ["PNG", "JPEG", "GIF", "WEBP", "TIFF", "BMP", "PPM"])

@@ -12,7 +12,7 @@ from transformers import pipeline
 import hf_ngsan  # noqa: F401
 from hf_ngsan.guests import dual_encoder_of, guest_of
 from hf_ngsan.loading.models import ModelFolderError, load_model
-from hf_ngsan.models.images import ImageError
+from hf_ngsan.models.image_processing_captioning import ImageError
 from tests.guests.tiny import CAPTIONERS, DUAL_ENCODERS, photos, save, tiny
 from tests.tables import each_row
 

@@ -18,8 +18,7 @@ from transformers import ConvNextImageProcessorPil, pipeline
 import hf_ngsan
 from hf_ngsan.loading.pipelines import CaptioningPipeline, captioning
 from hf_ngsan.models.attention_maps import attention_maps, word_attention
-from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.images import ImageError, load_image
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor, ImageError, load_image
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.test_modeling_vision import detector_config
 from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor, tiny_tokenizer
