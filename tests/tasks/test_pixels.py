@@ -236,7 +236,7 @@ def cut_short(vision, folder):
         (lambda vision, folder: {"pretrained": "nowhere/at_all"}, "pretrained .*nowhere"),
         (
             lambda vision, folder: with_preprocessing(vision, folder, do_center_crop=True, crop_size=16),
-            "do_center_crop",
+            r"model\.vision_config: .*backbone",
         ),
         (lambda vision, folder: with_preprocessing(vision, folder, size="x"), r"model\.vision_config: .*size"),
         (lambda vision, folder: {**vision, "backbone_config": {**BACKBONE, "hidden_sizes": [4, 16]}}, "stages"),
