@@ -1,5 +1,6 @@
 """Attention with optional normalized queries and keys (NSA) and an additive bias, and the layers around it."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +64,15 @@ def attend(
     with torch.autocast("cpu", enabled=False):
         output, weights = interface(module, *single, position_bias=position_bias, **kwargs)
     return output.to(dtype), None if weights is None else weights.to(dtype)
+
+
+def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreTrainedConfig:
+    """Returns a configuration like this one with another attention implementation, or itself if that is `None`."""
+    if implementation is None:
+        return config
+    changed = copy.copy(config)
+    changed._attn_implementation_internal = implementation  # the property would change the parts that both share
+    return changed
 
 
 def masked_moments(

@@ -5,7 +5,6 @@ The configuration of a model has `hidden_size`, `num_attention_heads`, `num_hidd
 and `attention_dropout`.
 """
 
-import copy
 from typing import Any, NamedTuple
 
 import torch
@@ -26,8 +25,8 @@ from transformers.utils import TransformersKwargs, torch_compilable_check
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer
-from .geometry import sinusoids
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, DecoderLayer, with_attention
+from .geometry import positions_of_tokens, sinusoids, token_positions
 from .modeling_base import (
     HubPreTrainedModel,
     accepts_old_cache_name,
@@ -35,22 +34,6 @@ from .modeling_base import (
     refuse_unknown_keywords,
     vision_of,
 )
-
-
-def token_positions(attention_mask: torch.Tensor) -> torch.Tensor:
-    """Returns positions `(batch_size, length)` that count the tokens of a mask; 0 before the first."""
-    return (attention_mask.long().cumsum(-1) - 1).clamp(min=0)
-
-
-def positions_of_tokens(
-    states: torch.Tensor, attention_mask: torch.Tensor | None = None, cache: Cache | None = None
-) -> torch.Tensor:
-    """Returns positions `(batch_size or 1, length)` of tokens `(batch_size, length, …)`, behind those in the cache."""
-    length = states.shape[1]
-    if attention_mask is not None and attention_mask.ndim == 2:
-        return token_positions(attention_mask)[:, -length:]
-    past_length = 0 if cache is None else cache.get_seq_length()
-    return torch.arange(length, device=states.device)[None] + past_length
 
 
 def refuse_missing_past(
@@ -73,15 +56,6 @@ def refuse_missing_past(
         torch_compilable_check(
             position_ids[..., :1] == 0, "The first word given has a later position, but no states of the words before."
         )
-
-
-def with_attention(config: PreTrainedConfig, implementation: str | None) -> PreTrainedConfig:
-    """Returns a configuration like this one with another attention implementation, or itself if that is `None`."""
-    if implementation is None:
-        return config
-    changed = copy.copy(config)
-    changed._attn_implementation_internal = implementation  # the property would change the parts that both share
-    return changed
 
 
 class CaptionCache(EncoderDecoderCache):

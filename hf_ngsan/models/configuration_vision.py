@@ -108,6 +108,18 @@ class VisionConfig(HubConfig):
         super().__post_init__(**kwargs)
 
     @property
+    def _attn_implementation(self) -> str | None:
+        return self._attn_implementation_internal
+
+    @_attn_implementation.setter
+    def _attn_implementation(self, value: str | dict | None) -> None:
+        """Spares backbones of transformers, many of which have one kind of attention or none."""
+        own = value.get("", self._attn_implementation_internal) if isinstance(value, dict) else value
+        self._attn_implementation_internal = own
+        if self.has_own_backbone:
+            self.backbone_config._attn_implementation = own  # type: ignore[union-attr]
+
+    @property
     def has_own_backbone(self) -> bool:
         """Whether the backbone is one of this package and gives the maps of a grid, without code of transformers."""
         return self.kind == "grid" and getattr(self.backbone_config, "model_type", None) in OWN_CONFIGS

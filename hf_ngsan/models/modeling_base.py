@@ -148,7 +148,7 @@ def check_visual_features(
     A mask of another length would be cut or filled up.
     """
     shape, of_mask = (None if given is None else tuple(given.shape) for given in (features, mask))
-    if shape is None or len(shape) != 3 or shape[2] != feature_size or not shape[1] or of_mask not in (None, shape[:2]):
+    if shape is None or len(shape) != 3 or shape[2] != feature_size or 0 in shape or of_mask not in (None, shape[:2]):
         raise ValueError(
             f"visual_features have the shape {shape}, {name} {of_mask}; the model takes (batch_size, num_regions, "
             f"{feature_size}) and (batch_size, num_regions)."

@@ -12,9 +12,9 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS, EncoderLayer
-from .captioning import CaptioningForConditionalGeneration, CaptioningModel, WordDecoder, positions_of_tokens
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_ngsan import NGSANConfig
-from .geometry import RelativeGeometryEmbedding, absolute_geometry, make_geometric_bias, sinusoids
+from .geometry import RelativeGeometryEmbedding, absolute_geometry, make_geometric_bias, positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it

@@ -13,9 +13,9 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS, EncoderLayer
-from .captioning import WordDecoder, WordGenerationMixin, decoded_outputs, positions_of_tokens
+from .captioning import WordDecoder, WordGenerationMixin, decoded_outputs
 from .configuration_nsa_transformer import NSATransformerConfig
-from .geometry import sinusoids
+from .geometry import positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it

@@ -16,18 +16,16 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS, FeedForward, MultiHeadAttention
+from .attention import SELF_ATTENTIONS, FeedForward, MultiHeadAttention, with_attention
 from .captioning import (
     labels_beside_inputs,
     labels_from_first_word,
     loss_of_words,
-    positions_of_tokens,
     refuse_missing_past,
     shift_behind_start,
-    with_attention,
 )
 from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
-from .geometry import sinusoids
+from .geometry import positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .text_encoders import load_text_encoder, make_text_encoder
 

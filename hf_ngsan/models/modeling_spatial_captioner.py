@@ -13,15 +13,9 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS, DecoderLayer, EncoderLayer, MultiHeadAttention
-from .captioning import (
-    CaptioningForConditionalGeneration,
-    CaptioningModel,
-    DecoderInputs,
-    WordDecoder,
-    positions_of_tokens,
-)
+from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_spatial_captioner import SpatialCaptionerConfig
-from .geometry import absolute_geometry, sinusoids
+from .geometry import absolute_geometry, positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
 
 if TYPE_CHECKING:  # names the file, so that saving with code copies it

@@ -229,9 +229,9 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     source = vision.config.pretrained
     if source is None:
         side = image_size or own_image_size(vision)
-        return (
-            CaptioningImageProcessor() if side is None else CaptioningImageProcessor(size=dict(height=side, width=side))
-        )
+        if side is None:
+            return CaptioningImageProcessor()
+        return CaptioningImageProcessor(size={"height": side, "width": side})
     own_size = own_image_size(vision)
     try:
         return load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)

@@ -34,6 +34,9 @@ def build(name):
 def build_from(file):
     recipe = load_recipe(file)
     fields = dict(recipe.model)
+    vision = fields.get("vision_config")
+    if vision and not {"backbone_config", "pretrained"} & vision.keys():  # its backbone is that of init_from
+        fields["vision_config"] = {**vision, "backbone_config": {"model_type": "ngsan_vgg"}}
     if "init_from" in fields:
         config = load_config(fields["init_from"], "captioning")
         with torch.device("meta"):
