@@ -81,7 +81,7 @@ class RSTNetConfig(CaptionerConfig):
             one attention, and zeros at padded words, as released.
         input_norm (`bool`, defaults to `False`): layer normalization of the projected features, as released.
         position_embedding (`str`, defaults to `"sinusoidal"`): positions of words: `"sinusoidal"`, or `"table"` for
-            a table in the checkpoint, as released (see [`positions.WordPositions`]).
+            a table in the checkpoint, as released (see [`modeling_rstnet_language_model.WordPositions`]).
         max_position_embeddings (`int`, defaults to 512): longest caption; number of rows of the table.
         scale_embeddings (`bool`, defaults to `False`): multiply word vectors by the square root of `hidden_size` before
             their positions are added, as Vaswani et al. 2017 do. Neither paper nor release does, but without it new

@@ -52,7 +52,7 @@ class RSTNetLanguageModelConfig(HubConfig):
         double_residual (`bool`, defaults to `False`): the layers of the release: two residual connections and
             normalizations around one attention, and zeros at padding.
         position_embedding (`str`, defaults to `"sinusoidal"`): `"sinusoidal"`, or `"table"` for positions that the
-            checkpoint brings along (see [`positions.WordPositions`]).
+            checkpoint brings along (see [`modeling_rstnet_language_model.WordPositions`]).
         max_position_embeddings (`int`, defaults to 512): longest caption; rows of that table.
         initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
         use_cache (`bool`, defaults to `True`): whether keys and values are cached.
