@@ -221,8 +221,9 @@ class ConfigWithVision(HubConfig):
     visual_feature_size: int | None = None
 
     def __post_init__(self, **kwargs: Any) -> None:
-        if isinstance(self.vision_config, dict):
-            self.vision_config = from_part("configuration_vision.VisionConfig").from_dict(self.vision_config)
+        if isinstance(self.vision_config, dict):  # of a saved configuration it is saved too
+            fields = {"transformers_version": self.transformers_version, **self.vision_config}
+            self.vision_config = from_part("configuration_vision.VisionConfig").from_dict(fields)
         vision: Any = self.vision_config
         if self.visual_feature_size is None:
             self.visual_feature_size = self.default_feature_size if vision is None else vision.feature_size

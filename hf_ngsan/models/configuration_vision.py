@@ -99,6 +99,8 @@ class VisionConfig(HubConfig):
         if self.out_features is not None and (self.kind != "grid" or not self.out_features):
             raise ValueError(f"out_features is {self.out_features}; it is the stages of a grid's backbone.")
         if self.backbone_config:
+            if isinstance(self.backbone_config, dict):  # of a saved configuration it is saved too
+                self.backbone_config = {"transformers_version": self.transformers_version, **self.backbone_config}
             backbone = self.backbone_config = make_backbone_config(self.backbone_config, self.out_features)
             self.out_features = None if self.out_features is None else list(backbone.out_features)
             if self.feature_size is None and self.has_own_backbone:

@@ -37,6 +37,7 @@ PRIVATE_NAMES = {
     "torch.nn.Module._modules": "modules exchanged in place",
     "transformers.PreTrainedConfig._attn_implementation": "the attention of a model, and of its parts",
     "transformers.PreTrainedConfig._attn_implementation_internal": "the same, without its setter",
+    "transformers.PreTrainedModel._can_record_outputs": "the outputs that a model's forward can be asked for",
     "transformers.PreTrainedConfig._auto_class": "whether saving writes code too",
     "transformers.PreTrainedModel._get_resized_lm_head": "more words for a language model",
     "transformers.PreTrainedModel._init_weights": "for subclasses",
@@ -54,6 +55,7 @@ PRIVATE_NAMES = {
     "transformers.models.auto.auto_factory._BaseAutoModelClass._model_mapping": "the class of a configuration",
     "transformers.pipelines._resolve_deprecated_task": "image-to-text stays a task of its own",
     "transformers.pipelines.Pipeline._forward": "for subclasses",
+    "transformers.pipelines.Pipeline._registered_impl": "saving a pipeline copies the model's own code",
     "transformers.pipelines.Pipeline._sanitize_parameters": "for subclasses",
 }
 """By name, what each is for."""
