@@ -331,7 +331,16 @@ class FeedForward(nn.Module):
         return self.down(self.dropout(torch.relu(self.up(hidden_states))))
 
 
-class EncoderLayer(GradientCheckpointingLayer):
+class TransformerLayer(GradientCheckpointingLayer):
+    """A layer whose weights get gradients with reentrant gradient checkpointing too, if its inputs have none."""
+
+    def __call__(self, hidden_states: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor:
+        if self.gradient_checkpointing and self.training and torch.is_grad_enabled():
+            hidden_states.requires_grad_()
+        return super().__call__(hidden_states, *args, **kwargs)
+
+
+class EncoderLayer(TransformerLayer):
     """Self-attention, with a geometric bias if there is one, and feed-forward, each LayerNorm(x + sublayer(x)).
 
     Args:
@@ -366,7 +375,7 @@ class EncoderLayer(GradientCheckpointingLayer):
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
-class DecoderLayer(GradientCheckpointingLayer):
+class DecoderLayer(TransformerLayer):
     """Causal self-attention, cross-attention and feed-forward, each LayerNorm(x + sublayer(x))."""
 
     attention_class: type[MultiHeadAttention] = MultiHeadAttention

@@ -85,8 +85,8 @@ class HubPreTrainedModel(PreTrainedModel):
         return not all(getattr(config, "save_frozen_weights", True) for config in configs)
 
     def set_attn_implementation(self, *args: Any, **kwargs: Any) -> None:
-        """Chooses the attention of all but backbones, many of which have one kind or none."""
-        encoders = list(vision_encoders(self).values())
+        """Chooses the attention of all but backbones of transformers, many of which have one kind or none."""
+        encoders = [vision for vision in vision_encoders(self).values() if not vision.config.has_own_backbone]
         backbones: list[Any] = [vision._modules.pop("backbone") for vision in encoders]
         try:
             super().set_attn_implementation(*args, **kwargs)

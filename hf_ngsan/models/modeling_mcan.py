@@ -5,14 +5,13 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, FeedForward, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, FeedForward, MultiHeadAttention, TransformerLayer
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
 from .modeling_base import (
@@ -103,7 +102,7 @@ class UnbiasedLayerNorm(nn.Module):
         return self.weight * normalized.to(states.dtype) + self.bias
 
 
-class MCANEncoderLayer(GradientCheckpointingLayer):
+class MCANEncoderLayer(TransformerLayer):
     """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x))."""
 
     def __init__(self, config: MCANConfig):
@@ -125,7 +124,7 @@ class MCANEncoderLayer(GradientCheckpointingLayer):
         return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
-class MCANDecoderLayer(GradientCheckpointingLayer):
+class MCANDecoderLayer(TransformerLayer):
     """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...).
 
     With `config.geometric_bias` the self-attention is geometry-aware (section 6.3 of Guo et al. 2020).

@@ -9,14 +9,13 @@ from torch import nn
 from transformers.cache_utils import Cache, EncoderDecoderCache
 from transformers.generation import GenerationConfig, LogitsProcessor, LogitsProcessorList
 from transformers.masking_utils import create_bidirectional_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs
 from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer
 from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
@@ -153,7 +152,7 @@ class GridGeometry(nn.Module):
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
 
-class RSTNetEncoderLayer(GradientCheckpointingLayer):
+class RSTNetEncoderLayer(TransformerLayer):
     """Self-attention with geometric weights (eq. 14 and 15) and feed-forward."""
 
     def __init__(self, config: RSTNetConfig):
@@ -256,7 +255,7 @@ class AdaptiveAttention(MultiHeadAttention):
         return output, weights, visualness
 
 
-class RSTNetDecoderLayer(GradientCheckpointingLayer):
+class RSTNetDecoderLayer(TransformerLayer):
     """Causal self-attention, cross-attention and feed-forward.
 
     Args:

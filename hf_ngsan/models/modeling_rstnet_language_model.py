@@ -10,13 +10,12 @@ from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.masking_utils import create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import SELF_ATTENTIONS, FeedForward, MultiHeadAttention, with_attention
+from .attention import SELF_ATTENTIONS, FeedForward, MultiHeadAttention, TransformerLayer, with_attention
 from .captioning import (
     labels_beside_inputs,
     labels_from_first_word,
@@ -162,7 +161,7 @@ class MaskedFeedForward(nn.Module):
         return states * token_mask[..., None].to(states.dtype)
 
 
-class RSTNetLanguageLayer(GradientCheckpointingLayer):
+class RSTNetLanguageLayer(TransformerLayer):
     """The masked attention module: causal self-attention and feed-forward."""
 
     def __init__(self, config: PreTrainedConfig, layer_idx: int):

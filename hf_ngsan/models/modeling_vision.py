@@ -163,7 +163,7 @@ class VisionModel(HubPreTrainedModel):
                 feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
             cells = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
             features = feature_map.flatten(2).mT
-            boxes = (cells * cells.new_tensor(seen)).expand(len(features), -1, -1)
+            boxes = (cells * cells.new_tensor(seen)).expand(features.shape[0], -1, -1)
         mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
         return VisionOutput(features, boxes, mask, found.hidden_states if asked_for else None)
 
