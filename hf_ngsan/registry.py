@@ -163,7 +163,8 @@ def register_model_type(
     if is_of_another or (model_type in CONFIG_MAPPING_NAMES and not is_of_transformers):
         raise ValueError(f"The model_type {model_type!r} of {kind} belongs to another architecture; choose another.")
     MODEL_TYPES[model_type] = ModelType(config_class.__module__, task, name, paper)
-    register()
+    if not is_of_transformers:
+        register_classes(model_type)
 
 
 def is_in_transformers(module: str) -> bool:
@@ -230,24 +231,30 @@ def is_command_line() -> bool:
 
 def register() -> None:
     """Registers every model type with transformers: its Auto classes load them, and `pipeline()` knows their tasks."""
-    import transformers
     from transformers import pipelines
 
     for model_type in own_model_types():
-        config: Any = config_class(model_type)
-        for auto_class in config.remote_classes:
-            kind: Any = model_class(model_type, auto_class)
-            if auto_class == "AutoConfig":
-                transformers.AutoConfig.register(model_type, kind, exist_ok=True)
-            elif auto_class == "AutoImageProcessor":
-                backends = {"pil": kind}
-                transformers.AutoImageProcessor.register(config, image_processor_classes=backends, exist_ok=True)
-            else:
-                getattr(transformers, auto_class).register(config, kind, exist_ok=True)
-        register_pipelines(config)
+        register_classes(model_type)
     # `register_pipeline` would warn of a task that is there, and forget its default model.
     pipelines.PIPELINE_REGISTRY.supported_tasks["image-text-to-text"]["impl"] = IMAGE_TEXT_TO_TEXT
     keep_registered_tasks()
+
+
+def register_classes(model_type: str) -> None:
+    """Registers the classes and pipelines of a model type."""
+    import transformers
+
+    config: Any = config_class(model_type)
+    for auto_class in config.remote_classes:
+        kind: Any = model_class(model_type, auto_class)
+        if auto_class == "AutoConfig":
+            transformers.AutoConfig.register(model_type, kind, exist_ok=True)
+        elif auto_class == "AutoImageProcessor":
+            backends = {"pil": kind}
+            transformers.AutoImageProcessor.register(config, image_processor_classes=backends, exist_ok=True)
+        else:
+            getattr(transformers, auto_class).register(config, kind, exist_ok=True)
+    register_pipelines(config)
 
 
 def register_pipelines(config: Any) -> None:

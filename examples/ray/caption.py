@@ -4,57 +4,16 @@
     python examples/ray/caption.py s3://bucket/photos s3://bucket/captions --workers 8 --gpus 1
     python examples/ray/caption.py parquet:rows captions --image-column image --id-column image_id
 
-The result is Parquet with the columns of the input but the image, `caption`, `score` (the mean log-probability of its
-words) and `error`, the reason why an image cannot be read. The same command resumes after a kill and adds images that
-are new: Ray Data keeps the ids of finished rows in `OUTPUT.done`. Without a running cluster (`ray start --head`) one is
-begun on this machine.
+The model adds `caption` and `score`, the mean log-probability of its words; `mapping.py` says how a run resumes.
 """
 
-import argparse
-import os
-
-import ray
-from ray.data.checkpoint import CheckpointConfig
+from mapping import make_parser, map_images
 
 from hf_ngsan.scaling import Captioner
 
-
-def read(options: argparse.Namespace) -> ray.data.Dataset:
-    """Returns rows with the bytes and paths of image files, or those of Parquet files."""
-    if options.input.startswith("parquet:"):
-        return ray.data.read_parquet(options.input.removeprefix("parquet:"))
-    return ray.data.read_binary_files(options.input, include_paths=True)
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("input", help="folder of images, or parquet:FOLDER")
-    parser.add_argument("output", help="folder of the result")
-    parser.add_argument("--image-column", default="bytes", help="bytes of image files, paths, or arrays (%(default)s)")
-    parser.add_argument("--id-column", default="path", help="column whose values differ in all rows (%(default)s)")
+if __name__ == "__main__":
+    parser = make_parser(__doc__)
     parser.add_argument("--model", default="ngsan-flickr8k", help="name or folder of a captioner (%(default)s)")
-    parser.add_argument("--workers", type=int, default=1, help="copies of the model (%(default)s)")
-    parser.add_argument("--gpus", type=float, default=0, help="GPUs of each worker, or a share of one (%(default)s)")
-    parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--num-beams", type=int, default=3)
     options = parser.parse_args()
-
-    output = options.output if "://" in options.output else os.path.abspath(options.output)
-    ray.init(ignore_reinit_error=True)
-    ray.data.DataContext.get_current().checkpoint_config = CheckpointConfig(
-        id_column=options.id_column, checkpoint_path=f"{output}.done", delete_checkpoint_on_success=False
-    )
-    rows = read(options).map_batches(
-        Captioner,
-        fn_constructor_kwargs={"model": options.model, "column": options.image_column, "num_beams": options.num_beams},
-        batch_size=options.batch_size,
-        batch_format="pyarrow",
-        concurrency=options.workers,
-        num_cpus=0,  # of a small machine the processors are for those who read, filter and write
-        num_gpus=options.gpus,
-    )
-    rows.write_parquet(output, mode="append")
-
-
-if __name__ == "__main__":
-    main()
+    map_images(Captioner, options, model=options.model, num_beams=options.num_beams)

@@ -42,10 +42,11 @@ from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
 from ..models.configuration_hub import ConfigurationError, MissingBackboneError
 from ..models.modeling_vision import VisionModel
-from ..registry import MODEL_TYPES, model_types_of, own_model_types, processor_class, register
+from ..registry import MODEL_TYPES, is_command_line, model_types_of, own_model_types, processor_class, register
 from .limits import check_image_processor, check_weights_are_finite, count, parameters_of
 
-register()  # a command has not, until it loads a model
+if is_command_line():  # which has not, until it loads a model
+    register()
 
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")

@@ -82,8 +82,12 @@ def opened(source: Any) -> Image.Image:
 
 
 def upright_rgb(image: Image.Image) -> Image.Image:
-    """Returns a copy of an image of any mode, turned as its EXIF data say."""
-    image = ImageOps.exif_transpose(image)
+    """Returns a copy of an image of any mode, turned as its EXIF data say; damaged ones are ignored."""
+    image.load()
+    try:
+        image = ImageOps.exif_transpose(image)
+    except Exception:  # Pillow's parser of EXIF raises anything; the pixels have been read
+        image = image.copy()
     if image.mode.startswith(("I", "F")):  # 16 or 32 bits, which Pillow would clip
         array = np.asarray(image)
         scales = SCALES.get(image.mode, (65535,))

@@ -19,6 +19,13 @@ T = TypeVar("T")
 MAX_READERS = 4
 MAX_ASPECT_RATIO = 100
 """Largest ratio of the long side to the short side: the pixels of a thinner image multiply when it is resized."""
+MAX_READS = 8
+"""Times that all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
+MAX_EXIF_BYTES = 2**16
+"""Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
+MAX_SCANS = 100
+"""Scans of a JPEG file. Progressive files have about ten; each costs a pass over all pixels, even with few bytes."""
+START_OF_SCAN = b"\xff\xda"
 
 
 class Budget:
@@ -120,19 +127,39 @@ def content_of(source: Any, name: str) -> bytes:
     raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.")
 
 
+class FileBytes(io.BytesIO):
+    """The bytes of a file; reading them more than `MAX_READS` times is an error."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.left = MAX_READS * len(content) + 2**20
+
+    def read(self, size: int | None = -1) -> bytes:
+        part = super().read(size)
+        self.left -= len(part)
+        if self.left < 0:
+            raise ValueError("its parts overlap")
+        return part
+
+
 def size_of(content: bytes, name: str) -> tuple[int, int]:
     """Returns width and height of a stranger's image file, without decoding it.
 
     Raises:
-        RequestError: no image, more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, or an image that is much too thin.
+        RequestError: no image, more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, an image that is much too thin, or a file
+            that takes far more time or memory than its bytes and pixels.
     """
     try:
-        with Image.open(io.BytesIO(content), formats=FORMATS) as image:
+        with Image.open(FileBytes(content), formats=FORMATS) as image:
             width, height = image.size
+            has_scans = image.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MAX_SCANS
+            is_costly = has_scans or len(image.info.get("exif", b"")) > MAX_EXIF_BYTES
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         raise RequestError(
             400, f"{name.capitalize()} is no image of {', '.join(FORMATS)}, or a damaged one."
         ) from error
+    if is_costly:
+        raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")
     is_thin = max(width, height) > MAX_ASPECT_RATIO * min(width, height)
     if is_thin or width * height > (Image.MAX_IMAGE_PIXELS or width * height):
         raise RequestError(413, f"{name.capitalize()} has {width} x {height} pixels, which are too many or too thin.")

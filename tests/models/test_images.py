@@ -9,6 +9,7 @@ import warnings
 import zlib
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -18,6 +19,7 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 from transformers import image_utils
 
+from hf_ngsan.data.images.decoding import decode_image
 from hf_ngsan.models.image_processing_captioning import (
     CaptioningImageProcessor,
     ImageError,
@@ -366,3 +368,29 @@ def test_photos_of_coco_load_without_a_warning():
         with Image.open(path) as image:
             size = image.size
         assert load_image(path).size == size
+
+
+def damaged_exif(kind: str, seed: int) -> bytes:
+    """A photo that is stored lying on its side, whose EXIF data are damaged."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E], exif[282] = 6, "a photo of something", 72.0
+    exif.get_ifd(0x8769)[0x829A] = 0.5
+    data = bytearray(encoded(photo().transpose(Image.Transpose.ROTATE_90), kind, exif=exif, quality=100))
+    start = data.rindex(exif.tobytes().removeprefix(b"Exif\0\0"))
+    random = np.random.default_rng(seed)
+    for position in random.integers(start, start + len(exif.tobytes()) - 6, 3):
+        data[position] = random.choice([0, 255, random.integers(256)])
+    return bytes(data)
+
+
+@each_row("kind", ["JPEG", "WEBP"])
+def test_damaged_exif_data_do_not_hide_the_photo(kind):
+    num_turned, lying = 0, photo().transpose(Image.Transpose.ROTATE_90)
+    for seed in range(150):
+        data = damaged_exif(kind, seed)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            images = [load_image(data), decode_image({"bytes": data, "path": None}, datasets.Image())]
+        assert {image.size for image in images} <= {(WIDTH, HEIGHT), lying.size}
+        num_turned += images[0].size == (WIDTH, HEIGHT)
+    assert 0 < num_turned < 150

@@ -67,5 +67,9 @@ def decode_image(value: Mapping | PIL.Image.Image | None, feature: datasets.Imag
     if content is None:
         content = read_image(value["path"])
     with PIL.Image.open(io.BytesIO(content), formats=FORMATS) as image:
-        turned = PIL.ImageOps.exif_transpose(image)
+        image.load()
+        try:
+            turned = PIL.ImageOps.exif_transpose(image)
+        except Exception:  # Pillow's parser of EXIF raises anything on damaged data; the pixels have been read
+            turned = image.copy()
     return turned.convert(feature.mode) if feature.mode and feature.mode != turned.mode else turned

@@ -28,7 +28,7 @@ from .items import (
     Item,
     ItemPipeline,
     ItemReader,
-    check_on_error,
+    check_options,
     check_text,
     one_given,
     unread,
@@ -129,9 +129,7 @@ class CaptioningPipeline(ItemPipeline):
         generate_kwargs: dict | None = None,
         **kwargs: Any,
     ) -> tuple[dict, dict, dict]:
-        if attention_side is not None and attention_side < 1:
-            raise ValueError(f"attention_side is {attention_side}; it must be at least 1.")
-        check_on_error(on_error)
+        check_options(on_error, attention_side)
         preprocess = {"text": text, "with_maps": return_attention, "attention_side": attention_side}
         forward = {
             "return_attention": return_attention,

@@ -432,10 +432,12 @@ def one_given(**inputs: Any) -> Any:
     return inputs[second] if inputs[first] is None else inputs[first]
 
 
-def check_on_error(on_error: str | None) -> None:
-    """Raises a ValueError unless this is a treatment of inputs that cannot be read."""
+def check_options(on_error: str | None, attention_side: int | None) -> None:
+    """Raises a ValueError for an unknown treatment of inputs that cannot be read, or for maps without pixels."""
     if on_error not in (None, "raise", "skip"):
         raise ValueError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
+    if attention_side is not None and attention_side < 1:
+        raise ValueError(f"attention_side is {attention_side}; it must be at least 1.")
 
 
 def without_none(arguments: dict[str, Any]) -> dict[str, Any]:

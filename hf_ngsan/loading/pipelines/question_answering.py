@@ -16,7 +16,7 @@ from .items import (
     Item,
     ItemPipeline,
     ItemReader,
-    check_on_error,
+    check_options,
     check_text,
     one_given,
     refuse_models_of_others,
@@ -89,9 +89,7 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
     ) -> tuple[dict, dict, dict]:
         if top_k is not None and top_k < 1:
             raise ValueError(f"top_k is {top_k}; it must be at least 1.")
-        if attention_side is not None and attention_side < 1:
-            raise ValueError(f"attention_side is {attention_side}; it must be at least 1.")
-        check_on_error(on_error)
+        check_options(on_error, attention_side)
         preprocess = {"text": question, "with_maps": return_attention, "attention_side": attention_side}
         forward = {"top_k": top_k, "return_attention": return_attention, "on_error": on_error}
         return without_none(preprocess), without_none(forward), {}

@@ -1,0 +1,47 @@
+"""Files of strangers that cost far more than their bytes and pixels are refused before they are decoded."""
+
+import io
+import struct
+
+import pytest
+from PIL import Image
+
+from hf_ngsan.serving.images import MAX_SCANS, START_OF_SCAN, size_of
+from hf_ngsan.serving.limits import RequestError
+
+
+def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def jpeg_with_scans(number: int) -> bytes:
+    data = encoded(Image.new("RGB", (64, 64)), "JPEG", progressive=True)
+    last = data[data.rindex(START_OF_SCAN) : -2]
+    return data[:-2] + number * last + data[-2:]
+
+
+def tiff_with_overlapping_parts(num_entries: int, num_bytes: int) -> bytes:
+    entries = b"".join(struct.pack("<HHII", 40000 + number, 7, num_bytes, 8) for number in range(num_entries))
+    count, start = struct.pack("<H", num_entries), struct.pack("<I", 8 + num_bytes)
+    return b"II*\0" + start + bytes(num_bytes) + count + entries + bytes(4)
+
+
+def test_ordinary_files_have_their_size():
+    for kind in ("JPEG", "PNG", "TIFF", "WEBP", "GIF"):
+        assert size_of(encoded(Image.new("RGB", (64, 48)), kind), "image 0") == (64, 48)
+    assert size_of(jpeg_with_scans(5), "image 0") == (64, 64)
+
+
+def test_files_that_cost_far_more_than_they_seem_are_refused():
+    exif = b"Exif\0\0II*\0" + bytes(2**17)
+    for content in (
+        jpeg_with_scans(MAX_SCANS),
+        tiff_with_overlapping_parts(50, 1_000_000),
+        encoded(Image.new("RGB", (64, 64)), "PNG", exif=exif),
+        encoded(Image.new("1", (20000, 20000)), "PNG"),
+        encoded(Image.new("1", (6400, 8)), "PNG"),
+    ):
+        with pytest.raises(RequestError):
+            size_of(content, "image 0")
