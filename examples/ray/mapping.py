@@ -25,7 +25,7 @@ def make_parser(description: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def map_images(model: type, options: argparse.Namespace, **arguments: Any) -> None:
+def map_images(model_class: type, options: argparse.Namespace, **arguments: Any) -> None:
     """Maps images by a class of `hf_ngsan.scaling`, whose constructor takes `arguments`."""
     output = options.output if "://" in options.output else os.path.abspath(options.output)
     ray.init(ignore_reinit_error=True)
@@ -37,7 +37,7 @@ def map_images(model: type, options: argparse.Namespace, **arguments: Any) -> No
     else:
         rows = ray.data.read_binary_files(options.input, include_paths=True)
     rows.map_batches(
-        model,
+        model_class,
         fn_constructor_kwargs={"column": options.image_column, **arguments},
         batch_size=options.batch_size,
         batch_format="pyarrow",
