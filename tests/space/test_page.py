@@ -169,11 +169,13 @@ def serve(folders):
 
 
 def wait_for(browser, condition, seconds=120):
-    """Waits for what a page shows, whose elements may be replaced meanwhile."""
+    """Waits for what a page shows, whose elements may not be there yet, or be replaced meanwhile."""
     from selenium.common.exceptions import StaleElementReferenceException
     from selenium.webdriver.support.ui import WebDriverWait
 
-    return WebDriverWait(browser, seconds, ignored_exceptions=[StaleElementReferenceException]).until(condition)
+    return WebDriverWait(browser, seconds, ignored_exceptions=[StaleElementReferenceException, IndexError]).until(
+        condition
+    )
 
 
 def found(browser, selector: str) -> list:
