@@ -135,7 +135,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
         check_width(folder, config, fields)
     elif fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
-        changed.pop("transformers_version", None)  # so that unknown keys are errors, as in what a person wrote
+        changed["transformers_version"] = None  # so that unknown keys are errors, as in what a person wrote
         wanted = changed_config(config, {"vision_config": changed}).vision_config
         how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
         as_saved = {name: getattr(trained, name) for name in how_trained}  # loading needs to know where the weights are
