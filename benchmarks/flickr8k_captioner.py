@@ -19,7 +19,7 @@ from pathlib import Path
 
 from training_runs import call, cpu_minutes, spread
 
-from hf_ngsan.ground.files import write_text_atomically
+from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.metrics.diagnostics import caption_diagnostics
 
 CONFIG = "ngsan/flickr8k"

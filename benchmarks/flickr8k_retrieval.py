@@ -26,7 +26,7 @@ import numpy as np
 from flickr8k_checkpoint import write_dual_encoder
 from training_runs import by_variant, call, cpu_minutes, spread
 
-from hf_ngsan.ground.files import write_text_atomically
+from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.metrics.comparison import compare
 
 SRU, MINILM, PACKAGED = "mhsan/flickr8k_sru", "mhsan/flickr8k_minilm", "mhsan/flickr8k"

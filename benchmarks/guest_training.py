@@ -29,7 +29,7 @@ from transformers import (
 )
 
 from hf_ngsan.data.scenes import load_scenes
-from hf_ngsan.ground.files import write_text_atomically
+from hf_ngsan.io.files import write_text_atomically
 
 SIDE, HIDDEN, LAYERS = 64, 96, 3
 DATA = f"scenes:images=true,image_size={SIDE},size=4000,validation=200,test=500"

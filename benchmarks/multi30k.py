@@ -23,7 +23,7 @@ from sacrebleu.metrics import BLEU
 from training_runs import by_variant, call, cpu_minutes, spread
 
 from hf_ngsan.data import load_data
-from hf_ngsan.ground.files import write_text_atomically
+from hf_ngsan.io.files import write_text_atomically
 
 VARIANTS = {"Transformer": ["model.query_norm=null"], "NSA": []}
 BASE = "Transformer"

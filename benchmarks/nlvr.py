@@ -22,7 +22,7 @@ import numpy as np
 from training_runs import by_variant, call, spread
 
 from hf_ngsan.data import load_data
-from hf_ngsan.ground.files import write_text_atomically
+from hf_ngsan.io.files import write_text_atomically
 
 VARIANTS = {
     "statement alone": (",regions=false", []),

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from training_runs import call, spread
 
-from hf_ngsan.ground.files import write_text_atomically
+from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.metrics.diagnostics import caption_diagnostics
 
 START = Path("runs", "reproduce", "ngsan-coco-layout", "runs")

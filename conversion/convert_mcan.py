@@ -23,12 +23,12 @@ from state_dicts import ConversionError, check_is_new, check_texts, convert, loa
 
 from hf_ngsan.data.formats.vqa_v2 import Questions
 from hf_ngsan.data.questions import PADDING, UNKNOWN, build_question_tokenizer, make_question_tokenizer
-from hf_ngsan.ground.messages import sentence
+from hf_ngsan.io.folders import replace_folder_contents
+from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_mcan import MCANConfig
 from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering
 from hf_ngsan.models.processing_mcan import MCANProcessor
-from hf_ngsan.store.folders import replace_folder_contents
 from hf_ngsan.training.plain_yaml import PlainYAMLError, read_yaml
 
 NUM_HEADS, LONGEST_QUESTION = 8, 14

@@ -21,13 +21,13 @@ from state_dicts import ConversionError, check_is_new, check_numbers, convert, l
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from hf_ngsan.ground.messages import sentence
+from hf_ngsan.io.folders import replace_folder_contents
+from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.processing_mhsan import MHSANProcessor
-from hf_ngsan.store.folders import replace_folder_contents
 
 IMAGES, TEXTS = "img_emb.", "cap_emb."
 RESNET = {"0": "conv1", "1": "bn1", "4": "layer1", "5": "layer2", "6": "layer3", "7": "layer4"}

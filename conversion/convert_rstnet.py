@@ -27,14 +27,14 @@ from state_dicts import ConversionError, check_is_new, check_texts, convert, loa
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_ngsan.data.vocabulary import make_tokenizer
-from hf_ngsan.ground.messages import sentence
+from hf_ngsan.io.folders import replace_folder_contents
+from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig
 from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
-from hf_ngsan.store.folders import replace_folder_contents
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>"}
 LEFT_OUT = r"(.*\.)?(running_\w+|embeddings\.position_ids|pooler\.dense\.\w+)$"

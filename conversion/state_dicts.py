@@ -14,10 +14,10 @@ import torch
 from transformers.configuration_utils import PreTrainedConfig
 from transformers.modeling_utils import PreTrainedModel
 
-from hf_ngsan.ground.messages import sentence
+from hf_ngsan.io.folders import replace_folder_contents
+from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import without_progress_bars
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.store.folders import replace_folder_contents
 
 WRAPPERS = ("state_dict", "model")
 PARALLEL = "module."

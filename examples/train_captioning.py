@@ -13,7 +13,7 @@ import logging
 import sys
 
 from hf_ngsan.data import extra_scores_of
-from hf_ngsan.ground.launching import launch_processes, make_accelerator
+from hf_ngsan.io.launching import launch_processes, make_accelerator
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import evaluate_captioner, load_recipe, train
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for

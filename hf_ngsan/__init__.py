@@ -6,12 +6,12 @@ answers much without torch, registers them when it loads a model.
 
 from typing import TYPE_CHECKING
 
-from .ground.lazy import lazy_names
+from .io.lazy import lazy_names
 from .registry import is_command_line, register
 
 if TYPE_CHECKING:
-    from .ground.packaged_models import packaged_model
     from .guests.captioners import register_guest
+    from .io.packaged_models import packaged_model
     from .loading.hub import save_for_hub
     from .loading.models import load_model
     from .loading.pipelines import ImageToTextPipeline, TranslationPipeline, VisualQuestionAnsweringPipeline

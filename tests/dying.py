@@ -49,7 +49,7 @@ class FileOperations:
         import torch
         from transformers import PreTrainedTokenizerFast
 
-        from hf_ngsan.store import folders
+        from hf_ngsan.io import folders
 
         sys.addaudithook(self.hear)
         builtins.open = io.open = self.opening(io.open)

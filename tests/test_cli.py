@@ -264,7 +264,7 @@ def test_warnings_are_one_line_without_a_place_in_the_code(tmp_path):
     for language in ("en", "de"):
         (tmp_path / f"val.{language}").write_text("a\n\n")
     spec = f"parallel:{tmp_path},source=en,target=de"
-    program = "import sys\nfrom hf_ngsan.data import load_data\nfrom hf_ngsan.ground.messages import plain_warnings\n"
+    program = "import sys\nfrom hf_ngsan.data import load_data\nfrom hf_ngsan.io.messages import plain_warnings\n"
     program += "with plain_warnings():\n    load_data(sys.argv[1], 'val')"
     told = subprocess.run([sys.executable, "-c", program, spec], stderr=subprocess.PIPE, text=True, check=True).stderr
     assert told.startswith("Warning: ") and told.count("\n") == 1 and "line 2" in told and ".py" not in told

@@ -20,8 +20,8 @@ from hf_ngsan.demo import journey, page, photographs
 from hf_ngsan.demo.journey import COMPARED, main
 from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, scenes_recipe, search_recipe
 from hf_ngsan.demo.scenes import describe, load_captioners_of_scenes, scene_to_change
-from hf_ngsan.ground import packaged_files
-from hf_ngsan.ground.packaged_models import CAPTIONERS_OF_SCENES
+from hf_ngsan.io import packaged_files
+from hf_ngsan.io.packaged_models import CAPTIONERS_OF_SCENES
 from hf_ngsan.tasks import load_recipe
 from hf_ngsan.training import RecipeError
 from tests.commands.running import fails, prints

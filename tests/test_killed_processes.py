@@ -124,7 +124,7 @@ def test_extraction_on_two_processes(copies, tmp_path):
     tiny_processor().save_pretrained(tmp_path / "vision")
     command = ["extract", "--images", tmp_path / "photos", "--split", "train", "--backbone", tmp_path / "vision"]
     command += ["--output", "features", "--batch-size", "1", "--images-per-shard", "1", "--num-workers", "0", *copies]
-    method = ("hf_ngsan.store.shards", "ShardWriter", "commit")
+    method = ("hf_ngsan.io.shards", "ShardWriter", "commit")
     kill_each(command, tmp_path, method, "features/records/shard-*.json")
 
 

@@ -19,8 +19,7 @@ FILES = {str(path.relative_to(ROOT)): path for path in sorted(ROOT.rglob("*.py")
 MODEL_FILES = [name for name in FILES if name.startswith("models/")]
 PILLARS = {"models", "data", "metrics", "retrieval", "visualization"}
 LAYERS = [
-    "ground",
-    "store",
+    "io",
     "registry",
     "guests",
     "exporting",
@@ -95,13 +94,13 @@ def imported_layers(file: str) -> set[str]:
 def test_a_layer_imports_only_lower_layers(file):
     layer = Path(file).with_suffix("").parts[0]
     if layer == "__init__":
-        allowed = {"registry", "ground"}
+        allowed = {"registry", "io"}
     elif layer == "models":
         allowed = {layer}
     elif layer in PILLARS:
-        allowed = {layer, "ground", "store"} | ({"models"} if file in MAY_IMPORT_MODELS else set())
-    elif layer in ("ground", "store"):
-        allowed = {"ground", layer}
+        allowed = {layer, "io"} | ({"models"} if file in MAY_IMPORT_MODELS else set())
+    elif layer == "io":
+        allowed = {layer}
     else:
         assert layer in LAYERS, f"{layer} is a new layer: add it to LAYERS"
         allowed = PILLARS | set(LAYERS[: LAYERS.index(layer) + 1]) | ({""} if layer in NEEDS_THE_PACKAGE else set())

@@ -16,10 +16,10 @@ import yaml
 from PIL import Image
 
 from hf_ngsan.cli import main
-from hf_ngsan.ground.files import write_file_atomically
-from hf_ngsan.ground.messages import errno_of, is_out_of_memory, sentence
+from hf_ngsan.io.files import write_file_atomically
+from hf_ngsan.io.folders import write_folder_atomically
+from hf_ngsan.io.messages import errno_of, is_out_of_memory, sentence
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.store.folders import write_folder_atomically
 from hf_ngsan.training.loop import TrainingLoop
 from tests.commands.running import fails
 from tests.dying import in_process, workers

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ground.argument_types import positive_int, user_path, whole_number
-from ..ground.messages import printable
+from ..io.argument_types import positive_int, user_path, whole_number
+from ..io.messages import printable
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
@@ -80,8 +80,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check(options)
-    from ..ground.files import write_output
-    from ..ground.launching import make_accelerator
+    from ..io.files import write_output
+    from ..io.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.captioning.captioned_image import skipped_error
     from ..tasks.question_answering.answers import answer_questions
@@ -176,7 +176,7 @@ def inputs_of(
 
 def file_questions(path: Path) -> tuple[list[dict], list[str]]:
     """Reads a JSON lines file of questions; returns rows of images and questions, and the name of each."""
-    from ..ground.coco_files import read_json_lines
+    from ..io.coco_files import read_json_lines
 
     asked = []
     for record in read_json_lines(path):

@@ -4,9 +4,9 @@ import argparse
 import threading
 from contextlib import suppress
 
-from ..ground.argument_types import user_path
-from ..ground.listening import listen
-from ..ground.packaged_models import CAPTIONER
+from ..io.argument_types import user_path
+from ..io.listening import listen
+from ..io.packaged_models import CAPTIONER
 from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument
 
 SUMMARY = """Open a web page with captions, attention maps and search.

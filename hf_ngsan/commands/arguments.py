@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ground.argument_types import at_most, fraction, positive_int, user_path, whole_number
-from ..ground.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
-from ..ground.files import check_place
-from ..ground.listening import host_name
-from ..store.folders import is_empty
+from ..io.argument_types import at_most, fraction, positive_int, user_path, whole_number
+from ..io.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
+from ..io.files import check_place
+from ..io.folders import is_empty
+from ..io.listening import host_name
 from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
 
 if TYPE_CHECKING:
@@ -371,7 +371,7 @@ def print_header(*columns: str) -> None:
 @contextmanager
 def written_lines(path: str | None) -> Iterator[Callable[[str], object]]:
     """Yields a function that prints a line, or keeps it for a file, which is written at the end, whole."""
-    from ..ground.files import write_file_atomically
+    from ..io.files import write_file_atomically
 
     if path is None:
         yield lambda line: print(line, flush=True)

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..ground.argument_types import user_path
+from ..io.argument_types import user_path
 from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
 
 SUMMARY = """Add a vision encoder to a captioner trained on features.
@@ -36,11 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from ..io.folders import write_folder_atomically
     from ..loading.models import save_model
     from ..sharing.cards import CardFacts
     from ..sharing.known_facts import recorded_config
     from ..sharing.upload_folder import write_facts
-    from ..store.folders import write_folder_atomically
     from ..tasks.captioning.attached_vision import attach_vision
 
     check_new_folder(options.output)

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..ground.argument_types import whole_number
+from ..io.argument_types import whole_number
 from .arguments import add_model_argument
 
 SUMMARY = """Check that a model sees no later words, padding or other rows.
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from ..ground.launching import make_accelerator
+    from ..io.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.leak_audit import audit_model
 

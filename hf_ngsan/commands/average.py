@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..ground.argument_types import positive_int, user_path
+from ..io.argument_types import positive_int, user_path
 from .arguments import check_new_folder
 
 SUMMARY = "Average the last checkpoints of a training run into a model."
@@ -24,8 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    from ..io.folders import write_folder_atomically
     from ..loading.models import load_model, save_model
-    from ..store.folders import write_folder_atomically
     from ..training.checkpoints import Checkpoints, average_checkpoints
 
     check_new_folder(options.output)

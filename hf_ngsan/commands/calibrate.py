@@ -3,9 +3,9 @@
 import argparse
 import os
 
-from ..ground.argument_types import at_most, user_path
-from ..ground.bounds import MAX_CAPTIONS
-from ..ground.packaged_models import DUAL_ENCODER
+from ..io.argument_types import at_most, user_path
+from ..io.bounds import MAX_CAPTIONS
+from ..io.packaged_models import DUAL_ENCODER
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
@@ -47,7 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     check_data(options.data)
-    from ..ground.launching import make_accelerator
+    from ..io.launching import make_accelerator
     from ..loading.confidence import CONFIDENCE
     from ..loading.models import find_model_folder, load_captioner
     from ..tasks.caption_rows import load_rows, rows_for

@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ground.argument_types import at_most, between, fraction, user_path
-from ..ground.bounds import MAX_CAPTIONS
-from ..ground.messages import printable
-from ..ground.model_folders import find_model_folder, is_model
-from ..ground.packaged_models import CAPTIONER
+from ..io.argument_types import at_most, between, fraction, user_path
+from ..io.bounds import MAX_CAPTIONS
+from ..io.messages import printable
+from ..io.model_folders import find_model_folder, is_model
+from ..io.packaged_models import CAPTIONER
 from .arguments import (
     DATASETS,
     add_data_arguments,
@@ -265,7 +265,7 @@ def caption_here(
     options: argparse.Namespace, model: Any, processor: Any, images: Any, names: Iterable[str], arguments: dict
 ) -> tuple[list[str], int]:
     """Captions images in this process; returns the reasons of skipped images, and the number of images."""
-    from ..ground.launching import make_accelerator
+    from ..io.launching import make_accelerator
     from ..loading.engines import use_engine
     from ..tasks.captioning.images import caption_images
 
@@ -393,7 +393,7 @@ def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str
 
 def embeddings_of(options: argparse.Namespace) -> "PassingImages":
     """Returns the embedder of the images that are captioned."""
-    from ..ground.launching import make_accelerator
+    from ..io.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval.encoders import PassingImages
 
@@ -403,7 +403,7 @@ def embeddings_of(options: argparse.Namespace) -> "PassingImages":
 
 def reranked(options: argparse.Namespace, beams: int) -> dict:
     """Returns the arguments of `generate()` that rank the beams of each image by a dual encoder."""
-    from ..ground.launching import make_accelerator
+    from ..io.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval.search import SIMILARITY_WEIGHT, Reranker
 

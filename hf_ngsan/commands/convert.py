@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..data.formats.annotation_files import FORMATS as ANNOTATION_FORMATS
 from ..data.formats.registry import CONVENTIONS, FORMATS
-from ..ground.argument_types import at_most, positive_int, user_path
-from ..ground.bounds import MAX_GRID
+from ..io.argument_types import at_most, positive_int, user_path
+from ..io.bounds import MAX_GRID
 from .arguments import print_skipped
 
 if TYPE_CHECKING:

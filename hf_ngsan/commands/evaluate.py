@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ground.argument_types import user_path
+from ..io.argument_types import user_path
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
@@ -132,7 +132,7 @@ def check(options: argparse.Namespace) -> str:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..ground.launching import leave_process_group, make_accelerator
+    from ..io.launching import leave_process_group, make_accelerator
     from ..loading.engines import use_engine
     from ..tasks.registry import task_class
     from ..training.run import load_split
@@ -172,7 +172,7 @@ def record(
     The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`. `--overwrite` of its training run may
     delete both files.
     """
-    from ..ground.files import write_output
+    from ..io.files import write_output
     from ..loading.models import find_model_folder
     from ..loading.self_test import SELF_TEST, write_self_test
     from ..sharing.evaluations import (

@@ -4,7 +4,7 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from ..ground.argument_types import user_path, whole_number
+from ..io.argument_types import user_path, whole_number
 from .arguments import (
     DATASETS,
     add_data_arguments,
@@ -91,8 +91,8 @@ def run_match(options: argparse.Namespace) -> None:
     import numpy as np
     from transformers import PreTrainedModel
 
-    from ..ground.launching import make_accelerator
     from ..guests.dual_encoders import dual_encoder_of
+    from ..io.launching import make_accelerator
     from ..loading.models import is_guest, load_model
     from ..models.attention_maps import attention_maps
     from ..models.image_processing_captioning import load_image
@@ -139,8 +139,8 @@ def run_counterfactual(options: argparse.Namespace) -> None:
     if options.figure:
         check_figure_file(options.figure, [options.data])
     check_output_files({"--figure": options.figure, "--output": options.output}, [options.data])
-    from ..ground.files import write_output
-    from ..ground.launching import make_accelerator
+    from ..io.files import write_output
+    from ..io.launching import make_accelerator
     from ..loading.models import is_guest, load_captioner
     from ..models.captioning import CaptioningForConditionalGeneration
     from ..tasks.caption_rows import load_rows, rows_for

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..ground.argument_types import user_path
-from ..ground.model_folders import find_model_folder
+from ..io.argument_types import user_path
+from ..io.model_folders import find_model_folder
 from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def run(options: argparse.Namespace) -> int:
         return export_beside(options)
     check_new_folder(options.output)
     from ..exporting import Captioner, check_format, compare, write_exported_captioner
+    from ..io.folders import write_folder_atomically
     from ..loading.models import load_captioner, load_config, task_of
-    from ..store.folders import write_folder_atomically
     from ..tasks.caption_rows import load_rows, rows_for
 
     if options.int8 and options.format != "onnx":
@@ -126,8 +126,8 @@ def export_beside(options: argparse.Namespace) -> int:
 def export_dual_encoder(options: argparse.Namespace) -> int:
     from ..exporting.dual_encoder import write_exported_dual_encoder
     from ..guests.exported import is_exported
+    from ..io.folders import write_folder_atomically
     from ..loading.models import load_model
-    from ..store.folders import write_folder_atomically
 
     if options.format != "onnx" or options.int8 or options.data is not None or options.limit is not None:
         raise ValueError(

@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ground.argument_types import at_most, fraction, share, user_path, whole_number
-from ..ground.bounds import MAX_COPIES
+from ..io.argument_types import at_most, fraction, share, user_path, whole_number
+from ..io.bounds import MAX_COPIES
 from .arguments import (
     add_batch_size_argument,
     add_engine_argument,

@@ -4,9 +4,9 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ground.argument_types import positive_int, user_path
-from ..ground.files import check_place
-from ..ground.packaged_models import DUAL_ENCODER, packaged_models
+from ..io.argument_types import positive_int, user_path
+from ..io.files import check_place
+from ..io.packaged_models import DUAL_ENCODER, packaged_models
 from .arguments import (
     add_batch_size_argument,
     add_engine_argument,

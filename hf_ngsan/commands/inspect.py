@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.formats.registry import FORMATS
-from ..ground.argument_types import user_path, whole_number
-from ..ground.packaged_models import folder_of_packaged
+from ..io.argument_types import user_path, whole_number
+from ..io.packaged_models import folder_of_packaged
 from .arguments import check_figure_file
 
 if TYPE_CHECKING:
@@ -82,11 +82,11 @@ def verify(path: Path) -> str:
     Raises:
         ValueError, OSError: a file is damaged or missing, or the folder has no checksums.
     """
+    from ..io.folders import MANIFEST, check_folder, find_folder
+    from ..io.shards import RECORDS, verify_shards
     from ..retrieval import IndexFolder
     from ..retrieval.approximate import FOLDER
     from ..retrieval.index_folder import DESCRIPTION
-    from ..store.folders import MANIFEST, check_folder, find_folder
-    from ..store.shards import RECORDS, verify_shards
     from ..training.checkpoints import Checkpoints, read_state
 
     if not path.is_dir():
@@ -294,7 +294,7 @@ def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
     from ..data.inspection import sample_image
     from ..extraction.image_list import number_at_the_end
-    from ..ground.image_files import image_files
+    from ..io.image_files import image_files
     from ..models.image_processing_captioning import load_image
 
     if folder is None:

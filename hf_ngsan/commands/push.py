@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..ground.argument_types import user_path
-from ..ground.model_folders import find_model_folder
+from ..io.argument_types import user_path
+from ..io.model_folders import find_model_folder
 from .arguments import MODEL, check_new_folder
 
 SUMMARY = """Upload a model to the Hub, with processor, code and card.
@@ -64,13 +64,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from huggingface_hub.utils import disable_progress_bars, validate_repo_id
 
+    from ..io.folders import write_folder_atomically
     from ..loading.models import load_model
     from ..sharing import check_checkpoint, upload_checkpoint, write_checkpoint
     from ..sharing.examples import write_examples
     from ..sharing.known_facts import known_facts
     from ..sharing.upload import full_name
     from ..sharing.upload_folder import files_of
-    from ..store.folders import write_folder_atomically
 
     validate_repo_id(options.repo_id)
     target = None if options.dry_run is None else Path(options.dry_run or options.repo_id.split("/")[-1])

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..ground.argument_types import user_path
+from ..io.argument_types import user_path
 from .arguments import DATASETS, add_data_arguments, check_data, check_output_file
 
 SUMMARY = "Write the captions of a dataset as references for score."
@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_data(options.data)
     check_output_file(options.output, inputs=[options.data])
-    from ..ground.coco_files import write_caption_file
+    from ..io.coco_files import write_caption_file
     from ..tasks.caption_rows import load_rows
 
     rows = load_rows(options.data, options.split, limit=options.limit)

@@ -5,8 +5,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ground.argument_types import at_most, positive_int, user_path, whole_number
-from ..ground.bounds import MAX_INTEGER
+from ..io.argument_types import at_most, positive_int, user_path, whole_number
+from ..io.bounds import MAX_INTEGER
 from .arguments import DATASETS
 
 if TYPE_CHECKING:
@@ -71,11 +71,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import torch
 
+    from ..io.locks import FolderLock
     from ..reproduction.papers import find_table
     from ..reproduction.plan import make_plan
     from ..reproduction.results import as_markdown, results_of, write_results
     from ..reproduction.runs import execute, num_devices, read_records
-    from ..store.locks import FolderLock
     from ..visualization import check_matplotlib
 
     if options.figure is not None:

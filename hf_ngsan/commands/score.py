@@ -4,7 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..ground.argument_types import user_path
+from ..io.argument_types import user_path
 from .arguments import check_output_file
 
 METRICS = ("cider_d", "bleu", "rouge_l", "cider", "meteor", "spice")
@@ -85,8 +85,8 @@ def run(options: argparse.Namespace) -> None:
     if options.compare is not None:
         run_comparison(options)
         return
-    from ..ground.coco_files import read_references, read_results
-    from ..ground.files import write_file_atomically
+    from ..io.coco_files import read_references, read_results
+    from ..io.files import write_file_atomically
     from ..metrics.document_frequency import DocumentFrequency
     from ..metrics.evaluation import CaptionMetrics
     from ..metrics.results import match_results
@@ -136,8 +136,8 @@ def check(options: argparse.Namespace) -> None:
 def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], references: list[list[str]]) -> dict:
     """Returns CLIPScore and RefCLIPScore of captions, and those of each image under "per_image"."""
     from ..extraction.image_list import list_images
-    from ..ground.launching import make_accelerator
     from ..guests.dual_encoders import dual_encoder_of
+    from ..io.launching import make_accelerator
     from ..loading.models import load_model
     from ..metrics.clip_score import ClipScore
 
@@ -155,7 +155,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
 
 
 def run_comparison(options: argparse.Namespace) -> None:
-    from ..ground.coco_files import read_references, read_results
+    from ..io.coco_files import read_references, read_results
     from ..metrics.document_frequency import DocumentFrequency
     from ..metrics.evaluation import CaptionMetrics, compare_captions
     from ..metrics.results import match_results

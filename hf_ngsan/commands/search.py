@@ -5,9 +5,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ground.argument_types import positive_int, user_path
-from ..ground.messages import printable
-from ..ground.model_folders import find_model_folder
+from ..io.argument_types import positive_int, user_path
+from ..io.messages import printable
+from ..io.model_folders import find_model_folder
 from .arguments import check_figure_file, check_images, print_header
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def hits_by_graph(options: argparse.Namespace, indexes: "list[IndexFolder]") -> 
 
 def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> "list[Hit]":
     """Returns what the model finds, and draws it if a figure is wanted."""
-    from ..ground.launching import make_accelerator
+    from ..io.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval.search import draw_hits, search_images
 

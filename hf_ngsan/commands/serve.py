@@ -4,8 +4,8 @@ import argparse
 import signal
 import sys
 
-from ..ground.argument_types import at_most, positive_int, user_path, whole_number
-from ..ground.packaged_models import CAPTIONER
+from ..io.argument_types import at_most, positive_int, user_path, whole_number
+from ..io.packaged_models import CAPTIONER
 from .arguments import MODEL, add_address_arguments, add_batch_size_argument, add_engine_argument
 
 SUMMARY = """Serve a captioner over HTTP.
@@ -88,8 +88,8 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(
             'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
         ) from None
-    from ..ground.launching import make_accelerator
-    from ..ground.listening import OwnHosts, listen, url_of
+    from ..io.launching import make_accelerator
+    from ..io.listening import OwnHosts, listen, url_of
     from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images
     from ..loading.pipelines import CaptioningPipeline

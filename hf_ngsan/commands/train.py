@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..ground.argument_types import user_path
+from ..io.argument_types import user_path
 from .arguments import DATASETS, add_launch_argument
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..ground.launching import is_main_process, leave_process_group
+    from ..io.launching import is_main_process, leave_process_group
     from ..tasks import train
 
     recipe = recipe_of(options)

@@ -8,7 +8,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ground.argument_types import user_path
+from ..io.argument_types import user_path
 from .arguments import (
     add_generation_arguments,
     add_json_arguments,
@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         raise FileNotFoundError(f"--input {options.input}: there is no such file.")
     if options.output:
         check_output_file(options.output, inputs=[options.input])
-    from ..ground.launching import make_accelerator
+    from ..io.launching import make_accelerator
     from ..loading.models import load_model
     from ..tasks.translation.evaluate import scored_translations
 

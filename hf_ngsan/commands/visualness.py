@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..ground.argument_types import positive_int, user_path
+from ..io.argument_types import positive_int, user_path
 from .arguments import (
     DATASETS,
     add_data_arguments,
@@ -45,7 +45,7 @@ def run(options: argparse.Namespace) -> None:
     check_data(options.data)
     if options.figures is not None:
         check_figure_folder(options.figures, "--figures", [options.data])
-    from ..ground.launching import make_accelerator
+    from ..io.launching import make_accelerator
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning.visualness import captions_with_visualness, table_of_words

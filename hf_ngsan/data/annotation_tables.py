@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 from datasets import Dataset, Features, List, Value
 
-from ..store.folders import is_empty, write_folder_atomically
-from ..store.shards import SKIPPED, without_progress_bars
+from ..io.folders import is_empty, write_folder_atomically
+from ..io.shards import SKIPPED, without_progress_bars
 from .errors import DataError, as_data_error
 from .formats.annotation_files import read_document
 from .formats.annotations import Annotations

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from ..ground.coco_files import Record, check_encodable, images_by_id, in_order, read_object, records_of
+from ..io.coco_files import Record, check_encodable, images_by_id, in_order, read_object, records_of
 from .contract import caption_features, clamp_boxes, widening_note
 from .errors import DataError, as_data_error
 from .formats.conventions import ROUNDING

@@ -14,8 +14,8 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
-from ..ground.bounds import MAX_TEXT_LENGTH
-from ..ground.boxes import as_numbers, check_boxes
+from ..io.bounds import MAX_TEXT_LENGTH
+from ..io.boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")

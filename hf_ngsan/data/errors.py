@@ -19,7 +19,7 @@ def reason_of(error: BaseException) -> str:
 
 @contextmanager
 def as_data_error() -> Iterator[None]:
-    """Turns ValueErrors inside the `with` block, such as those of `hf_ngsan.ground`, into DataErrors."""
+    """Turns ValueErrors inside the `with` block, such as those of `hf_ngsan.io`, into DataErrors."""
     try:
         yield
     except ValueError as error:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from ..ground.coco_files import Record, checked_record, read_json_lines
+from ..io.coco_files import Record, checked_record, read_json_lines
 from .contract import lists_of_vectors
 from .errors import DataError, as_data_error
 from .prepared import Rows, fingerprint, prepare

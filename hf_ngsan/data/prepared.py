@@ -22,9 +22,9 @@ from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 from tqdm.auto import tqdm
 
-from ..ground.files import is_stream
-from ..ground.messages import FULL_DISK
-from ..store.folders import turn_to_write, write_folder_atomically
+from ..io.files import is_stream
+from ..io.folders import turn_to_write, write_folder_atomically
+from ..io.messages import FULL_DISK
 from .contract import with_arrays
 from .errors import DataError
 
@@ -145,5 +145,5 @@ def file_digest(path: Path) -> bytes:
 def code_digest() -> bytes:
     """Returns the digests of the source files that read data, since other code may prepare other data."""
     here = Path(__file__).parent
-    files = [*sorted(here.rglob("*.py")), here.parent / "ground" / "boxes.py", here.parent / "ground" / "coco_files.py"]
+    files = [*sorted(here.rglob("*.py")), here.parent / "io" / "boxes.py", here.parent / "io" / "coco_files.py"]
     return b"".join(map(file_digest, files))

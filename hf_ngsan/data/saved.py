@@ -6,8 +6,8 @@ from pathlib import Path
 
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
-from ..ground.files import is_unchanged
-from ..store.shards import read_records
+from ..io.files import is_unchanged
+from ..io.shards import read_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
 from .errors import DataError, MissingSplitError, reason_of
 from .images.decoding import with_raster_images

@@ -2,8 +2,8 @@
 
 import argparse
 
-from ..ground.argument_types import at_most, user_path, whole_number
-from ..ground.bounds import MAX_INTEGER
+from ..io.argument_types import at_most, user_path, whole_number
+from ..io.bounds import MAX_INTEGER
 
 SUMMARY = """Show on one page what geometry changes in captions.
 

@@ -11,13 +11,13 @@ from transformers import ProcessorMixin
 
 from ..data import draw_scene
 from ..data.scenes import Statement
-from ..ground.files import check_place, write_text_atomically
+from ..io.files import check_place, write_text_atomically
+from ..io.folders import replace_folder_contents
 from ..loading.hub import save_for_hub
 from ..loading.models import find_model_folder, load_captioner, load_model
 from ..loading.provenance import model_fingerprint
 from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
-from ..store.folders import replace_folder_contents
 from ..tasks.caption_rows import load_rows
 from ..tasks.retrieval.encoders import embed_images
 from ..tasks.retrieval.index import THUMBNAIL_SIDE

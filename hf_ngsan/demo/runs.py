@@ -12,7 +12,7 @@ from multiprocessing import get_context
 from tqdm.auto import tqdm
 
 from ..data import extra_scores_of
-from ..ground.files import write_text_atomically
+from ..io.files import write_text_atomically
 from ..loading.models import load_captioner, load_model, quiet_loading
 from ..tasks import RetrievalRecipe, embed_pairs, evaluate_captioner, load_recipe, train
 from ..tasks.caption_rows import load_rows, rows_for

@@ -6,7 +6,7 @@ imported when used, as engines need the graphs alone.
 
 from typing import TYPE_CHECKING
 
-from ..ground.lazy import lazy_names
+from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .captioner import Captioner

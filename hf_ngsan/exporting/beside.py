@@ -7,13 +7,13 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..ground.files import write_text_atomically
 from ..guests.dual_encoders import dual_encoder_of
+from ..io.files import write_text_atomically
+from ..io.folders import write_folder_atomically
 from ..models.packaged_backbones import find_packaged_weights, is_packaged
 from ..models.text_encoders import PACKAGES as TEXT_PACKAGES
 from ..models.text_encoders import find_text_encoder
 from ..registry import own_model_types
-from ..store.folders import write_folder_atomically
 from .dual_encoder import MAX_FIXED_LENGTH, TEXTS, write_text_graph
 from .folder import eager_attention, word_settings, write_captioner_graphs
 from .formats import UnexportableError

@@ -13,10 +13,10 @@ from torch import nn
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from ..ground.files import write_text_atomically
-from ..ground.weight_sources import complete_sources, write_licence
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..guests.exported import SETTINGS, ExportedDualEncoder, ExportedModel
+from ..io.files import write_text_atomically
+from ..io.weight_sources import complete_sources, write_licence
 from .folder import eager_attention
 from .formats import UnexportableError, write_graph
 

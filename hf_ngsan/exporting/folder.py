@@ -11,8 +11,8 @@ import torch
 import transformers
 from transformers import GenerationConfig, PreTrainedModel
 
-from ..ground.files import write_text_atomically
-from ..ground.weight_sources import FIELD, complete_sources, write_licence
+from ..io.files import write_text_atomically
+from ..io.weight_sources import FIELD, complete_sources, write_licence
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
 from .formats import FORMATS, UnexportableError, write_graph

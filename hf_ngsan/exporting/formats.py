@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from transformers.utils import logging as transformers_logging
 
-from ..ground.messages import one_sentence
+from ..io.messages import one_sentence
 
 
 @dataclass(frozen=True)

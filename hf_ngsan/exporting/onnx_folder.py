@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from ..ground.files import sha256, write_text_atomically
-from ..store.fields import read_json_or_none
+from ..io.fields import read_json_or_none
+from ..io.files import sha256, write_text_atomically
 from .captioner import SETTINGS, Captioner, onnx_graph
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
@@ -82,7 +82,7 @@ def open_captioner(name: str) -> Captioner | None:
     """Returns the graphs of a captioner of images; None if there are none that can be run and are current.
 
     Args:
-        name: for [`~hf_ngsan.ground.model_folders.find_model_folder`], which has found it.
+        name: for [`~hf_ngsan.io.model_folders.find_model_folder`], which has found it.
     """
     try:
         if not is_current(Path(name), CAPTIONER_GRAPHS.values()):

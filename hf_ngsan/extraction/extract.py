@@ -12,9 +12,9 @@ from datasets import Features, Value
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import DTYPES, caption_features, check_row
-from ..ground.files import FileStamp
+from ..io.files import FileStamp
+from ..io.shards import ShardWriter, shard_name
 from ..loading.provenance import installed_versions, vision_provenance
-from ..store.shards import ShardWriter, shard_name
 from .errors import ExtractionError
 from .feature_folder import FORMAT, PACKAGES, FeatureFolder, check_output_folder
 from .image_list import ImageList, check_split, list_images

@@ -12,11 +12,11 @@ from pathlib import Path
 
 from datasets import Dataset
 
-from ..ground.files import check_place, write_text_atomically
+from ..io.fields import read_json_or_none
+from ..io.files import check_place, write_text_atomically
+from ..io.folders import is_empty
+from ..io.shards import ShardFolder, ShardRecord
 from ..loading.provenance import description_of, provenance_difference
-from ..store.fields import read_json_or_none
-from ..store.folders import is_empty
-from ..store.shards import ShardFolder, ShardRecord
 from .errors import ExtractionError
 
 FORMAT = 1

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..ground.image_files import SUFFIXES, image_files
+from ..io.image_files import SUFFIXES, image_files
 from .errors import ExtractionError
 
 

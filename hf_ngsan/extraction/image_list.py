@@ -20,8 +20,8 @@ from ..data import load_data
 from ..data.formats.annotation_files import has_any
 from ..data.images.decoding import decode_image
 from ..data.readers import READERS
-from ..ground.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
-from ..ground.files import FileStamp, is_unchanged, stamp_of_content
+from ..io.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
+from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..models.image_processing_captioning import load_image
 from .errors import ExtractionError
 from .image_files import check_text, sorted_image_files

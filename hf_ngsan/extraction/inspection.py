@@ -6,7 +6,7 @@ from ..data.images.folder import how_to_caption, is_metadata
 from ..data.images.sources import split_names
 from ..data.inspection import Findings
 from ..data.splits import MIN_ROWS, VALIDATION, find_split
-from ..ground.image_files import is_image, visible_files
+from ..io.image_files import is_image, visible_files
 from .image_list import list_images
 
 

@@ -10,8 +10,8 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BaseImageProcessor
 
 from ..data import DataError
-from ..ground.files import FileStamp
-from ..ground.messages import type_and_reason
+from ..io.files import FileStamp
+from ..io.messages import type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of
 from .errors import ExtractionError
 from .image_list import ImageList

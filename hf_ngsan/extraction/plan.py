@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..ground.files import FileStamp
-from ..store.shards import ShardRecord
+from ..io.files import FileStamp
+from ..io.shards import ShardRecord
 from .errors import ExtractionError
 from .image_list import ImageList
 

@@ -15,9 +15,9 @@ from typing import Any, TypeVar
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
-from ..ground.launching import make_accelerator
-from ..ground.progress_display import ProgressDisplay
-from ..store.locks import FolderLock
+from ..io.launching import make_accelerator
+from ..io.locks import FolderLock
+from ..io.progress_display import ProgressDisplay
 from .errors import ExtractionError
 
 MAX_WAIT = timedelta(days=30)

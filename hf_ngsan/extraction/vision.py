@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ..ground.messages import one_sentence
+from ..io.messages import one_sentence
 from ..loading.limits import UnusableModelError, check_image_processor
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..loading.preprocessing import check_size_of_images, load_image_processor, of_whole_images

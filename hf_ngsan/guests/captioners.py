@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from transformers.feature_extraction_utils import BatchFeature
 
 from ..data.collator import IGNORED_LABEL
-from ..ground.bounds import DEFAULT_CAPTION_LENGTH
+from ..io.bounds import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
 from ..models.image_processing_captioning import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder, at_work, check_finite

@@ -22,7 +22,7 @@ import torch
 from torch.nn.functional import logsigmoid, normalize
 from transformers import BaseImageProcessor, PreTrainedModel
 
-from ..ground.messages import as_value_error
+from ..io.messages import as_value_error
 from ..models.image_processing_captioning import load_image
 from ..models.modeling_mhsan import pair_losses
 from ..registry import own_model_types

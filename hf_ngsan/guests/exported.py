@@ -19,10 +19,10 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from ..data.vocabulary import with_words
-from ..ground.files import sha256
-from ..ground.messages import one_sentence
+from ..io.fields import read_fields, read_json_or_none
+from ..io.files import sha256
+from ..io.messages import one_sentence
 from ..registry import own_model_types
-from ..store.fields import read_fields, read_json_or_none
 from .dual_encoders import DualEncoder
 
 SETTINGS = "dual_encoder.json"

@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 from huggingface_hub import metadata_load
 
-from ..ground.configs import describe_config, find_config, packaged_configs
-from ..ground.packaged_models import packaged_models
-from ..ground.weight_sources import CARD
+from ..io.configs import describe_config, find_config, packaged_configs
+from ..io.packaged_models import packaged_models
+from ..io.weight_sources import CARD
 from ..registry import MODEL_TYPES, Paper
 
 TRAINING_CONFIG = "training_config.yaml"

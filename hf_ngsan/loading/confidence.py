@@ -23,7 +23,7 @@ import numpy as np
 import torch
 
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..store.fields import FieldError, read_fields, read_json_or_none
+from ..io.fields import FieldError, read_fields, read_json_or_none
 from .models import ModelFolderError, find_model_folder, load_model
 from .provenance import model_fingerprint
 

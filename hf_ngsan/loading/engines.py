@@ -43,11 +43,11 @@ from ..exporting.graphs import (
     dynamic_shapes,
     number_of_regions,
 )
-from ..ground.messages import one_sentence
+from ..io.folders import turn_to_write, write_folder_atomically
+from ..io.messages import one_sentence
 from ..models.captioning import CaptionCache, CaptioningForConditionalGeneration
 from ..models.modeling_vision import VisionModel, in_parts, is_inference
 from ..models.transformers_backbones import is_patch_encoder
-from ..store.folders import turn_to_write, write_folder_atomically
 from .provenance import backbone_settings, unusual_settings, weights_checksum
 
 ENGINES = ("torch", "onnx", "openvino", "auto")

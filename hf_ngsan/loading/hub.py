@@ -16,8 +16,8 @@ from typing import Any
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..exporting.onnx_folder import remove_old_graphs
-from ..ground.files import give_usual_modes, write_text_atomically
-from ..ground.weight_sources import complete_sources, write_licence
+from ..io.files import give_usual_modes, write_text_atomically
+from ..io.weight_sources import complete_sources, write_licence
 from ..models.configuration_hub import REFERENCES_TO_CODE, imports_of_parts, registered_for_auto_classes
 from ..registry import is_in_transformers
 from .models import WEIGHTS, is_guest, task_of

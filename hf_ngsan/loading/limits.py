@@ -7,7 +7,7 @@ from PIL import Image
 from torch import nn
 from transformers import BaseImageProcessor
 
-from ..ground.messages import one_sentence
+from ..io.messages import one_sentence
 
 
 class UnusableModelError(ValueError):

@@ -32,14 +32,14 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
-from ..ground.bounds import is_finite
-from ..ground.files import give_usual_modes
-from ..ground.messages import one_sentence
-from ..ground.model_folders import ModelFolderError, find_model_folder
-from ..ground.weight_sources import complete_sources, remember_source, write_licence
 from ..guests.checkpoints import task_of_guest, whole_processor
 from ..guests.dual_encoders import DUAL_ENCODERS
 from ..guests.exported import ExportedModel, is_exported
+from ..io.bounds import is_finite
+from ..io.files import give_usual_modes
+from ..io.messages import one_sentence
+from ..io.model_folders import ModelFolderError, find_model_folder
+from ..io.weight_sources import complete_sources, remember_source, write_licence
 from ..models.configuration_hub import ConfigurationError, MissingBackboneError
 from ..models.modeling_vision import VisionModel
 from ..registry import MODEL_TYPES, is_command_line, model_types_of, own_model_types, processor_class, register

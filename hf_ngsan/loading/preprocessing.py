@@ -13,7 +13,7 @@ import os
 
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..ground.messages import one_sentence
+from ..io.messages import one_sentence
 from ..models import detection_models, transformers_backbones
 from ..models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from ..models.modeling_vision import VisionModel

@@ -23,8 +23,8 @@ import torch
 from PIL import Image
 from transformers import LogitsProcessor, PreTrainedModel
 
-from ..ground.files import write_text_atomically
-from ..ground.messages import one_sentence
+from ..io.files import write_text_atomically
+from ..io.messages import one_sentence
 from ..models.attention_maps import evaluation_mode
 from ..models.modeling_vision import cell_boxes
 from .provenance import installed_versions

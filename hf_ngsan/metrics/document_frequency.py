@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ground.files import is_stream, write_file_atomically
+from ..io.files import is_stream, write_file_atomically
 from .ngrams import ORDER, NGramLevel, NGramTable, count_ngrams, starts_of_runs
 from .text import TokenizerChoice, encode_words, tokenize
 from .token_ids import cut_sequences

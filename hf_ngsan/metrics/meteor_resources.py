@@ -12,7 +12,7 @@ from pathlib import Path
 import datasets
 import numpy as np
 
-from ..ground.files import write_file_atomically
+from ..io.files import write_file_atomically
 
 LONGEST_PHRASE = 7
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)

@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from ..ground.coco_files import captions_of_results, id_order, images_by_id, read_json, read_object, result_records
+from ..io.coco_files import captions_of_results, id_order, images_by_id, read_json, read_object, result_records
 
 SERVER_NAME = re.compile(r"captions_(val|test)2014_\w+_results\.json")
 

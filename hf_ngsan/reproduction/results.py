@@ -12,7 +12,7 @@ import numpy as np
 from datasets import Dataset
 
 from ..data import extra_scores_of
-from ..ground.files import write_text_atomically
+from ..io.files import write_text_atomically
 from ..metrics import CiderD
 from ..metrics.comparison import compare, holm
 from ..metrics.vqa import vqa_accuracy

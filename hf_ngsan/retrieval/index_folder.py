@@ -28,9 +28,9 @@ from typing import Any
 
 import numpy as np
 
-from ..ground.files import FileStamp, write_text_atomically
-from ..store.fields import FieldError, read_fields, read_json_or_none
-from ..store.folders import (
+from ..io.fields import FieldError, read_fields, read_json_or_none
+from ..io.files import FileStamp, write_text_atomically
+from ..io.folders import (
     MANIFEST,
     DamagedFolderError,
     check_folder,

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..ground.progress_display import ProgressDisplay
-from ..store.fields import read_json_or_none
-from ..store.folders import write_folder_atomically
+from ..io.fields import read_json_or_none
+from ..io.folders import write_folder_atomically
+from ..io.progress_display import ProgressDisplay
 from .approximate import CANDIDATES, CANDIDATES_A_HIT
 from .index_folder import MAKE, IndexFolder, IndexFolderError
 

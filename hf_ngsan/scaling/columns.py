@@ -16,9 +16,9 @@ import torch
 from ..data.contract import caption_features
 from ..extraction.extract import encoded
 from ..extraction.vision import load_vision
-from ..ground.messages import one_sentence
-from ..ground.packaged_models import CAPTIONER, DUAL_ENCODER
 from ..guests.dual_encoders import dual_encoder_of
+from ..io.messages import one_sentence
+from ..io.packaged_models import CAPTIONER, DUAL_ENCODER
 from ..loading.models import load_model
 from ..loading.pipelines import CaptioningPipeline
 from ..models.image_processing_captioning import load_image

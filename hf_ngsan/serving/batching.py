@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..ground.freed_memory import give_back_freed_memory
+from ..io.freed_memory import give_back_freed_memory
 from .limits import BusyError, ServingLimits
 
 MAX_DELAY = 0.25

@@ -89,7 +89,7 @@ class BoundedServer(uvicorn.Server):
     same length. Here few are accepted at a time, so that open files do not run out, and many may queue.
 
     Args:
-        app: application of [`create_app`], or one around it, such as [`~hf_ngsan.ground.listening.OwnHosts`].
+        app: application of [`create_app`], or one around it, such as [`~hf_ngsan.io.listening.OwnHosts`].
         limits: `seconds`, `head_seconds` and `connections`.
     """
 

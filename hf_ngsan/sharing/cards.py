@@ -30,10 +30,10 @@ from huggingface_hub import (
 )
 from transformers import PreTrainedModel
 
-from ..ground.files import write_text_atomically
-from ..ground.messages import one_sentence
-from ..ground.packaged_models import packaged_models
-from ..ground.weight_sources import CARD, Source, licence_of, sources_of
+from ..io.files import write_text_atomically
+from ..io.messages import one_sentence
+from ..io.packaged_models import packaged_models
+from ..io.weight_sources import CARD, Source, licence_of, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.limits import count
 from ..loading.models import auto_classes_of, task_of

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 
-from ..ground.bounds import MAX_INTEGER, is_finite
-from ..ground.files import sha256, write_text_atomically
+from ..io.bounds import MAX_INTEGER, is_finite
+from ..io.files import sha256, write_text_atomically
 from ..training.task import Evaluation, Task
 
 EVALUATIONS = "evaluations.json"

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..ground.bounds import is_finite
-from ..ground.messages import one_sentence
+from ..io.bounds import is_finite
+from ..io.messages import one_sentence
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
 from ..tasks.registry import load_recipe, task_class
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, TRAINING_CONFIGS, training_config_of

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from ..ground.files import is_stream
-from ..ground.weight_sources import INITIALIZED_FROM
+from ..io.files import is_stream
+from ..io.weight_sources import INITIALIZED_FROM
 from ..loading.models import ModelFolderError
 
 SETTINGS = ("config.json", ".index.json")

@@ -13,7 +13,7 @@ from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabl
 from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedModel
 
-from ..ground.messages import chain, one_sentence
+from ..io.messages import chain, one_sentence
 from .upload_folder import checkpoint_tag, files_of, write_checkpoint
 
 logger = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ import yaml
 from transformers import PreTrainedModel
 
 from ..exporting.onnx_folder import copy_graphs
-from ..ground.files import TEMPORARY_PREFIX, sha256, write_text_atomically
-from ..ground.messages import one_sentence
+from ..io.files import TEMPORARY_PREFIX, sha256, write_text_atomically
+from ..io.messages import one_sentence
 from ..loading.hub import HANDLER, SETTINGS, foreign_references, needs_the_package, own_code, save_for_hub
 from ..loading.models import ModelFolderError, without_progress_bars
 from ..training.output_folder import TRAINING_CONFIG

@@ -12,7 +12,7 @@ from gradio.routes import App
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..ground.messages import one_sentence
+from ..io.messages import one_sentence
 
 logger = logging.getLogger(__name__)
 

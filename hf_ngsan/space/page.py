@@ -17,8 +17,8 @@ from gradio.routes import ORJSONResponse
 from PIL import Image
 from starlette.middleware import Middleware
 
-from ..ground.listening import OwnHosts, host_name, listen
-from ..ground.weight_sources import licence_of
+from ..io.listening import OwnHosts, host_name, listen
+from ..io.weight_sources import licence_of
 from ..models.image_processing_captioning import load_image
 from ..serving.images import size_of
 from ..sharing.cards import code
@@ -302,7 +302,7 @@ def launch(
         page: page of [`make_page`].
         host, port: address to listen at; the first free port from 7860 if `port` is None.
         open_browser: whether to open the page in the user's browser.
-        allowed_hosts: further names that the page answers to; see [`~hf_ngsan.ground.listening.OwnHosts`].
+        allowed_hosts: further names that the page answers to; see [`~hf_ngsan.io.listening.OwnHosts`].
 
     Returns:
         The URL of the page. `page.close()` ends it.

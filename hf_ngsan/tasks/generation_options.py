@@ -4,8 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..ground.argument_types import at_most, between
-from ..ground.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ..io.argument_types import at_most, between
+from ..io.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH, MAX_CAPTIONS
 
 GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
 MAX_LENGTH_PENALTY = 5

@@ -19,7 +19,7 @@ from typing import Any
 from huggingface_hub.errors import StrictDataclassError
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..ground.messages import one_sentence
+from ..io.messages import one_sentence
 from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
 from ..loading.preprocessing import check_size_of_images, load_image_processor
 from ..models.configuration_hub import ConfigurationError, HubConfig

@@ -16,7 +16,7 @@ import torch
 from transformers import PreTrainedTokenizerBase
 
 from ..data import DataError
-from ..ground.files import is_stream
+from ..io.files import is_stream
 from ..training.recipe import RecipeError
 
 logger = logging.getLogger(__name__)

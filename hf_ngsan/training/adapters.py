@@ -23,7 +23,7 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_peft_available
 
-from ..ground.weight_sources import complete_sources, write_licence
+from ..io.weight_sources import complete_sources, write_licence
 from ..loading.models import save_model
 from .settings import setting
 

@@ -19,10 +19,9 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 
-from ..ground.files import temporary_path, write_text_atomically
-from ..ground.messages import one_sentence
-from ..store.fields import FieldError, read_fields, read_json_or_none
-from ..store.folders import (
+from ..io.fields import FieldError, read_fields, read_json_or_none
+from ..io.files import temporary_path, write_text_atomically
+from ..io.folders import (
     REPLACED_PREFIX,
     DamagedFolderError,
     check_folder,
@@ -30,6 +29,7 @@ from ..store.folders import (
     remove_leftovers,
     write_folder_atomically,
 )
+from ..io.messages import one_sentence
 from .averaging import WeightAverage, copy_into
 
 logger = logging.getLogger(__name__)

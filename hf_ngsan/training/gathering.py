@@ -12,7 +12,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import gather_object
 
-from ..ground.progress_display import ProgressDisplay
+from ..io.progress_display import ProgressDisplay
 
 
 def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:

@@ -21,13 +21,13 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
-from ..ground.files import list_files, write_text_atomically
-from ..ground.progress_display import ProgressDisplay
+from ..io.fields import read_json_or_none
+from ..io.files import list_files, write_text_atomically
+from ..io.folders import replace_folder_contents, write_folder_atomically
+from ..io.progress_display import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.modeling_base import vision_encoders
-from ..store.fields import read_json_or_none
-from ..store.folders import replace_folder_contents, write_folder_atomically
 from .adapters import load_weights
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader

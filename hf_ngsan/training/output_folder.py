@@ -10,10 +10,10 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..ground.files import TEMPORARY_PREFIX, write_text_atomically
-from ..store.fields import read_json_or_none
-from ..store.folders import MANIFEST, REPLACED_PREFIX, is_empty, remove_leftovers
-from ..store.locks import FolderLock
+from ..io.fields import read_json_or_none
+from ..io.files import TEMPORARY_PREFIX, write_text_atomically
+from ..io.folders import MANIFEST, REPLACED_PREFIX, is_empty, remove_leftovers
+from ..io.locks import FolderLock
 from .checkpoints import CHECKPOINT_FILES
 from .recipe import Recipe, RecipeError, load_recipe, save_recipe
 

@@ -32,9 +32,9 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from ..ground.bounds import MAX_INTEGER
-from ..ground.configs import find_config
-from ..ground.files import is_stream, write_text_atomically
+from ..io.bounds import MAX_INTEGER
+from ..io.configs import find_config
+from ..io.files import is_stream, write_text_atomically
 from .adapters import LoraSettings
 from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
 from .settings import DataSettings, EvaluationSettings, TrainingSettings

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..ground.bounds import MAX_BATCH_SIZE, MAX_THREADS, MAX_WORKERS
+from ..io.bounds import MAX_BATCH_SIZE, MAX_THREADS, MAX_WORKERS
 
 
 def setting(

@@ -23,7 +23,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
-from ..ground.files import write_output
+from ..io.files import write_output
 from ..loading.models import load_model
 from .adapters import save_adapted
 from .batches import batches_of_rows

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..ground.boxes import cell_boxes
+from ..io.boxes import cell_boxes
 from .figures import COLUMNS, show_map
 from .plots import INK, new_figure, panel_rows
 

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..ground.files import write_file_atomically
+from ..io.files import write_file_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -27,7 +27,7 @@ def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_pa
     assert "is a folder" in fails(capsys, *evaluate, "--output", tmp_path)
     assert not started
     main([str(argument) for argument in evaluate])
-    assert "hf_ngsan.ground.launching" in started[0][1]
+    assert "hf_ngsan.io.launching" in started[0][1]
 
 
 @each_row("command", ["evaluate", "caption"])

@@ -204,7 +204,7 @@ def test_mistakes_are_told_before_processes_are_started(vision, tmp_path, monkey
     [line] = capsys.readouterr().err.strip().splitlines()
     assert "absent does not exist" in line and not started
     assert command("--images", photos, *options) == 0
-    assert started and "hf_ngsan.ground.launching" in started[0][1]
+    assert started and "hf_ngsan.io.launching" in started[0][1]
 
 
 @each_row(

@@ -10,7 +10,7 @@ from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, List, 
 
 from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.data.specs import check_captions
-from hf_ngsan.ground.files import temporary_path
+from hf_ngsan.io.files import temporary_path
 from tests.data.facts import fails_naming
 from tests.data.rows import dataset_of, make_row
 from tests.tables import each_row

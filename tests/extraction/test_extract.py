@@ -14,8 +14,8 @@ from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.saved import refuse_changed_shards
 from hf_ngsan.extraction import ExtractionError, image_list, list_images, read_extraction
 from hf_ngsan.extraction.extract import extract_features
-from hf_ngsan.ground import files
-from hf_ngsan.ground.files import sha256
+from hf_ngsan.io import files
+from hf_ngsan.io.files import sha256
 from hf_ngsan.models.image_processing_captioning import load_image
 from tests.tables import each_row
 
@@ -383,7 +383,7 @@ def test_a_folder_whose_rows_are_lost_is_not_described_by_them(photos, tmp_path)
 
 
 def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.store.locks.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("hf_ngsan.io.locks.LOCK_SECONDS", 0.1)
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / ".incomplete-lock"), pytest.raises(ExtractionError, match="out"):
         extract(photos, tmp_path / "out")

@@ -5,7 +5,7 @@ from hypothesis import given
 
 from hf_ngsan.extraction.image_list import ImageList, ListedImage
 from hf_ngsan.extraction.plan import default_images_per_shard, plan_chunks
-from hf_ngsan.store.shards import ShardRecord
+from hf_ngsan.io.shards import ShardRecord
 
 
 def image_list(number: int) -> ImageList:

@@ -13,9 +13,9 @@ from transformers import AutoModelForImageTextToText
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.extraction import ExtractionError, load_vision
+from hf_ngsan.io.folders import write_folder_atomically
 from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
-from hf_ngsan.store.folders import write_folder_atomically
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning.build import build_config

@@ -9,10 +9,10 @@ import pytest
 from PIL import Image
 
 from hf_ngsan.commands.inspect import lines_of_index
-from hf_ngsan.ground.files import FileStamp, sha256
+from hf_ngsan.io import folders
+from hf_ngsan.io.files import FileStamp, sha256
+from hf_ngsan.io.folders import MANIFEST
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
-from hf_ngsan.store import folders
-from hf_ngsan.store.folders import MANIFEST
 from tests.tables import each_row
 
 DESCRIPTION = IndexDescription(

@@ -17,7 +17,7 @@ pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from fastapi import FastAPI, Request
 from PIL import Image
 
-from hf_ngsan.ground.listening import listen
+from hf_ngsan.io.listening import listen
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 from hf_ngsan.serving.connections import BoundedConnection, most_connections
 from tests.tables import each_row

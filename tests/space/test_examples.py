@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="the extra demo is not installed")
 pytest.importorskip("gradio", reason="the extra demo is not installed")
 
-from hf_ngsan.ground import packaged_files
+from hf_ngsan.io import packaged_files
 from hf_ngsan.space import examples
 from hf_ngsan.space.captions import SHOWN_SIDE
 from tests.space.test_captions import image_in

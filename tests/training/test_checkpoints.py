@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hf_ngsan.store.folders import MANIFEST
+from hf_ngsan.io.folders import MANIFEST
 from hf_ngsan.training import CheckpointError, Checkpoints, TrainingProgress, WeightAverage
 from hf_ngsan.training.checkpoints import read_checkpoint, write_checkpoint
 from tests.tables import each_row

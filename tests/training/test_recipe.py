@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.ground.bounds import MAX_INTEGER
+from hf_ngsan.io.bounds import MAX_INTEGER
 from hf_ngsan.tasks import CaptioningRecipe, load_recipe
 from hf_ngsan.training.recipe import RecipeError, save_recipe
 from tests.tables import each_row

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...ground.coco_files import (
+from ...io.coco_files import (
     CocoFileError,
     Record,
     checked_record,

@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from ...ground.bounds import MAX_REGIONS
+from ...io.bounds import MAX_REGIONS
 from ..errors import DataError
 from .arrays import MAX_ARRAY_BYTES
 from .record import Entry, FeatureRecord, Source

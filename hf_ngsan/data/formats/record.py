@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ...ground.coco_files import number_of
-from ...ground.image_files import visible_files
+from ...io.coco_files import number_of
+from ...io.image_files import visible_files
 from ..errors import DataError, reason_of
 
 

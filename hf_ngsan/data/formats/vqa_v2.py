@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from ...ground.coco_files import Record, records_of
+from ...io.coco_files import Record, records_of
 from ..errors import DataError
 from .annotation_files import AnnotationEntry, has_any, read_all, read_document, refuse_record
 

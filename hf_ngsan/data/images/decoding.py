@@ -13,8 +13,8 @@ import PIL.Image
 import PIL.ImageOps
 from datasets.utils.file_utils import xopen
 
-from ...ground.files import is_stream
-from ...ground.image_files import FORMATS
+from ...io.files import is_stream
+from ...io.image_files import FORMATS
 from ..errors import DataError
 from .own_files import HUB, ZIP
 

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Dataset, Image
 
-from ...ground.image_files import is_image, visible_files
+from ...io.image_files import is_image, visible_files
 from ..errors import DataError, reason_of
 from ..splits import OTHER_NAMES, VALIDATION
 from .own_files import OwnFiles

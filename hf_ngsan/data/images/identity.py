@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset
 
-from ...ground.files import sha256
+from ...io.files import sha256
 
 
 def first_rows(keys: Sequence | np.ndarray, is_used: np.ndarray) -> np.ndarray:

@@ -21,8 +21,8 @@ from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import HfApi, constants, metadata_load
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-from ...ground.files import is_stream
-from ...store.shards import without_progress_bars
+from ...io.files import is_stream
+from ...io.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, reason_of
 from ..formats.webdataset import TAR_SUFFIXES
 from ..prepared import naming_the_cache

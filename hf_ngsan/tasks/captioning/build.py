@@ -8,7 +8,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
 from ...data import build_tokenizer
-from ...ground.messages import one_sentence
+from ...io.messages import one_sentence
 from ...loading.models import changed_config, find_model_folder, load_captioner, load_model
 from ...loading.provenance import backbone_settings
 from ...models.configuration_hub import ConfigurationError

@@ -17,8 +17,8 @@ import torch
 from datasets import Dataset
 
 from ...data.collator import visual_arguments
-from ...ground.files import write_text_atomically
 from ...guests.dual_encoders import dual_encoder_of
+from ...io.files import write_text_atomically
 from ...loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
 from ...loading.models import load_model
 from ...loading.pipelines.captioning import VISUAL_INPUTS

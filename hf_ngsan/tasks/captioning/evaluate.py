@@ -16,7 +16,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data.readers import ExtraScores
-from ...ground.files import write_output
+from ...io.files import write_output
 from ...metrics import CaptionMetrics
 from ...training.task import Evaluation
 from .generate import complete_captions, generate_captions

@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from ...exporting.captioner import Captioner, is_one_of
-from ...ground.image_files import FORMATS
+from ...io.image_files import FORMATS
 from .captioned_image import CaptionedImage
 
 IMAGES_AT_ONCE = 16

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ...ground.files import with_file_names
+from ...io.files import with_file_names
 from ...loading.pipelines import CaptioningPipeline
 from ...visualization import plot_word_maps
 from ..attention_figures import prepare_figures, save_attention

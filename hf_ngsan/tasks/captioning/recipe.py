@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar, Self
 
-from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ...io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ...training.objectives.distillation import DistillationSettings
 from ...training.objectives.self_critical import SelfCriticalSettings
 from ...training.recipe import Recipe

@@ -15,9 +15,9 @@ from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import CaptionCollator, extra_scores_of
-from ...ground.argument_types import user_path
 from ...guests.captioners import Guest, guest_of
 from ...guests.dual_encoders import dual_encoder_of
+from ...io.argument_types import user_path
 from ...loading.models import is_guest, load_model
 from ...loading.provenance import remember_features
 from ...metrics import CaptionMetrics, CiderD, DocumentFrequency

@@ -7,7 +7,7 @@ from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedTokenizerBase, ProcessorMixin
 
 from ...data.vocabulary import build_tokenizer
-from ...ground.messages import one_sentence
+from ...io.messages import one_sentence
 from ...loading.models import quiet_loading
 from ...models.modeling_rstnet_language_model import RSTNetLanguageModel
 from ...models.text_encoders import find_text_encoder

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ...ground.files import with_file_names
+from ...io.files import with_file_names
 from ...loading.pipelines import VisualQuestionAnsweringPipeline
 from ...visualization import plot_question
 from ..attention_figures import prepare_figures, save_attention

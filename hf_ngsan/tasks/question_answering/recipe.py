@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...ground.bounds import MAX_CAPTION_LENGTH
+from ...io.bounds import MAX_CAPTION_LENGTH
 from ...training.recipe import Recipe
 from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..caption_rows import CaptioningDataSettings

@@ -8,7 +8,7 @@ from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.image_utils import SizeDict
 
 from ...data import build_tokenizer
-from ...ground.messages import one_sentence
+from ...io.messages import one_sentence
 from ...models.text_encoders import find_text_encoder
 from ...training.recipe import RecipeError
 from ..new_models import (

@@ -9,8 +9,8 @@ import torch
 from transformers import PreTrainedModel
 
 from ...data.collator import visual_arguments
-from ...ground.files import write_file_atomically
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
+from ...io.files import write_file_atomically
 from ...loading.models import is_guest
 from ...models.image_processing_captioning import load_image
 

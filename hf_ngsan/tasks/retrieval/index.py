@@ -29,8 +29,9 @@ from ...extraction.together import (
     progress_display,
     wait_for_everyone,
 )
-from ...ground.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
+from ...io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
+from ...io.folders import remove, restore, write_folder_atomically
 from ...loading.provenance import model_fingerprint
 from ...retrieval import (
     IndexDescription,
@@ -42,7 +43,6 @@ from ...retrieval import (
     open_backend,
 )
 from ...retrieval.index_folder import DESCRIPTION, EXACT, read_description
-from ...store.folders import remove, restore, write_folder_atomically
 from .encoders import embed_pixels
 
 MAX_IMAGES_PER_SHARD = 1000

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from datasets import Dataset
 
-from ...ground.coco_files import CocoFileError, in_order, read_json, read_object, records_of
+from ...io.coco_files import CocoFileError, in_order, read_json, read_object, records_of
 
 
 class Positives(NamedTuple):

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...ground.bounds import MAX_CAPTION_LENGTH
+from ...io.bounds import MAX_CAPTION_LENGTH
 from ...training.objectives.contrastive import ContrastiveSettings
 from ...training.recipe import Recipe
 from ...training.settings import EvaluationSettings, ScheduleSettings, TrainingSettings, another_default, setting

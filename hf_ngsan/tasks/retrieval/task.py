@@ -15,9 +15,9 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ...data import CaptionCollator
 from ...data.vocabulary import with_words
-from ...ground.argument_types import positive_int, user_path
-from ...ground.files import write_output
 from ...guests.dual_encoders import DualEncoder, dual_encoder_of
+from ...io.argument_types import positive_int, user_path
+from ...io.files import write_output
 from ...loading.models import is_guest
 from ...loading.provenance import remember_features
 from ...metrics.retrieval import RECALL_AT

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ...data import EpochSampler, TokenSampler
 from ...data.collator import IGNORED_LABEL
 from ...data.parallel_text import SIDES
-from ...ground.files import write_output
+from ...io.files import write_output
 from ...metrics.translation import SCORES, score_translations
 from ...training.objectives.teacher_forcing import TeacherForcing
 from ...training.recipe import RecipeError

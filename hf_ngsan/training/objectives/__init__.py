@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ...ground.lazy import lazy_names
+from ...io.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .contrastive import Contrastive

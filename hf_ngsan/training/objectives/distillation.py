@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ...data.collator import IGNORED_LABEL
-from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ...io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
 from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions

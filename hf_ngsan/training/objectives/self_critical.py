@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
-from ...ground.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ...io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..batches import MicroBatch
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update

@@ -13,8 +13,8 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
-from ...ground.messages import type_and_reason
-from ...ground.user_modules import import_user_module
+from ...io.messages import type_and_reason
+from ...io.user_modules import import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.bleu import bleu_scores
 from ...metrics.clip_score import ClipScore, cosines

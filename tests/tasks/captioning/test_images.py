@@ -8,7 +8,7 @@ from datasets import Dataset
 from PIL import Image
 
 from hf_ngsan.data import load_data
-from hf_ngsan.ground.files import with_file_names
+from hf_ngsan.io.files import with_file_names
 from hf_ngsan.models import image_processing_captioning
 from hf_ngsan.models.image_processing_captioning import opened
 from hf_ngsan.tasks import caption_images, generate_captions

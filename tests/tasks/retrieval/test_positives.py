@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from hf_ngsan.ground.coco_files import CocoFileError
+from hf_ngsan.io.coco_files import CocoFileError
 from hf_ngsan.tasks import PairEmbeddings
 from hf_ngsan.tasks.retrieval.positives import read_positives
 from tests.tables import each_row

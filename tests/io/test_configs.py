@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hf_ngsan.ground.configs import copy_config, describe_config, find_config, packaged_configs
+from hf_ngsan.io.configs import copy_config, describe_config, find_config, packaged_configs
 from hf_ngsan.tasks import load_recipe
 from tests.guests.tiny import save, tiny
 from tests.tables import each_row

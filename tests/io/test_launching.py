@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
-from hf_ngsan.ground.launching import launch_processes, run_processes
+from hf_ngsan.io.launching import launch_processes, run_processes
 from tests.tables import each_row
 
 WORKER = """
@@ -33,7 +33,7 @@ if sys.argv[1] != "done":
 @pytest.fixture
 def start(tmp_path):
     (tmp_path / "worker.py").write_text(WORKER)
-    launch = [sys.executable, "-m", "hf_ngsan.ground.launching", "--standalone", "--nproc-per-node", "2"]
+    launch = [sys.executable, "-m", "hf_ngsan.io.launching", "--standalone", "--nproc-per-node", "2"]
 
     def start(how):
         command = [*launch, str(tmp_path / "worker.py"), how]
@@ -125,7 +125,7 @@ def test_accelerate_with_cpu_gets_the_processes_it_asked_for(accelerate, caplog)
 
 ORPHAN = """
 import os, sys, time
-from hf_ngsan.ground.launching import launch_processes
+from hf_ngsan.io.launching import launch_processes
 
 launch_processes([__file__])
 with open(os.path.join(os.path.dirname(__file__), "pid-" + os.environ["RANK"]), "w") as file:
@@ -137,7 +137,7 @@ time.sleep(100)
 @pytest.mark.slow
 def test_processes_end_with_the_one_that_started_them(tmp_path):
     (tmp_path / "orphan.py").write_text(ORPHAN)
-    command = [sys.executable, "-m", "hf_ngsan.ground.launching", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "hf_ngsan.io.launching", "--standalone", "--nproc-per-node", "2"]
     parent = subprocess.Popen([*command, str(tmp_path / "orphan.py")])
     try:
         wait_until(lambda: all((tmp_path / f"pid-{rank}").exists() for rank in range(2)))

@@ -3,7 +3,7 @@ from typing import NamedTuple
 
 import pytest
 
-from hf_ngsan.store.fields import FieldError, read_fields
+from hf_ngsan.io.fields import FieldError, read_fields
 from tests.tables import each_row
 
 

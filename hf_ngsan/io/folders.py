@@ -28,7 +28,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from ..ground.files import (
+from .files import (
     TEMPORARY_PREFIX,
     file_behind,
     flush_files_to_disk,

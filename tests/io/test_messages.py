@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from hf_ngsan.ground.messages import chain, errno_of, is_out_of_memory
+from hf_ngsan.io.messages import chain, errno_of, is_out_of_memory
 
 
 def test_a_chain_of_errors_ends_where_it_rings():

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from hf_ngsan.ground.files import check_place, write_file_atomically, write_text_atomically
-from hf_ngsan.store import folders
-from hf_ngsan.store.folders import (
+from hf_ngsan.io import folders
+from hf_ngsan.io.files import check_place, write_file_atomically, write_text_atomically
+from hf_ngsan.io.folders import (
     MANIFEST,
     DamagedFolderError,
     check_folder,

@@ -11,15 +11,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from hf_ngsan.io import folders
+from hf_ngsan.io.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
-from hf_ngsan.store import folders
-from hf_ngsan.store.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
 from hf_ngsan.training.checkpoints import Checkpoints
 from tests.dying import DIED, in_process, workers
 
 pytestmark = pytest.mark.timeout(3600)
 
-PRELOADED = ["tests.store.test_kills", "hf_ngsan.sharing.evaluations", "hf_ngsan.commands.export", "hf_ngsan.cli"]
+PRELOADED = ["tests.io.test_kills", "hf_ngsan.sharing.evaluations", "hf_ngsan.commands.export", "hf_ngsan.cli"]
 PRELOADED += ["hf_ngsan.exporting", "hf_ngsan.tasks.caption_rows", "hf_ngsan.data.conversion", "tests.models.tiny"]
 PRELOADED += [
     "hf_ngsan.tasks.retrieval.index",

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_ngsan.ground.coco_files import (
+from hf_ngsan.io.coco_files import (
     CocoFileError,
     Record,
     id_order,

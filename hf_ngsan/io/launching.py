@@ -60,7 +60,7 @@ def launch_processes(
     if num_processes > 1:
         if check is not None:
             check()
-        torchrun = ["-m", "hf_ngsan.ground.launching", "--standalone", "--nproc-per-node", str(num_processes)]
+        torchrun = ["-m", "hf_ngsan.io.launching", "--standalone", "--nproc-per-node", str(num_processes)]
         os.environ.setdefault("OMP_NUM_THREADS", "1")
         sys.stdout.flush()
         line = [sys.executable, *torchrun, *command]

@@ -2,8 +2,8 @@ import logging
 
 import pytest
 
-from hf_ngsan.ground import progress_display
-from hf_ngsan.ground.progress_display import ProgressDisplay
+from hf_ngsan.io import progress_display
+from hf_ngsan.io.progress_display import ProgressDisplay
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@
 write_text_atomically("scores.json", json.dumps(scores))
 ```
 
-Folders are written by [`hf_ngsan.store`].
+Folders are written by [`hf_ngsan.io`].
 """
 
 import errno

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from hf_ngsan.ground.listening import OwnHosts, check_host, listen, url_of
+from hf_ngsan.io.listening import OwnHosts, check_host, listen, url_of
 from tests.commands.running import fails
 from tests.tables import each_row
 

@@ -23,7 +23,8 @@ import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
-from ..ground.files import (
+from .fields import FieldError, read_fields, read_json_or_none
+from .files import (
     TEMPORARY_PREFIX,
     FileStamp,
     flush_to_disk,
@@ -35,7 +36,6 @@ from ..ground.files import (
     temporary_path,
     write_text_atomically,
 )
-from .fields import FieldError, read_fields, read_json_or_none
 from .folders import DamagedFolderError
 
 RECORDS, STATE, INFO, SKIPPED = "records", "state.json", "dataset_info.json", "skipped.json"
@@ -54,7 +54,7 @@ class ShardRecord:
         num_rows, num_bytes, sha256: of the Arrow file; a shard without rows has no file.
         skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
         mtime_ns: when the Arrow file was last changed.
-        images: a [`~hf_ngsan.ground.files.FileStamp`] of each image that was read, by its id. Earlier versions recorded
+        images: a [`~hf_ngsan.io.files.FileStamp`] of each image that was read, by its id. Earlier versions recorded
             neither.
         end: place in the input where the shard ends, for a reader that resumes there; empty if `chunk` is enough.
     """

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ..ground.files import TEMPORARY_PREFIX
+from .files import TEMPORARY_PREFIX
 
 LOCK = f"{TEMPORARY_PREFIX}lock"
 LOCK_SECONDS = 15

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hf_ngsan.ground.freed_memory import SETTINGS
+from hf_ngsan.io.freed_memory import SETTINGS
 
 PAGES_OF_TENSOR = 6_000
 """Of 25 MB, at 4 KiB a page."""
@@ -15,7 +15,7 @@ PAGES_OF_TENSOR = 6_000
 PROGRAM = """
 import resource, sys
 import torch
-from hf_ngsan.ground.freed_memory import keep_freed_memory
+from hf_ngsan.io.freed_memory import keep_freed_memory
 
 def new_pages():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -48,7 +48,7 @@ def test_tensors_reuse_freed_memory_unless_the_user_has_decided_otherwise() -> N
 def test_kept_memory_is_given_back() -> None:
     program = """
 import psutil, torch
-from hf_ngsan.ground.freed_memory import give_back_freed_memory, keep_freed_memory
+from hf_ngsan.io.freed_memory import give_back_freed_memory, keep_freed_memory
 
 keep_freed_memory()
 memory = lambda: psutil.Process().memory_info().rss
