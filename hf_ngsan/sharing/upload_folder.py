@@ -23,7 +23,7 @@ from ..loading.hub import HANDLER, SETTINGS, foreign_references, needs_the_packa
 from ..loading.models import ModelFolderError, without_progress_bars
 from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
-from ..visualization.training_curve import plot_training_curve
+from ..visualization.plots import plot_training_curve
 from .cards import CARD, TRAINING_CURVE, CardFacts, check_card, write_card, write_eval_results
 from .evaluations import weights_checksum, write_evaluations
 

@@ -13,13 +13,18 @@ from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .attention import WordAttention, word_attention
-    from .contact_sheet import plot_contact_sheet
-    from .counterfactual import plot_counterfactual
-    from .figures import plot_caption, plot_regions, plot_words
+    from .figures import (
+        plot_caption,
+        plot_contact_sheet,
+        plot_counterfactual,
+        plot_question,
+        plot_regions,
+        plot_word_maps,
+        plot_words,
+    )
     from .geometry import geometric_weights, plot_geometric_weights
     from .heads import Match, explain_match, head_overlap, plot_match
-    from .heatmaps import plot_question, plot_word_maps
-    from .plots import MissingPlotsError, check_matplotlib, save_figure
+    from .plots import MissingPlotsError, check_matplotlib, plot_training_curve, save_figure
     from .visualness import plot_visual_words, plot_visualness
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

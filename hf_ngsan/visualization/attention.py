@@ -80,5 +80,5 @@ def word_attention(
     """
     from ..models import attention_maps
 
-    found = attention_maps.word_attention(model, tokenizer, inputs, sequences, layer)
-    return [WordAttention(*of_caption) for of_caption in found]
+    captions = attention_maps.word_attention(model, tokenizer, inputs, sequences, layer)
+    return [WordAttention(*of_caption) for of_caption in captions]

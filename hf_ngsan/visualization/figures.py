@@ -1,4 +1,4 @@
-"""Figures of an image with its boxes, its caption and the attention of the caption's words to the boxes."""
+"""Figures of images: boxes with attention of words, maps over an image, before and after a change, contact sheets."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 CHARACTERS_PER_LINE = 48
 COLUMNS = 4
 PANEL_INCHES = 3.8
+SHEET_COLUMNS = 3
+MAX_LABEL, MAX_TITLE = 28, 80
+"""Maximal characters of a label and of the title of a contact sheet."""
 
 
 def plot_caption(
@@ -122,6 +125,162 @@ def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence
     # text of a file may have $, which must not begin a formula
     picture.set_xlabel("\n".join(caption.replace("$", r"\$") for caption in captions), fontsize=9, color=INK)
     return figure
+
+
+def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike) -> Figure:
+    """Draws an image once for every word of its caption, under a map of the attention of that word.
+
+    Args:
+        image: a `PIL.Image.Image` or an array `(height, width, 3)`.
+        words: the T words of the caption.
+        maps: attention maps `(T, height, width)` of the image, as `pipeline("image-to-text")` returns them with
+            `return_attention=True`.
+
+    Raises:
+        ValueError: there are no words, or not one map of the image's size for each word.
+        MissingPlotsError: matplotlib is not installed.
+
+    Example:
+
+    ```python
+    >>> import numpy as np
+    >>> from hf_ngsan.visualization import plot_word_maps
+    >>> figure = plot_word_maps(np.zeros((6, 8, 3), np.uint8), ["a", "bus"], np.ones((2, 6, 8)))
+    >>> [panel.get_title() for panel in figure.axes]
+    ['a', 'bus']
+
+    ```
+    """
+    maps = np.asarray(maps, dtype=np.float32)
+    height, width = np.asarray(image).shape[:2]
+    if not len(words):
+        raise ValueError("The caption has no words, so there is nothing to draw.")
+    if maps.shape != (len(words), height, width):
+        raise ValueError(
+            f"The maps have shape {maps.shape}; for {len(words)} words and this image it must be "
+            f"{(len(words), height, width)}."
+        )
+    columns = min(COLUMNS, len(words))
+    figure = new_figure(2.1 * columns, (2.1 * height / width + 0.35) * math.ceil(len(words) / columns))
+    for panel, word, weights in zip(panel_rows(figure, len(words), columns), words, maps, strict=True):
+        show_map(panel, image, weights)
+        panel.set_title(word, fontsize=11, color=INK)
+    return figure
+
+
+def plot_question(
+    image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike, answer: str, answer_map: ArrayLike
+) -> Figure:
+    """Draws an image once for every word of a question, under a map of the regions to which the word mattered.
+
+    The last panel shows the attention of the answer.
+
+    Args:
+        image: a `PIL.Image.Image` or an array `(height, width, 3)`.
+        words: the T words of the question.
+        maps: attention maps `(T, height, width)` of the image, as [`VisualQuestionAnsweringPipeline`] returns them.
+        answer: answer to the question.
+        answer_map: `(height, width)`, the pipeline's `"answer_attention"`.
+
+    Raises:
+        ValueError: there are no words, or not one map of the image's size for each word.
+        MissingPlotsError: matplotlib is not installed.
+
+    Example:
+
+    ```python
+    >>> import numpy as np
+    >>> from hf_ngsan.visualization import plot_question
+    >>> image = np.zeros((6, 8, 3), np.uint8)
+    >>> figure = plot_question(image, ["what", "color"], np.ones((2, 6, 8)), "red", np.ones((6, 8)))
+    >>> [panel.get_title() for panel in figure.axes][:3]
+    ['what', 'color', 'answer: red']
+
+    ```
+    """
+    every_map = [*np.asarray(maps, dtype=np.float32), np.asarray(answer_map, dtype=np.float32)]
+    if not words:
+        raise ValueError("The question has no words, so there is nothing to draw.")
+    if len({each.shape for each in every_map}) > 1:
+        raise ValueError("The maps of the words and of the answer differ in size; they must be of one image.")
+    return plot_word_maps(image, [*words, f"answer: {answer}".replace("$", r"\$")], np.stack(every_map))
+
+
+def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: Sequence[str]) -> Figure:
+    """Draws both images with the attention of the word whose log-probability changes most, and those of all words.
+
+    Args:
+        images: two `PIL.Image.Image`s or arrays `(H, W, 3)`, before and after the change.
+        before, after: objects with `caption`, `words`, `log_probabilities`, `attention` and `boxes`.
+        names: names of the regions.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+    """
+    figure = new_figure(10.2, 3.9)
+    first, second, bars = figure.subplots(1, 3)
+    both = np.array([before.log_probabilities, after.log_probabilities])
+    word = int(np.abs(both[1] - both[0]).argmax()) if both.shape[1] else None
+    for panel, image, state in zip((first, second), images, (before, after), strict=True):
+        show_image(panel, image, faded=True)
+        pixels = to_pixels(np.asarray(state.boxes), image)
+        weights = np.zeros(len(pixels)) if word is None else np.asarray(state.attention[word])
+        draw_weights(panel, pixels, weights)
+        draw_labels(panel, pixels, names)
+        panel.set_title(state.caption, fontsize=8, color=INK, wrap=True, parse_math=False)
+    if word is not None:
+        first.set_xlabel(f"attention of “{before.words[word]}”", fontsize=8, color=QUIET, parse_math=False)
+    places = np.arange(both.shape[1])
+    bars.barh(-places + 0.18, both[0], height=0.34, color=QUIET, label="before")
+    bars.barh(-places - 0.18, both[1], height=0.34, color=ACCENT, label="after")
+    bars.set_yticks(-places, before.words, parse_math=False)
+    bars.set_xlabel("log-probability of the first caption's words", fontsize=8)
+    bars.tick_params(labelsize=8)
+    bars.legend(fontsize=8)
+    return figure
+
+
+def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], title: str = "") -> Figure:
+    """Draws images in rows of three, with a label above each.
+
+    Args:
+        images: `PIL.Image.Image`s; `None` draws only the label.
+        labels: labels of the images; long ones are cut.
+        title: title of the sheet.
+
+    Raises:
+        ValueError: there are no images, or not one label for each.
+        MissingPlotsError: matplotlib is not installed.
+
+    Example:
+
+    ```python
+    >>> from PIL import Image
+    >>> from hf_ngsan.visualization import plot_contact_sheet
+    >>> figure = plot_contact_sheet([Image.new("RGB", (40, 30))], ["0.913 dog.jpg"], "a dog")
+    >>> [panel.get_title() for panel in figure.axes]
+    ['0.913 dog.jpg']
+
+    ```
+    """
+    if not images or len(images) != len(labels):
+        raise ValueError(f"There are {len(images)} images and {len(labels)} labels; give one label for each image.")
+    columns = min(SHEET_COLUMNS, len(images))
+    figure = new_figure(2.6 * columns, 2.3 * math.ceil(len(images) / columns) + 0.4)
+    for panel, image, label in zip(panel_rows(figure, len(images), columns), images, labels, strict=True):
+        panel.set_axis_off()
+        panel.set_title(shortened(label, MAX_LABEL), fontsize=9, color=QUIET, parse_math=False)
+        if image is not None:
+            panel.imshow(np.asarray(image.convert("RGB")))
+    if title:
+        figure.suptitle(shortened(title, MAX_TITLE), fontsize=11, color=INK, parse_math=False)
+    return figure
+
+
+def shortened(text: str, longest: int) -> str:
+    """Returns a text in one line of printable characters, cut if it is too long."""
+    line = " ".join("".join(character if character.isprintable() else "?" for character in text).split())
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def as_boxes(boxes: ArrayLike, numbers: Mapping[str, int] | None = None) -> np.ndarray:

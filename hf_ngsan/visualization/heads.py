@@ -59,17 +59,17 @@ def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Matc
 
     real = inputs["attention_mask"]
     with torch.inference_mode():
-        found = model(**inputs)
-        if found.logits_per_image.numel() != 1:
-            raise ValueError(f"{tuple(found.logits_per_image.shape)} images and texts were given; give one of each.")
-        image, text = found.vision_model_output, found.text_model_output
+        outputs = model(**inputs)
+        if outputs.logits_per_image.numel() != 1:
+            raise ValueError(f"{tuple(outputs.logits_per_image.shape)} images and texts were given; give one of each.")
+        image, text = outputs.vision_model_output, outputs.text_model_output
         image_weights = head_weights(image.attentions, model.config.num_image_heads, image.attention_mask)
         text_weights = head_weights(text.attentions, model.config.num_text_heads, real)
         of_image = terms(image, image_weights, model.image_projection, image.attention_mask)
         of_text = terms(text, text_weights, model.text_projection, real)
         boxes = None if image.visual_boxes is None else kept(image.visual_boxes[0], image.attention_mask)
         return Match(
-            similarity=float(found.image_embeds[0] @ found.text_embeds[0]),
+            similarity=float(outputs.image_embeds[0] @ outputs.text_embeds[0]),
             shares=(of_image @ of_text.mT).float().cpu().numpy(),
             words=[str(word) for word in tokenizer.convert_ids_to_tokens(kept(inputs["input_ids"][0], real).tolist())],
             image_weights=image_weights.float().cpu().numpy(),
@@ -101,12 +101,12 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
     seen, read = encoder.image_inputs([image]), encoder.text_inputs([text])
     inputs = {name: encoder.placed(value) for name, value in {**seen, **read}.items()}
     with torch.enable_grad():
-        found = model(**inputs, output_attentions=True)
-        sides = [getattr(found, name, None) for name in ("vision_model_output", "text_model_output")]
+        outputs = model(**inputs, output_attentions=True)
+        sides = [getattr(outputs, name, None) for name in ("vision_model_output", "text_model_output")]
         maps = [(getattr(side, "attentions", None) or [None])[-1] for side in sides]
-        if any(one is None for one in maps):
+        if any(of_side is None for of_side in maps):
             raise ValueError(f"A {model.config.model_type} model has no attention maps for both images and texts.")
-        similarity = (found.image_embeds[0] * found.text_embeds[0]).sum()
+        similarity = (outputs.image_embeds[0] * outputs.text_embeds[0]).sum()
         gradients = torch.autograd.grad(similarity, maps)
     shares, weights = [], []
     for attention, gradient in zip(maps, gradients, strict=True):
@@ -226,7 +226,7 @@ def head_overlap(weights: Sequence[np.ndarray]) -> float:
     Raises:
         ValueError: there are no maps, or only one head.
     """
-    if not weights or any(len(one) < 2 for one in weights):
+    if not weights or any(len(maps) < 2 for maps in weights):
         raise ValueError("The overlap of heads needs maps of two heads at least.")
     means = []
     for maps in weights:

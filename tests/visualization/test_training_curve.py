@@ -1,6 +1,6 @@
 """Curves of trainings: the points that they show, and their axes."""
 
-from hf_ngsan.visualization.training_curve import plot_training_curve
+from hf_ngsan.visualization import plot_training_curve
 
 HISTORY = [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": 1.5, "cider_d": 0.25}, {"epoch": 3, "loss": 1.25}]
 
