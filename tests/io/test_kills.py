@@ -205,7 +205,7 @@ def export(folder: Path) -> None:
     exported = folder / "exported"
     if exported.is_dir() and any(exported.iterdir()):
         return  # killed after all was done
-    code = main(["export", "--model", str(folder / "model"), "--output", str(exported), "--format", "torch-export"])
+    code = main(["export", "--model", str(folder / "model"), "--output", str(exported)])
     assert code == 0
 
 
