@@ -15,7 +15,7 @@ from hf_ngsan import __version__
 from hf_ngsan.cli import parse
 from hf_ngsan.demo.journey import SHOWN, search_scenes, use, use_on_pixels
 from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe, search_recipe
-from hf_ngsan.io.configs import find_config
+from hf_ngsan.io.packaged import find_config
 from hf_ngsan.tasks import load_recipe, train
 from tests.tables import each_row
 from tests.test_demo import TINY, TINY_PIXELS, TINY_SEARCH

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from ..io.argument_types import user_path
 from ..io.listening import listen
-from ..io.packaged_models import CAPTIONER
+from ..io.packaged import CAPTIONER
 from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument
 
 SUMMARY = """Open a web page with captions, attention maps and search.

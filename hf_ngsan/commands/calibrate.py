@@ -5,7 +5,7 @@ import os
 
 from ..io.argument_types import at_most, user_path
 from ..io.bounds import MAX_CAPTIONS
-from ..io.packaged_models import DUAL_ENCODER
+from ..io.packaged import DUAL_ENCODER
 from .arguments import (
     DATASETS,
     add_batch_size_argument,

@@ -3,7 +3,7 @@
 import argparse
 
 from ..io.argument_types import user_path
-from ..io.configs import copy_config, describe_config, packaged_config, packaged_configs
+from ..io.packaged import copy_config, describe_config, packaged_config, packaged_configs
 
 SUMMARY = """List the packaged training configs, or copy one to change it.
 

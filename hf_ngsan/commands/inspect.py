@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.formats.registry import FORMATS
 from ..io.argument_types import user_path, whole_number
-from ..io.packaged_models import folder_of_packaged
+from ..io.packaged import folder_of_packaged
 from .arguments import check_figure_file
 
 if TYPE_CHECKING:
@@ -292,9 +292,9 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
+    from ..data.image_files import image_files
     from ..data.inspection import sample_image
     from ..extraction.image_list import number_at_the_end
-    from ..io.image_files import image_files
     from ..models.image_processing_captioning import load_image
 
     if folder is None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..io.argument_types import positive_int, user_path
 from ..io.messages import printable
-from ..io.model_folders import find_model_folder
+from ..io.packaged import find_model_folder
 from .arguments import check_figure_file, check_images, print_header
 
 if TYPE_CHECKING:

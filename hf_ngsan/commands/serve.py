@@ -5,7 +5,7 @@ import signal
 import sys
 
 from ..io.argument_types import at_most, positive_int, user_path, whole_number
-from ..io.packaged_models import CAPTIONER
+from ..io.packaged import CAPTIONER
 from .arguments import MODEL, add_address_arguments, add_batch_size_argument, add_engine_argument
 
 SUMMARY = """Serve a captioner over HTTP.

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from ..io.image_files import SUFFIXES, image_files
+from ..data.image_files import SUFFIXES, image_files
 from .errors import ExtractionError
 
 

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
+from ..data.image_files import is_image, visible_files
 from ..data.images.folder import how_to_caption, is_metadata
 from ..data.images.sources import split_names
 from ..data.inspection import Findings
 from ..data.splits import MIN_ROWS, VALIDATION, find_split
-from ..io.image_files import is_image, visible_files
 from .image_list import list_images
 
 

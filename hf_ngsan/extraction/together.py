@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
 
+from ..io.folders import FolderLock
 from ..io.launching import make_accelerator
-from ..io.locks import FolderLock
 from ..io.progress_display import ProgressDisplay
 from .errors import ExtractionError
 
