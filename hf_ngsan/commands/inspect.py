@@ -128,7 +128,7 @@ def show(options: argparse.Namespace) -> None:
     if (path / "config.json").is_file():
         tell(path, "model", lines_of_model(path))
         return
-    if any((path / name).is_file() for name in ("history.jsonl", "training_config.yaml", "recipe.yaml")):
+    if any((path / name).is_file() for name in ("history.jsonl", "training_config.yaml")):
         tell(path, "training run", lines_of_run(path))
         return
     from ..retrieval.index_folder import DESCRIPTION
