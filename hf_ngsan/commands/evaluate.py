@@ -7,16 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import user_path
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
     add_data_arguments,
     add_engine_argument,
+    add_generation_options,
     add_launch_argument,
     add_model_argument,
     check_data,
     check_output_files,
+    user_path,
 )
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ class TaskOptions:
         """Adds the options of a task."""
         from ..tasks.registry import task_class
 
-        self.task, self.group = task, self.parser.add_argument_group(f"for {task_class(task).model_noun}")
-        task_class(task).add_evaluation_options(self)  # type: ignore[arg-type]  # it only calls add_argument
+        kind: Any = task_class(task)
+        self.task, self.group = task, self.parser.add_argument_group(f"for {kind.model_noun}")
+        if kind.writes_text:
+            add_generation_options(self)  # type: ignore[arg-type]  # it only calls add_argument
+        kind.add_evaluation_options(self)
 
     def add_argument(self, name: str, **settings: Any) -> None:
         dest = settings.get("dest", name.lstrip("-").replace("-", "_"))

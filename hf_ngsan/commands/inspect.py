@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.formats.registry import FORMATS
-from ..io.argument_types import user_path, whole_number
 from ..io.packaged_models import folder_of_packaged
-from .arguments import check_figure_file
+from .arguments import check_figure_file, user_path, whole_number
 
 if TYPE_CHECKING:
     from ..data.inspection import Findings

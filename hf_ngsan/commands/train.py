@@ -4,8 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import user_path
-from .arguments import DATASETS, add_launch_argument
+from .arguments import DATASETS, add_launch_argument, user_path
 
 if TYPE_CHECKING:
     from ..training import TrainingConfig

@@ -17,7 +17,6 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data import CaptionCollator, extra_scores_of
 from ..guests.captioners import Guest, guest_of
 from ..guests.dual_encoders import dual_encoder_of
-from ..io.argument_types import user_path
 from ..io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..loading.models import is_guest, load_model
 from ..loading.provenance import remember_features
@@ -49,7 +48,7 @@ from .caption_rows import (
 )
 from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners, score_captions
 from .captioning_models import GuestSelfCritical, GuestTeacherForcing, new_captioner
-from .generation_options import add_generation_options, checked_options, generation_settings
+from .generation_options import checked_options, generation_settings
 from .image_augmentation import AugmentationSettings, augmentation_of, check_augmentation
 from .new_models import report_vocabulary
 
@@ -155,6 +154,7 @@ class CaptioningTask(Task):
     pipeline_tag = "image-to-text"
     tags = ("image-captioning",)
     can_ensemble = True
+    writes_text = True
     input_roles = InputRoles(
         words="decoder_input_ids",
         word_mask="decoder_attention_mask",
@@ -369,7 +369,6 @@ class CaptioningTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        add_generation_options(parser)
         parser.add_argument(
             "--metrics",
             nargs="+",
@@ -378,7 +377,7 @@ class CaptioningTask(Task):
         )
         parser.add_argument(
             "--clip-score",
-            type=user_path,
+            type=os.path.expanduser,
             metavar="DUAL_ENCODER",
             help="also CLIPScore and RefCLIPScore by this dual encoder, of data with images",
         )

@@ -18,7 +18,6 @@ from transformers.image_utils import SizeDict
 from ..data import CaptionCollator, build_tokenizer
 from ..data.vocabulary import with_words
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..io.argument_types import positive_int, user_path
 from ..io.bounds import MAX_CAPTION_LENGTH
 from ..io.files import write_output
 from ..io.messages import one_sentence
@@ -370,7 +369,7 @@ class RetrievalTask(Task):
             raise ValueError(
                 f"--head-diversity needs a dual encoder of hf-ngsan; this is a {model.config.model_type} model."
             )
-        if folds is not None and len(rows) % folds:
+        if folds is not None and (folds < 1 or len(rows) % folds):
             raise ValueError(f"--folds {folds}: {len(rows)} images cannot be divided into so many equal parts.")
         right_answers = None
         if positives is not None:
@@ -397,14 +396,14 @@ class RetrievalTask(Task):
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             "--folds",
-            type=positive_int,
+            type=int,
             metavar="N",
             help="also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol",
         )
         parser.add_argument(
             "--positives",
             nargs=3,
-            type=user_path,
+            type=os.path.expanduser,
             metavar=("I2T.json", "T2I.json", "CAPTIONS.json"),
             help="also mAP@R with all correct matches: eccv_image_to_caption.json and eccv_caption_to_image.json of "
             "ECCV Caption, and the COCO file with the ids of the captions",

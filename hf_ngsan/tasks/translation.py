@@ -1,6 +1,5 @@
 """Translation: teacher forcing with label smoothing, and translations scored by SacreBLEU."""
 
-import argparse
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -31,7 +30,7 @@ from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, InputRoles, Stage, Task
-from .generation_options import add_generation_options, checked_options, generation_settings
+from .generation_options import checked_options, generation_settings
 from .new_models import (
     check_field_names,
     config_class_of,
@@ -295,6 +294,7 @@ class TranslationTask(Task):
     model_noun = "a translator"
     does = "translates sentences"
     pipeline_tag = "translation"
+    writes_text = True
     input_roles = InputRoles(
         words="decoder_input_ids",
         word_mask="decoder_attention_mask",
@@ -345,10 +345,6 @@ class TranslationTask(Task):
         scored = score_translations(translations, rows["target"][:])
         report = {**scored.scores, "signatures": scored.signatures}
         return TranslationEvaluation(scored.scores, scored.signatures, translations, report)
-
-    @classmethod
-    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        add_generation_options(parser)
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:

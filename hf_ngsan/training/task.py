@@ -115,6 +115,7 @@ class Task(ABC):
         tags: further tags of its cards.
         can_ensemble: whether several models may be evaluated together; then `load` takes them.
         has_results: whether an evaluation has a result for each row (`--output`).
+        writes_text: whether its models write by `generate()`; then an evaluation takes arguments of it.
         input_roles: inputs of a model that writes words, for `hf-ngsan audit`.
     """
 
@@ -126,6 +127,7 @@ class Task(ABC):
     tags: ClassVar[tuple[str, ...]] = ()
     can_ensemble: ClassVar[bool] = False
     has_results: ClassVar[bool] = True
+    writes_text: ClassVar[bool] = False
     input_roles: ClassVar[InputRoles | None] = None
 
     def __init__(self, config: TrainingConfig) -> None:
