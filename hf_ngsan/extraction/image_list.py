@@ -17,10 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data import load_data
+from ..data.coco_files import images_by_id, in_order, number_at_the_end, read_json, records_of
+from ..data.errors import DataError
 from ..data.formats.annotation_files import has_any
 from ..data.images.decoding import decode_image
 from ..data.readers import READERS
-from ..io.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..models.image_processing_captioning import load_image
 from .errors import ExtractionError
@@ -189,7 +190,7 @@ def list_images(
         raise ExtractionError(f"{source} is neither a folder nor a .json file; give a folder or a COCO JSON file.")
     try:
         return images_of_coco_file(source, None if image_folder is None else Path(image_folder))
-    except CocoFileError as error:
+    except DataError as error:
         raise ExtractionError(str(error)) from None
 
 
@@ -239,10 +240,10 @@ def images_of_folder(folder: Path) -> ImageList:
 
 
 def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
-    content = read_object(file)
+    content = read_json(file)
     images = {}
     for image_id, record in images_by_id(content, file).items():
-        images[image_id] = name = record.encodable("file_name")
+        images[image_id] = name = record.string("file_name")
         if not name or "\0" in name:
             raise ExtractionError(f"{record.where}: file_name is {name!r}; it must be the name of an image file.")
     if not images:
