@@ -2,8 +2,7 @@
 
 import argparse
 
-from ..io.argument_types import user_path
-from .arguments import DATASETS, add_data_arguments, check_data, check_output_file
+from .arguments import DATASETS, add_data_arguments, check_data, check_output_file, user_path
 
 SUMMARY = "Write the captions of a dataset as references for score."
 EPILOG = f"""examples:

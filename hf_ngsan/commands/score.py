@@ -4,8 +4,7 @@ import argparse
 import json
 from pathlib import Path
 
-from ..io.argument_types import user_path
-from .arguments import check_output_file
+from .arguments import check_output_file, user_path
 
 METRICS = ("cider_d", "bleu", "rouge_l", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("cider_d", "bleu", "rouge_l", "cider")
