@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 LOWER_BOUND = re.compile(r"([\w.-]+)(?:\[[\w,]+\])?\s*>=\s*([\w.]+)")
-NEVER_HERE = ("openvino", "dev")
+NEVER_HERE = ("dev",)
 """Extras that the tests do not install."""
 
 

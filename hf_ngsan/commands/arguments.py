@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
-ENGINES = ("torch", "onnx", "openvino", "auto")
+ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
 MAX_KEPT = 2**26
 """Bytes of lines that are kept in memory until their file is written; further ones are in a temporary file."""
@@ -114,8 +114,8 @@ def add_engine_argument(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=ENGINES,
         default="torch",
-        help="runtime of the vision encoder's convolutional backbone on a CPU (torch): onnx and openvino "
-        "export it on first use; auto is onnx where it is installed and can run the model",
+        help="runtime of the vision encoder's convolutional backbone on a CPU (torch): onnx exports it on "
+        "first use; auto is onnx where it is installed and can run the model",
     )
 
 

@@ -22,7 +22,7 @@ import numpy as np
 
 from ..io.fields import read_json_or_none
 from ..io.files import sha256, write_text_atomically
-from .captioner import SETTINGS, Captioner, onnx_graph
+from .captioner import SETTINGS, Captioner, load_graph
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
 TEXT, TEXT_SETTINGS = "text.onnx", "text.json"
@@ -104,7 +104,7 @@ def open_text_graph(name: str) -> TextGraph | None:
 
 def open_graph(path: Path, num_threads: int | None = None) -> Any:
     # On a GPU the first of a process takes longer than an answer on the CPU.
-    return onnx_graph(path, threads_of_user(), ["CPUExecutionProvider"])
+    return load_graph(path, threads_of_user(), ["CPUExecutionProvider"])
 
 
 def threads_of_user() -> int | None:

@@ -17,13 +17,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from accelerate import Accelerator
 
-from ...extraction.extract import default_images_per_shard, extraction_accelerator, lock_of, on_main_process
-from ...extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, ListedImage, PreparedBatch, load_batches
-from ...guests.dual_encoders import DualEncoder, dual_encoder_of
-from ...io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
-from ...io.folders import remove, restore, write_folder_atomically
-from ...loading.provenance import model_fingerprint
-from ...retrieval import (
+from ..extraction.extract import default_images_per_shard, extraction_accelerator, lock_of, on_main_process
+from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, ListedImage, PreparedBatch, load_batches
+from ..guests.dual_encoders import DualEncoder, dual_encoder_of
+from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
+from ..io.folders import remove, restore, write_folder_atomically
+from ..loading.provenance import model_fingerprint
+from ..retrieval import (
     IndexDescription,
     IndexFolder,
     IndexFolderError,
@@ -32,8 +32,8 @@ from ...retrieval import (
     check_new_index,
     open_backend,
 )
-from ...retrieval.index_folder import DESCRIPTION, EXACT, read_description
-from .encoders import embed_pixels
+from ..retrieval.index_folder import DESCRIPTION, EXACT, read_description
+from .retrieval_search import embed_pixels
 
 MAX_IMAGES_PER_SHARD = 1000
 """Images that a killed process may have to embed again."""
