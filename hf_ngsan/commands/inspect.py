@@ -147,7 +147,7 @@ def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     from ..data.images.folder import holds_photographs, is_metadata
     from ..data.images.sources import is_saved
     from ..data.inspection import inspect_data
-    from ..extraction.inspection import inspect_images
+    from ..extraction.image_list import inspect_images
 
     if not (options.source_format or not path.is_dir() or is_saved(path)):
         is_of_features = any(not is_metadata(file.name) for file in some_files(path))
@@ -293,7 +293,8 @@ def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
     from ..data.image_files import image_files
     from ..data.inspection import sample_image
-    from ..extraction.image_list import number_at_the_end
+    from ..data.coco_files import number_at_the_end
+    from ..data.image_files import image_files
     from ..models.image_processing_captioning import load_image
 
     if folder is None:
