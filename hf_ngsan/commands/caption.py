@@ -267,7 +267,7 @@ def caption_here(
     options: argparse.Namespace, model: Any, processor: Any, images: Any, names: Iterable[str], arguments: dict
 ) -> tuple[list[str], int]:
     """Captions images in this process; returns the reasons of skipped images, and the number of images."""
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.engines import use_engine
     from ..tasks.captioning_generation import caption_images
 
@@ -395,7 +395,7 @@ def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str
 
 def embeddings_of(options: argparse.Namespace) -> "PassingImages":
     """Returns the embedder of the images that are captioned."""
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval_search import PassingImages
 
@@ -405,7 +405,7 @@ def embeddings_of(options: argparse.Namespace) -> "PassingImages":
 
 def reranked(options: argparse.Namespace, beams: int) -> dict:
     """Returns the arguments of `generate()` that rank the beams of each image by a dual encoder."""
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval_search import SIMILARITY_WEIGHT, Reranker
 

@@ -136,7 +136,7 @@ def check(options: argparse.Namespace) -> str:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..io.launching import leave_process_group, make_accelerator
+    from ..io.processes import leave_process_group, make_accelerator
     from ..loading.engines import use_engine
     from ..tasks.registry import task_class
     from ..training.run import load_split

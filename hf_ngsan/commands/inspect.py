@@ -291,10 +291,9 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
-    from ..data.image_files import image_files
-    from ..data.inspection import sample_image
     from ..data.coco_files import number_at_the_end
     from ..data.image_files import image_files
+    from ..data.inspection import sample_image
     from ..models.image_processing_captioning import load_image
 
     if folder is None:

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         raise FileNotFoundError(f"--input {options.input}: there is no such file.")
     if options.output:
         check_output_file(options.output, inputs=[options.input])
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..tasks.translation import scored_translations
 
