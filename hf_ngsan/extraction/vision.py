@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..io.messages import one_sentence
-from ..loading.limits import UnusableModelError, check_image_processor
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..loading.preprocessing import check_size_of_images, load_image_processor, of_whole_images
 from ..models.configuration_vision import VisionConfig
@@ -59,14 +58,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
     own_size = own_image_size(model)
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_size)
-    try:
-        check_image_processor(image_processor)
-        if image_size is not None:
-            check_size_of_images(model, image_size, image_size)
-    except UnusableModelError as error:
-        raise ExtractionError(f"{name}: {error}.") from error
-    except ValueError as error:
-        raise ExtractionError(str(error)) from error
+    if image_size is not None:
+        check_size_of_images(model, image_size, image_size)
     return model.eval(), image_processor
 
 
