@@ -57,8 +57,7 @@ from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipelines.items import Items
 from hf_ngsan.models.captioning import shift_behind_start
 from hf_ngsan.models.geometry import sinusoids
-from hf_ngsan.tasks.captioning.recipe import CaptioningRecipe
-from hf_ngsan.tasks.captioning.task import CaptioningTask
+from hf_ngsan.tasks.captioning import CaptioningRecipe, CaptioningTask
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings

@@ -24,16 +24,16 @@ pytestmark = pytest.mark.timeout(7200)
 PRELOADED = [
     "tests.test_dying",
     "hf_ngsan.training.run",
-    "hf_ngsan.tasks.captioning.task",
+    "hf_ngsan.tasks.captioning",
     "hf_ngsan.extraction.extract",
-    "hf_ngsan.tasks.question_answering.task",
-    "hf_ngsan.tasks.retrieval.task",
-    "hf_ngsan.tasks.translation.task",
-    "hf_ngsan.tasks.retrieval.index",
+    "hf_ngsan.tasks.question_answering",
+    "hf_ngsan.tasks.retrieval",
+    "hf_ngsan.tasks.translation",
+    "hf_ngsan.tasks.retrieval_index",
     "hf_ngsan.data.conversion",
     "hf_ngsan.sharing.upload_folder",
 ]
-PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning.build", "torch.utils.tensorboard"]
+PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning_models", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20
 
 

@@ -10,7 +10,7 @@ from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPProcessor
 from hf_ngsan import register_model_type, registry, save_for_hub
 from hf_ngsan.loading.models import auto_classes_of, load_config
 from hf_ngsan.loading.self_test import SELF_TEST
-from hf_ngsan.tasks.captioning.build import new_captioner
+from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
 from tests.loading.test_hub import result_of
 from tests.models.tiny import random_images, tiny_config, tiny_processor

@@ -83,8 +83,8 @@ def run(options: argparse.Namespace) -> int:
     from ..io.files import write_output
     from ..io.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.captioning.captioned_image import skipped_error
-    from ..tasks.question_answering.answers import answer_questions
+    from ..tasks.captioning_files import skipped_error
+    from ..tasks.question_answering import answer_questions
 
     model, processor = load_model(options.model, "visual_question_answering")
     questions, names = inputs_of(options, model, processor)
@@ -150,7 +150,7 @@ def inputs_of(
 ) -> tuple[Any, Iterable[str]]:
     """Returns rows of images and questions, and the name of each."""
     from ..tasks.caption_rows import check_drawable
-    from ..tasks.question_answering.rows import column, image_rows, load_questions, questions_for
+    from ..tasks.question_answering import column, image_rows, load_questions, questions_for
 
     if options.data is None and model.config.vision_config is None:
         raise ValueError(

@@ -41,7 +41,7 @@ def run(options: argparse.Namespace) -> None:
     from ..sharing.cards import CardFacts
     from ..sharing.known_facts import recorded_config
     from ..sharing.upload_folder import write_facts
-    from ..tasks.captioning.attached_vision import attach_vision
+    from ..tasks.captioning_models import attach_vision
 
     check_new_folder(options.output)
     model, processor = attach_vision(

@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.confidence import CONFIDENCE
     from ..loading.models import find_model_folder, load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning.calibration import calibrate, write_calibration
+    from ..tasks.captioning_analysis import calibrate, write_calibration
 
     folder = find_model_folder(options.model)
     if not os.path.isdir(folder):

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
 
-    from ..tasks.captioning.captioned_image import CaptionedImage
-    from ..tasks.retrieval.encoders import PassingImages
+    from ..tasks.captioning_files import CaptionedImage
+    from ..tasks.retrieval_search import PassingImages
 
 
 OPTIONS_OF_GRAPHS = {
@@ -200,7 +200,7 @@ def run(options: argparse.Namespace) -> int:
     if captioned is not None:
         return report(*written(options, captioned))
     from ..loading.models import is_guest, reads_images
-    from ..tasks.captioning.generate import load_captioners
+    from ..tasks.captioning_generation import load_captioners
 
     model, processor = load_captioners(models)
     text = text_of(options, model, processor)
@@ -267,7 +267,7 @@ def caption_here(
     """Captions images in this process; returns the reasons of skipped images, and the number of images."""
     from ..io.launching import make_accelerator
     from ..loading.engines import use_engine
-    from ..tasks.captioning.images import caption_images
+    from ..tasks.captioning_generation import caption_images
 
     use_engine(model.to(make_accelerator().device), processor, options.engine or "torch")
     results = caption_images(
@@ -291,7 +291,7 @@ def captioned_by_graphs(
     if given - OPTIONS_OF_GRAPHS or len(models) > 1 or not 0 < len(paths) <= MAX_IMAGES_OF_GRAPHS:
         return None
     from ..exporting.onnx_folder import open_captioner
-    from ..tasks.captioning.graphs import caption_files
+    from ..tasks.captioning_files import caption_files
 
     captioner = open_captioner(find_model_folder(models[0]))
     if captioner is None:
@@ -308,7 +308,7 @@ def captioned_by_graphs(
 
 def written(options: argparse.Namespace, results: "Iterable[CaptionedImage]") -> tuple[list[str], int]:
     """Writes captions; returns the reasons of skipped images, and the number of images."""
-    from ..tasks.captioning.captioned_image import skipped_error
+    from ..tasks.captioning_files import skipped_error
 
     errors, number, as_line = [], 0, line_format(options)
     with written_lines(options.output) as write:
@@ -395,7 +395,7 @@ def embeddings_of(options: argparse.Namespace) -> "PassingImages":
     """Returns the embedder of the images that are captioned."""
     from ..io.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.retrieval.encoders import PassingImages
+    from ..tasks.retrieval_search import PassingImages
 
     model, processor = load_model(options.with_embeddings[0], "retrieval")
     return PassingImages(model.to(make_accelerator().device), processor, options.batch_size)
@@ -405,7 +405,7 @@ def reranked(options: argparse.Namespace, beams: int) -> dict:
     """Returns the arguments of `generate()` that rank the beams of each image by a dual encoder."""
     from ..io.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.retrieval.search import SIMILARITY_WEIGHT, Reranker
+    from ..tasks.retrieval_search import SIMILARITY_WEIGHT, Reranker
 
     if beams < 2:
         raise ValueError("--rerank-with needs several beams; ask for them with --num-beams.")

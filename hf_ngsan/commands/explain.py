@@ -96,7 +96,7 @@ def run_match(options: argparse.Namespace) -> None:
     from ..loading.models import is_guest, load_model
     from ..models.attention_maps import attention_maps
     from ..models.image_processing_captioning import load_image
-    from ..tasks.retrieval.search import check_query
+    from ..tasks.retrieval_search import check_query
     from ..visualization import explain_match, plot_match, save_figure
     from ..visualization.heads import explain_match_of_guest
     from ..visualization.plots import FIGURE_SIDE
@@ -144,7 +144,7 @@ def run_counterfactual(options: argparse.Namespace) -> None:
     from ..loading.models import is_guest, load_captioner
     from ..models.captioning import CaptioningForConditionalGeneration
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning.counterfactuals import explain_change, score_counterfactuals
+    from ..tasks.captioning_analysis import explain_change, score_counterfactuals
 
     model, processor = load_captioner(options.model)
     loaded = load_rows(options.data, options.split, limit=options.limit)
@@ -179,7 +179,7 @@ def changed_boxes(options: argparse.Namespace, row: dict) -> "np.ndarray":
     """Returns the boxes of a row after the change that the options describe."""
     import numpy as np
 
-    from ..tasks.captioning.counterfactuals import mirror_box, move_box, scale_box, swap_boxes
+    from ..tasks.captioning_analysis import mirror_box, move_box, scale_box, swap_boxes
 
     boxes, kind = np.asarray(row["visual_boxes"], dtype=np.float32), options.counterfactual
     for number in (options.region, options.other) if kind == "swap" else (options.region,):
@@ -200,7 +200,7 @@ def draw_change(row: dict, change: Any, path: str) -> None:
     import numpy as np
 
     from ..data import draw_scene
-    from ..tasks.captioning.counterfactuals import is_scene
+    from ..tasks.captioning_analysis import is_scene
     from ..visualization import plot_counterfactual, save_figure
 
     sides = (change.before, change.after)

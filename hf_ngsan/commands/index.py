@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
     from ..loading.models import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
-    from ..tasks.retrieval.index import index_images
+    from ..tasks.retrieval_index import index_images
 
     accelerator = extraction_accelerator()
     images = on_main_process(accelerator, lambda: find_images(options))

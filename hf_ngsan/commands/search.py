@@ -117,7 +117,7 @@ def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> 
     """Returns what the model finds, and draws it if a figure is wanted."""
     from ..io.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.retrieval.search import draw_hits, search_images
+    from ..tasks.retrieval_search import draw_hits, search_images
 
     model, processor = load_model(options.model or indexes[0].description.model, "retrieval")
     hits = search_images(

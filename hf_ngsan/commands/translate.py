@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
         check_output_file(options.output, inputs=[options.input])
     from ..io.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.translation.evaluate import scored_translations
+    from ..tasks.translation import scored_translations
 
     model, tokenizer = load_model(options.model, "translation")
     model.to(make_accelerator().device)
@@ -100,7 +100,7 @@ def sentences(options: argparse.Namespace) -> Iterator[str]:
 
 def check_lengths(given: dict[int, str], tokenizer: "PreTrainedTokenizerBase", skip: bool) -> list[int]:
     """Returns the numbers of the lines that are too long, or raises a ValueError for the first unless `skip`."""
-    from ..tasks.translation.rows import count_tokens
+    from ..tasks.translation import count_tokens
 
     lengths = dict(zip(given, count_tokens(tokenizer, list(given.values())).tolist(), strict=True))
     too_long = [number for number, length in lengths.items() if length > tokenizer.model_max_length]

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     from ..io.launching import make_accelerator
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning.visualness import captions_with_visualness, table_of_words
+    from ..tasks.captioning_analysis import captions_with_visualness, table_of_words
     from ..visualization import plot_visual_words, plot_visualness, save_figure
 
     folder = None if options.figures is None else Path(options.figures)

@@ -19,9 +19,8 @@ from ..loading.provenance import model_fingerprint
 from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..tasks.caption_rows import load_rows
-from ..tasks.retrieval.encoders import embed_images
-from ..tasks.retrieval.index import THUMBNAIL_SIDE
-from ..tasks.retrieval.search import draw_hits, search_images
+from ..tasks.retrieval_index import THUMBNAIL_SIDE
+from ..tasks.retrieval_search import draw_hits, embed_images, search_images
 from ..training import Recipe
 from ..visualization import (
     check_matplotlib,

@@ -13,7 +13,7 @@ from ..data.scenes.relations import DIRECTIONAL, LANDMARK
 from ..data.scenes.scoring import answers_by_object, prompt_of, true_relation
 from ..io.packaged_models import CAPTIONERS_OF_SCENES
 from ..loading.models import load_captioner
-from ..tasks.captioning.generate import caption_batch, complete_captions
+from ..tasks.captioning_generation import caption_batch, complete_captions
 
 Captioner = tuple[Any, Any]
 """A model and its processor."""

@@ -22,8 +22,8 @@ from ..io.packaged_models import CAPTIONER, DUAL_ENCODER
 from ..loading.models import load_model
 from ..loading.pipelines import CaptioningPipeline
 from ..models.image_processing_captioning import load_image
-from ..tasks.captioning.generate import load_captioners
-from ..tasks.retrieval.encoders import embed_pixels
+from ..tasks.captioning_generation import load_captioners
+from ..tasks.retrieval_search import embed_pixels
 
 
 class OfImages:

@@ -6,8 +6,11 @@ rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the 
 ```
 """
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -22,6 +25,10 @@ from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..training.run import load_split, short_checksum
 from ..training.settings import DataSettings, setting
+from ..visualization import check_matplotlib, save_figure
+from ..visualization.plots import FIGURE_SIDE
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -182,3 +189,29 @@ def features_identity(model: PreTrainedModel) -> dict:
     if provenance is None:
         return {}
     return {"backbone or preprocessing of its features": short_checksum(provenance["checksums"])}
+
+
+def prepare_figures(folder: str | Path) -> dict[str, Any]:
+    """Makes a folder for figures; returns the arguments with which a pipeline returns their contents.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+        FileExistsError: the folder is a file.
+    """
+    check_matplotlib()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return {"return_attention": True, "attention_side": FIGURE_SIDE}
+
+
+def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> bool:
+    """Saves the figure that `plot` makes of parts of an answer; returns False, and logs why, if it has none."""
+    if not answer["words"]:
+        logger.warning("There is no figure of %s, which has no words.", name)
+    elif "image" not in answer:
+        logger.warning("There is no figure of %s, which has no image, or features without boxes.", name)
+    else:
+        figure = plot(*(answer[part] for part in arguments))
+        save_figure(figure, path)
+        figure.clear()  # its parts refer to each other, so they would stay in memory for long
+        return True
+    return False

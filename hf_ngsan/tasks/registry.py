@@ -18,11 +18,11 @@ from ..training.run import TrainingResult, run_task
 from ..training.task import Task
 
 TASKS: dict[str, str | type[Task]] = {
-    "captioning": "hf_ngsan.tasks.captioning.task:CaptioningTask",
-    "retrieval": "hf_ngsan.tasks.retrieval.task:RetrievalTask",
-    "language_modeling": "hf_ngsan.tasks.language_modeling.task:LanguageModelingTask",
-    "translation": "hf_ngsan.tasks.translation.task:TranslationTask",
-    "visual_question_answering": "hf_ngsan.tasks.question_answering.task:VisualQuestionAnsweringTask",
+    "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
+    "retrieval": "hf_ngsan.tasks.retrieval:RetrievalTask",
+    "language_modeling": "hf_ngsan.tasks.language_modeling:LanguageModelingTask",
+    "translation": "hf_ngsan.tasks.translation:TranslationTask",
+    "visual_question_answering": "hf_ngsan.tasks.question_answering:VisualQuestionAnsweringTask",
 }
 DEFAULT_TASK = "captioning"
 

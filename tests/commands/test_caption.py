@@ -17,7 +17,7 @@ from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.decoding import DIVERSITY_PENALTY
 from hf_ngsan.models.image_processing_captioning import load_image
-from hf_ngsan.tasks.retrieval import encoders
+from hf_ngsan.tasks import retrieval_search as encoders
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor

@@ -10,7 +10,7 @@ from hf_ngsan.data.vocabulary import make_tokenizer
 from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning.generate import caption_batch
+from hf_ngsan.tasks.captioning_generation import caption_batch
 from tests.models.rstnet import tiny as rstnet
 from tests.models.tiny import tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor

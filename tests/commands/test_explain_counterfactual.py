@@ -5,7 +5,7 @@ import json
 import numpy as np
 
 from hf_ngsan.data import load_data
-from hf_ngsan.tasks.captioning.counterfactuals import mirror_box, move_box, scale_box, swap_boxes
+from hf_ngsan.tasks.captioning_analysis import mirror_box, move_box, scale_box, swap_boxes
 from tests.tables import each_row
 from tests.tasks.tiny import DATA
 

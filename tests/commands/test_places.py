@@ -6,7 +6,7 @@ import pytest
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading import models
-from hf_ngsan.tasks.captioning import generate
+from hf_ngsan.tasks import captioning_generation as generate
 from tests.commands.running import fails
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor

@@ -30,7 +30,7 @@ from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
 from hf_ngsan.sharing import write_checkpoint
-from hf_ngsan.tasks.retrieval.encoders import embed_texts
+from hf_ngsan.tasks.retrieval_search import embed_texts
 from tests.commands.running import fails, heavy_imports, prints
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 
@@ -91,7 +91,7 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
 
 def test_options_that_need_more_take_pytorch(monkeypatch):
     monkeypatch.setattr("hf_ngsan.exporting.onnx_folder.open_captioner", lambda name: "graphs")
-    monkeypatch.setattr("hf_ngsan.tasks.captioning.graphs.caption_files", lambda *arguments, **options: ["captions"])
+    monkeypatch.setattr("hf_ngsan.tasks.captioning_files.caption_files", lambda *arguments, **options: ["captions"])
     rows = {
         "": True,
         "--num-beams 2 --json --output captions.jsonl --skip-errors --limit 1 --batch-size 2": True,

@@ -19,7 +19,7 @@ from hf_ngsan.loading.preprocessing import PreprocessingError
 from hf_ngsan.loading.provenance import unusual_settings
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import VisionModel
-from hf_ngsan.tasks.captioning.build import new_captioner
+from hf_ngsan.tasks.captioning_models import new_captioner
 from tests.models.tiny import pretrained_vision, tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 from tests.tables import each_row

@@ -16,7 +16,7 @@ from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_ca
 from hf_ngsan.models.configuration_hub import ConfigurationError
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning.build import build_config
+from hf_ngsan.tasks.captioning_models import build_config
 from hf_ngsan.training import RecipeError
 from tests.tables import each_row
 

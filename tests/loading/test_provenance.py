@@ -14,7 +14,7 @@ from hf_ngsan.loading.provenance import ProvenanceError, description_of, feature
 from hf_ngsan.registry import config_class
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import rows_for
-from hf_ngsan.tasks.captioning.build import new_captioner
+from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.checkpoints import CheckpointError
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos

@@ -15,7 +15,7 @@ from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.text_encoders import PACKAGES
 from hf_ngsan.registry import MODEL_TYPES, config_class, model_class
 from hf_ngsan.tasks import load_recipe
-from hf_ngsan.tasks.captioning.build import build_config
+from hf_ngsan.tasks.captioning_models import build_config
 from hf_ngsan.training.optimizer import learning_rate_at
 from tests.guests.tiny import save, tiny
 from tests.tables import each_row

@@ -1,15 +1,11 @@
 import pytest
 
-from hf_ngsan.tasks.captioning.build import new_captioner
-from hf_ngsan.tasks.captioning.recipe import CaptioningRecipe
-from hf_ngsan.tasks.language_modeling.build import new_language_model
-from hf_ngsan.tasks.language_modeling.recipe import LanguageModelingRecipe
-from hf_ngsan.tasks.question_answering.build import new_question_answerer
-from hf_ngsan.tasks.question_answering.recipe import VisualQuestionAnsweringRecipe
-from hf_ngsan.tasks.retrieval.build import new_dual_encoder
-from hf_ngsan.tasks.retrieval.recipe import RetrievalRecipe
-from hf_ngsan.tasks.translation.build import new_translator
-from hf_ngsan.tasks.translation.recipe import TranslationRecipe
+from hf_ngsan.tasks.captioning import CaptioningRecipe
+from hf_ngsan.tasks.captioning_models import new_captioner
+from hf_ngsan.tasks.language_modeling import LanguageModelingRecipe, new_language_model
+from hf_ngsan.tasks.question_answering import VisualQuestionAnsweringRecipe, new_question_answerer
+from hf_ngsan.tasks.retrieval import RetrievalRecipe, new_dual_encoder
+from hf_ngsan.tasks.translation import TranslationRecipe, new_translator
 from hf_ngsan.training.recipe import RecipeError
 from tests.tables import each_row
 

@@ -17,7 +17,7 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.tasks import evaluate_captioner, train
 from hf_ngsan.tasks.caption_rows import rows_for
-from hf_ngsan.tasks.captioning.build import new_captioner
+from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.training import RecipeError
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
 from tests.extraction.test_vision import DETECTOR

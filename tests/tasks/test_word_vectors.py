@@ -8,7 +8,7 @@ import torch
 
 from hf_ngsan.data import DataError
 from hf_ngsan.tasks import new_dual_encoder
-from hf_ngsan.tasks.word_vectors import read_word_vectors
+from hf_ngsan.tasks.new_models import read_word_vectors
 from tests.tables import each_row
 from tests.tasks.tiny_retrieval import tiny_recipe
 

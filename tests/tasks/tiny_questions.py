@@ -7,7 +7,7 @@ from datasets import Dataset, DatasetDict, Features, List, Value
 
 from hf_ngsan.data.contract import lists_of_vectors
 from hf_ngsan.tasks import VisualQuestionAnsweringRecipe
-from hf_ngsan.tasks.question_answering.task import VisualQuestionAnsweringTask
+from hf_ngsan.tasks.question_answering import VisualQuestionAnsweringTask
 
 from .tiny import TRAINING
 

@@ -8,7 +8,7 @@ from safetensors.torch import load_file
 
 from hf_ngsan.data import EpochSampler
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.captioning.task import CaptioningTask
+from hf_ngsan.tasks.captioning import CaptioningTask
 from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.loop import seed_everything

@@ -9,8 +9,7 @@ from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.io.launching import make_accelerator
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.tasks import train
-from hf_ngsan.tasks.captioning import task as captioning
+from hf_ngsan.tasks import captioning, train
 from hf_ngsan.training.loop import full_precision
 from hf_ngsan.training.objectives.self_critical import SelfCritical
 from hf_ngsan.training.run import precision_of

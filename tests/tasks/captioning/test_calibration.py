@@ -19,8 +19,8 @@ from hf_ngsan.loading.confidence import CONFIDENCE, Calibration, Confidence
 from hf_ngsan.loading.models import ModelFolderError, load_model, save_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.metrics import CiderD
-from hf_ngsan.tasks.captioning import calibration
-from hf_ngsan.tasks.captioning.calibration import (
+from hf_ngsan.tasks import captioning_analysis as calibration
+from hf_ngsan.tasks.captioning_analysis import (
     NUM_BINS,
     area_under_curve,
     clusters_of,
@@ -29,7 +29,7 @@ from hf_ngsan.tasks.captioning.calibration import (
     fitted,
     in_base64,
 )
-from hf_ngsan.tasks.retrieval.encoders import embed_images, embed_texts
+from hf_ngsan.tasks.retrieval_search import embed_images, embed_texts
 from tests.commands.running import fails, prints
 from tests.guests.tiny import save, tiny
 from tests.models.mhsan import tiny as mhsan

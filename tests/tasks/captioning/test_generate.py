@@ -6,7 +6,7 @@ import torch
 from hf_ngsan.data import extra_scores_of, relation_prompts, score_objects, score_relation_completions
 from hf_ngsan.tasks import CaptionEvaluation, evaluate_captioner, generate_captions, new_captioner
 from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
-from hf_ngsan.tasks.captioning.generate import caption_batch
+from hf_ngsan.tasks.captioning_generation import caption_batch
 from hf_ngsan.training.batches import take
 
 from ..tiny import DATA, tiny_recipe

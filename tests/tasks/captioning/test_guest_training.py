@@ -11,7 +11,7 @@ from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics import ClipScore
 from hf_ngsan.tasks import CaptioningRecipe, train
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
-from hf_ngsan.tasks.captioning.evaluate import evaluate_captioner
+from hf_ngsan.tasks.captioning_generation import evaluate_captioner
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, ClipReward, RewardError
 from hf_ngsan.training.recipe import RecipeError

@@ -9,7 +9,7 @@ from hf_ngsan.data import DataError, build_tokenizer
 from hf_ngsan.metrics import CiderD, DocumentFrequency
 from hf_ngsan.tasks import CaptioningRecipe, train
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning.task import consensus_weights
+from hf_ngsan.tasks.captioning import consensus_weights
 from hf_ngsan.training.checkpoints import CheckpointError
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import RewardError

@@ -13,10 +13,8 @@ from transformers import AutoTokenizer, BertConfig, BertModel, PreTrainedTokeniz
 from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.tasks import CaptioningRecipe, load_recipe, train
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning.build import new_captioner
-from hf_ngsan.tasks.language_modeling.build import new_language_model
-from hf_ngsan.tasks.language_modeling.evaluate import evaluate_language_model
-from hf_ngsan.tasks.language_modeling.recipe import LanguageModelingRecipe
+from hf_ngsan.tasks.captioning_models import new_captioner
+from hf_ngsan.tasks.language_modeling import LanguageModelingRecipe, evaluate_language_model, new_language_model
 from hf_ngsan.training.recipe import RecipeError
 from tests.commands.running import fails, prints
 from tests.tables import each_row

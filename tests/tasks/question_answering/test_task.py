@@ -16,7 +16,7 @@ from hf_ngsan.io.launching import make_accelerator
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics.vqa import vqa_accuracy
 from hf_ngsan.tasks import VisualQuestionAnsweringRecipe, VisualQuestionAnsweringTask, predict_answers, train
-from hf_ngsan.tasks.question_answering.rows import QuestionCollator, known_answers, load_questions
+from hf_ngsan.tasks.question_answering import QuestionCollator, known_answers, load_questions
 from hf_ngsan.tasks.registry import task_class_of
 from hf_ngsan.training import RecipeError
 from tests.commands.running import fails, prints

@@ -14,8 +14,8 @@ from hf_ngsan.guests import DualEncoder, dual_encoder_of, register_guest
 from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.tasks import RetrievalRecipe, train
-from hf_ngsan.tasks.retrieval.evaluate import embed_pairs
-from hf_ngsan.tasks.retrieval.task import RetrievalTask, pairs_of_guest
+from hf_ngsan.tasks.retrieval import RetrievalTask, pairs_of_guest
+from hf_ngsan.tasks.retrieval_scores import embed_pairs
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
 from hf_ngsan.training.objectives.objective import Update

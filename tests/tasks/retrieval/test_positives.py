@@ -8,7 +8,7 @@ from datasets import Dataset
 
 from hf_ngsan.io.coco_files import CocoFileError
 from hf_ngsan.tasks import PairEmbeddings
-from hf_ngsan.tasks.retrieval.positives import read_positives
+from hf_ngsan.tasks.retrieval_scores import read_positives
 from tests.tables import each_row
 
 ROWS = Dataset.from_dict({"image_id": [9, 4], "captions": [["a dog", "a dog"], ["a  cat sits", "a dog"]]})

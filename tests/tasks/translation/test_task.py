@@ -15,11 +15,16 @@ from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipelines import TranslationPipeline
 from hf_ngsan.metrics.translation import score_translations
 from hf_ngsan.tasks import load_recipe, train
-from hf_ngsan.tasks.translation.build import new_translator
-from hf_ngsan.tasks.translation.evaluate import translate_batch, translate_rows
-from hf_ngsan.tasks.translation.recipe import TranslationRecipe
-from hf_ngsan.tasks.translation.rows import load_pairs, with_lengths
-from hf_ngsan.tasks.translation.task import TranslationTask, collate_pairs
+from hf_ngsan.tasks.translation import (
+    TranslationRecipe,
+    TranslationTask,
+    collate_pairs,
+    load_pairs,
+    new_translator,
+    translate_batch,
+    translate_rows,
+    with_lengths,
+)
 from hf_ngsan.training.recipe import RecipeError
 from tests.commands.running import fails, prints
 from tests.tables import each_row

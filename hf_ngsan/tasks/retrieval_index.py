@@ -16,12 +16,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from accelerate import Accelerator
 
-from ...extraction import ImageList
-from ...extraction.errors import ExtractionError
-from ...extraction.image_list import ListedImage
-from ...extraction.loading import PreparedBatch, load_batches, next_batch
-from ...extraction.plan import default_images_per_shard
-from ...extraction.together import (
+from ..extraction import ImageList
+from ..extraction.errors import ExtractionError
+from ..extraction.image_list import ListedImage
+from ..extraction.loading import PreparedBatch, load_batches, next_batch
+from ..extraction.plan import default_images_per_shard
+from ..extraction.together import (
     default_num_workers,
     extraction_accelerator,
     lock_of,
@@ -29,11 +29,11 @@ from ...extraction.together import (
     progress_display,
     wait_for_everyone,
 )
-from ...guests.dual_encoders import DualEncoder, dual_encoder_of
-from ...io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
-from ...io.folders import remove, restore, write_folder_atomically
-from ...loading.provenance import model_fingerprint
-from ...retrieval import (
+from ..guests.dual_encoders import DualEncoder, dual_encoder_of
+from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
+from ..io.folders import remove, restore, write_folder_atomically
+from ..loading.provenance import model_fingerprint
+from ..retrieval import (
     IndexDescription,
     IndexFolder,
     IndexFolderError,
@@ -42,8 +42,8 @@ from ...retrieval import (
     check_new_index,
     open_backend,
 )
-from ...retrieval.index_folder import DESCRIPTION, EXACT, read_description
-from .encoders import embed_pixels
+from ..retrieval.index_folder import DESCRIPTION, EXACT, read_description
+from .retrieval_search import embed_pixels
 
 MAX_IMAGES_PER_SHARD = 1000
 """Images that a killed process may have to embed again."""

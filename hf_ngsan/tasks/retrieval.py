@@ -3,34 +3,243 @@
 import argparse
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 from accelerate import Accelerator
 from datasets import Dataset
+from tokenizers import processors
 from torch import nn
-from transformers import PreTrainedModel, ProcessorMixin
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers.image_utils import SizeDict
 
-from ...data import CaptionCollator
-from ...data.vocabulary import with_words
-from ...guests.dual_encoders import DualEncoder, dual_encoder_of
-from ...io.argument_types import positive_int, user_path
-from ...io.files import write_output
-from ...loading.models import is_guest
-from ...loading.provenance import remember_features
-from ...metrics.retrieval import RECALL_AT
-from ...training.objectives.contrastive import Contrastive
-from ...training.recipe import RecipeError
-from ...training.task import Evaluation, Stage, Task
-from ..caption_rows import captions_identity, features_identity, load_rows, rows_for, visual_feature_size
-from ..image_augmentation import augmentation_of, check_augmentation
-from ..new_models import report_vocabulary
-from .build import new_dual_encoder
-from .evaluate import PairEmbeddings, embed_pairs, measure_head_diversity
-from .positives import read_positives
-from .recipe import RetrievalRecipe
+from ..data import CaptionCollator, build_tokenizer
+from ..data.vocabulary import with_words
+from ..guests.dual_encoders import DualEncoder, dual_encoder_of
+from ..io.argument_types import positive_int, user_path
+from ..io.bounds import MAX_CAPTION_LENGTH
+from ..io.files import write_output
+from ..io.messages import one_sentence
+from ..loading.models import is_guest
+from ..loading.provenance import remember_features
+from ..metrics.retrieval import RECALL_AT
+from ..models.text_encoders import find_text_encoder
+from ..training.objectives.contrastive import Contrastive, ContrastiveSettings
+from ..training.recipe import Recipe, RecipeError
+from ..training.settings import EvaluationSettings, ScheduleSettings, TrainingSettings, another_default, setting
+from ..training.task import Evaluation, Stage, Task
+from .caption_rows import (
+    CaptioningDataSettings,
+    captions_identity,
+    features_identity,
+    load_rows,
+    rows_for,
+    visual_feature_size,
+)
+from .image_augmentation import AugmentationSettings, augmentation_of, check_augmentation
+from .new_models import (
+    FOLLOWS_FROM_DATA,
+    check_field_names,
+    config_class_of,
+    fill_word_vectors,
+    new_config,
+    new_model,
+    new_processor,
+    report_vocabulary,
+    set_feature_size,
+    trained_guest,
+    trained_model,
+)
+from .retrieval_scores import PairEmbeddings, embed_pairs, measure_head_diversity, read_positives
+
+
+@dataclass(frozen=True)
+class RetrievalDataSettings(CaptioningDataSettings):
+    """Images, words and captions for training."""
+
+    captions_per_image: int = another_default(CaptioningDataSettings, "captions_per_image", 1)
+    max_caption_length: int = setting(
+        40, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=MAX_CAPTION_LENGTH
+    )
+    word_vectors: str | None = setting(
+        None,
+        "file that word vectors begin with: .txt, a word and its numbers a line, or .npy with data.dictionary; null = "
+        "random ones",
+    )
+    dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
+
+
+@dataclass(frozen=True)
+class RetrievalTrainingSettings(TrainingSettings):
+    """Optimization; the schedule is for joint training."""
+
+    stage: str = setting(
+        "joint",
+        "joint = all weights at once, staged = the last image layer, then the text encoder too, then everything, each "
+        "with a section of its own",
+        choices=("joint", "staged"),
+    )
+    own_loss: bool = setting(
+        True, "models of transformers: their own loss, over softmax or sigmoid; false = that of section contrastive"
+    )
+    train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
+    text_learning_rate: float | None = setting(
+        None, "peak learning rate of a text encoder of transformers; null = learning_rate", minimum=0.0
+    )
+
+
+@dataclass(frozen=True)
+class ProjectionStage(ScheduleSettings):
+    """Stage 1 of Park et al. 2020, section 3.5: only the last projection of the image encoder."""
+
+    epochs: int = another_default(ScheduleSettings, "epochs", 4)
+    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.005)
+    schedule: str = another_default(ScheduleSettings, "schedule", "constant")
+    warmup_epochs: int = another_default(ScheduleSettings, "warmup_epochs", 0)
+
+
+@dataclass(frozen=True)
+class TextStage(ProjectionStage):
+    """Stage 2: also the text encoder."""
+
+    epochs: int = another_default(ScheduleSettings, "epochs", 15)
+    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.0005)
+
+
+@dataclass(frozen=True)
+class ImageStage(ProjectionStage):
+    """Stage 3: everything, the vision encoder included."""
+
+    epochs: int = another_default(ScheduleSettings, "epochs", 40)
+    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.00005)
+
+
+@dataclass(frozen=True)
+class RetrievalContrastiveSettings(ContrastiveSettings):
+    """Comparison of images and captions."""
+
+    diversity_weight: float = another_default(ContrastiveSettings, "diversity_weight", 0.1)
+
+
+@dataclass(frozen=True)
+class RetrievalEvaluationSettings(EvaluationSettings):
+    """Evaluation and the choice of the best model."""
+
+    metric: str = setting("rsum", "score of the validation split that chooses the best model")
+    folds: int = setting(
+        1, "equal parts of the split whose scores are averaged; 5 on 5,000 images is the 1K protocol", minimum=1
+    )
+
+
+@dataclass(frozen=True)
+class RetrievalRecipe(Recipe):
+    """The training config of a dual encoder.
+
+    Attributes:
+        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained dual encoder, and
+            the configuration fields to change in it. The vocabulary and `visual_feature_size` follow from the data, the
+            loss from section `contrastive`.
+        data, augmentation, contrastive, training, projection_stage, text_stage, image_stage, evaluation: the other
+            sections.
+    """
+
+    default_model_type: ClassVar[str] = "mhsan"
+
+    data: RetrievalDataSettings = field(default_factory=RetrievalDataSettings)
+    augmentation: AugmentationSettings = field(default_factory=AugmentationSettings)
+    contrastive: RetrievalContrastiveSettings = field(default_factory=RetrievalContrastiveSettings)
+    training: RetrievalTrainingSettings = field(default_factory=RetrievalTrainingSettings)
+    projection_stage: ProjectionStage = field(default_factory=ProjectionStage)
+    text_stage: TextStage = field(default_factory=TextStage)
+    image_stage: ImageStage = field(default_factory=ImageStage)
+    evaluation: RetrievalEvaluationSettings = field(default_factory=RetrievalEvaluationSettings)
+
+
+ONLY_OURS = (
+    "data.min_word_count",
+    "data.max_caption_length",
+    "data.image_size",
+    "data.word_vectors",
+    "data.dictionary",
+    "training.stage",
+    "training.train_word_vectors",
+    "training.text_learning_rate",
+)
+"""Settings that dual encoders of transformers do not have."""
+
+
+def new_dual_encoder(
+    recipe: RetrievalRecipe, captions: Iterable[str], visual_feature_size: int | None = None
+) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Makes the model and processor of a training config.
+
+    With `model.init_from` both come from a trained dual encoder, its vocabulary included, and the other fields of the
+    section change its configuration. A new one has the vocabulary of the training captions or, with
+    `model.text_pretrained`, that of the text encoder.
+
+    Args:
+        recipe: sections `model`, `data` and `contrastive` are used.
+        captions: every training caption.
+        visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
+
+    Returns:
+        The model, on the CPU, and its processor.
+
+    Raises:
+        RecipeError: unknown model type or field, a field of the wrong type, or features of another dimension.
+        DataError: the file of word vectors cannot be used.
+    """
+    guest = trained_guest(recipe, "retrieval", ONLY_OURS)
+    if guest is not None:
+        return guest
+    fields, data, of_loss = dict(recipe.model), recipe.data, asdict(recipe.contrastive)
+    follows = {**FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in of_loss}}
+    text = fields.get("text_config")
+    for key in ("vocab_size", "pad_token_id"):
+        if isinstance(text, dict) and key in text:
+            raise RecipeError(f"model.text_config.{key} follows from the training captions; leave it out.")
+    if "init_from" in fields:
+        model, processor = trained_model(fields, "retrieval", follows, **of_loss)
+        if data.image_size is not None and processor.image_processor is not None:
+            processor.image_processor.size = SizeDict(height=data.image_size, width=data.image_size)
+        return model, processor
+    kind = config_class_of(fields.pop("model_type"), "retrieval")
+    check_field_names(fields, kind, follows)
+    set_feature_size(fields, kind, visual_feature_size, data.spec)
+    tokenizer = new_tokenizer(fields, recipe, captions)
+    model = new_model(new_config(kind, fields, **of_loss), "AutoModel")
+    processor = new_processor(model, tokenizer, data.image_size)
+    if data.word_vectors is not None:
+        size_key = "model.text_config.word_embedding_size"
+        fill_word_vectors(model, tokenizer, data.word_vectors, data.dictionary, size_key)
+    return model, processor
+
+
+def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]) -> PreTrainedTokenizerBase:
+    """Returns the tokenizer of the text encoder, or one of the captions' words, with its size set in `text_config`."""
+    pretrained = fields.get("text_pretrained")
+    if pretrained is not None:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
+        except (OSError, ValueError) as error:
+            raise RecipeError(
+                f"model.text_pretrained is {pretrained}, whose tokenizer cannot be loaded ({one_sentence(error)}); "
+                "give the folder of an encoder of transformers or its name on the Hub."
+            ) from error
+        # texts are cut only where that is asked for, whatever was saved with the tokenizer
+        tokenizer.backend_tokenizer.no_truncation()
+        for setting in ("max_length", "stride", "truncation_strategy"):
+            tokenizer.init_kwargs.pop(setting, None)
+        return tokenizer
+    tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+    words_only = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
+    tokenizer.backend_tokenizer.post_processor = words_only
+    sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    fields["text_config"] = {**(fields.get("text_config") or {}), **sizes}
+    return tokenizer
+
 
 DIRECTIONS = ("image_to_text", "text_to_image")
 SCORES = [

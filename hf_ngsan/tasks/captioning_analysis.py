@@ -1,32 +1,254 @@
-"""Calibration of a captioner's confidence in its captions; see [`~hf_ngsan.loading.confidence`].
-
-```python
-write_calibration(folder, calibrate(captioner, processor, "mhsan-flickr8k", rows, training_rows, data=..., split=...))
-```
-"""
+"""What captions depend on, and how sure a captioner is: visualness of words, counterfactual boxes, calibration."""
 
 import base64
 import json
-from collections.abc import Sequence
-from dataclasses import asdict
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
+from accelerate import Accelerator
 from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
 
-from ...data.collator import visual_arguments
-from ...guests.dual_encoders import dual_encoder_of
-from ...io.files import write_text_atomically
-from ...loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
-from ...loading.models import load_model
-from ...loading.pipelines.captioning import VISUAL_INPUTS
-from ...loading.provenance import model_fingerprint, provenance_difference, vision_provenance
-from ...metrics import CiderD
-from ...models.text_scores import text_scores
-from ...training.batches import take
-from ...training.gathering import map_sharded
+from ..data import DataError
+from ..data.collator import visual_arguments
+from ..data.scenes.counterfactuals import relation_swaps, score_swaps
+from ..guests.dual_encoders import dual_encoder_of
+from ..io.files import write_text_atomically
+from ..loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
+from ..loading.models import load_model
+from ..loading.pipelines.captioning import VISUAL_INPUTS
+from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
+from ..metrics import CiderD
+from ..models.attention_maps import word_visualness_pairs
+from ..models.text_scores import text_scores
+from ..training.batches import take
+from ..training.gathering import map_sharded
+from ..visualization import word_attention
+from .captioning_generation import caption_batch
+
+
+class WordVisualness(NamedTuple):
+    """Visualness of a word over its occurrences.
+
+    Attributes:
+        word: the word.
+        mean: mean over the occurrences, in [0, 1]; images without the word in their caption do not count.
+        occurrences: number of occurrences.
+        std: standard deviation over the occurrences; 0 for one.
+    """
+
+    word: str
+    mean: float
+    occurrences: int
+    std: float
+
+
+def captions_with_visualness(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    *,
+    batch_size: int = 64,
+    **generate_arguments: Any,
+) -> list[list[tuple[str, float]]]:
+    """Captions every row; returns the words of each caption with their visualness.
+
+    Args:
+        model: a captioner with adaptive attention, in evaluation mode.
+        processor, rows, accelerator, batch_size, generate_arguments: see
+            [`~hf_ngsan.tasks.captioning.generate.generate_captions`].
+
+    Raises:
+        ValueError: the captioner has no visualness.
+    """
+    captioner, tokenizer = cast(Any, model), processor.tokenizer
+    if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
+        raise ValueError(
+            f"Visualness needs a captioner with adaptive attention, such as RSTNet; this one has the type "
+            f"{model.config.model_type}{' without it' if hasattr(model, 'word_visualness') else ''}."
+        )
+
+    def caption(indices: range) -> list[list[tuple[str, float]]]:
+        inputs = processor(**visual_arguments(take(rows, indices))).to(model.device)
+        with torch.inference_mode():
+            if "pixel_values" in inputs:
+                inputs = captioner.model.get_visual_tokens(**inputs)
+            sequences = captioner.generate(**inputs, **generate_arguments)
+        return word_visualness_pairs(captioner, tokenizer, inputs, sequences)
+
+    return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
+
+
+def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[WordVisualness]:
+    """Returns the visualness of each word, the most visual first and equal ones by alphabet.
+
+    The paper averages over all images, of which those without the word count as 0, so that frequent words are the most
+    visual; here the mean is over occurrences.
+    """
+    found = defaultdict(list)
+    for caption in captions:
+        for word, value in caption:
+            found[word].append(value)
+    table = [
+        WordVisualness(word, statistics.fmean(values), len(values), statistics.pstdev(values))
+        for word, values in found.items()
+    ]
+    return sorted(table, key=lambda entry: (-entry.mean, entry.word))
+
+
+SEED = 0
+"""Seed of the regions of photographs that are exchanged."""
+
+
+def move_box(boxes: np.ndarray, region: int, offset: tuple[float, float]) -> np.ndarray:
+    """Returns boxes `(N, 4)` with one moved by shares of the image, at most to its edge."""
+    changed = boxes.copy()
+    low, high = -boxes[region, :2], 1 - boxes[region, 2:]
+    changed[region] += np.tile(np.clip(offset, low, high), 2)
+    return changed
+
+
+def scale_box(boxes: np.ndarray, region: int, factor: float) -> np.ndarray:
+    """Returns boxes with one scaled around its centre and clipped to the image."""
+    changed = boxes.copy()
+    centre, half = (boxes[region, :2] + boxes[region, 2:]) / 2, (boxes[region, 2:] - boxes[region, :2]) / 2 * factor
+    changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
+    return changed
+
+
+def mirror_box(boxes: np.ndarray, region: int) -> np.ndarray:
+    """Returns boxes with one mirrored: left and right are exchanged."""
+    changed = boxes.copy()
+    changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
+    return changed
+
+
+def swap_boxes(boxes: np.ndarray, region: int, other: int) -> np.ndarray:
+    """Returns boxes with those of two regions exchanged."""
+    changed = boxes.copy()
+    changed[[region, other]] = boxes[[other, region]]
+    return changed
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """A caption for boxes.
+
+    Attributes:
+        caption: the caption.
+        log_probability: mean over the tokens of the first caption, given these boxes.
+        words: the words of the first caption.
+        log_probabilities: log-probabilities of these words, given these boxes.
+        attention: attention of these words, `(words, regions)`.
+        boxes: the boxes, `(regions, 4)`.
+    """
+
+    caption: str
+    log_probability: float
+    words: list[str]
+    log_probabilities: list[float]
+    attention: list[list[float]]
+    boxes: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """An image's caption before and after a change of its boxes."""
+
+    before: Captioned
+    after: Captioned
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> Counterfactual:
+    """Captions a row with its own boxes and with others, and follows its own caption through both.
+
+    Args:
+        model: a captioner of this package, in evaluation mode.
+        processor: the model's.
+        row: `visual_features` `(N, D)` and `visual_boxes` `(N, 4)`.
+        boxes: the other boxes.
+    """
+    found, sequences = [], None
+    for of_image in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
+        arguments = {"visual_features": [row["visual_features"]], "visual_boxes": [of_image]}
+        inputs = processor(**arguments).to(model.device)
+        with torch.inference_mode():
+            generated = model.generate(**inputs)
+        sequences = generated if sequences is None else sequences
+        [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
+        [attention] = word_attention(model, processor.tokenizer, inputs, sequences)
+        [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
+        words, log_probabilities = zip(*scores.words, strict=True) if scores.words else ((), ())
+        weights = attention.weights.tolist()
+        of_words = list(words), list(log_probabilities)
+        found.append(Captioned(caption, scores.score, *of_words, weights, of_image.tolist()))
+    return Counterfactual(*found)
+
+
+def score_counterfactuals(
+    model: PreTrainedModel, processor: Any, rows: Sequence[Mapping[str, Any]], batch_size: int = 64
+) -> dict[str, Any]:
+    """Measures how captions follow the exchange of two boxes.
+
+    Args:
+        model, processor: a captioner and its processor.
+        rows: rows with features and boxes; those of synthetic scenes have `objects` and their captions.
+        batch_size: images captioned together.
+
+    Returns:
+        For scenes, the groups of [`~hf_ngsan.data.scenes.counterfactuals.score_swaps`]. For other images `images` with
+        two regions or more, and the share whose caption `changed` when two regions, drawn at random, exchange boxes.
+
+    Raises:
+        DataError: no row can be changed.
+    """
+
+    def captions(images: list, prefixes: list[str] | None = None, **options: Any) -> list[str]:
+        found: list[str] = []
+        for start in range(0, len(images), batch_size):
+            part = slice(start, start + batch_size)
+            own = None if prefixes is None else prefixes[part]
+            found += caption_batch(model, processor, images[part], own, **options)
+        return found
+
+    if rows and "objects" in rows[0] and is_scene(rows[0]):
+        pairs = [(row, swap) for row in rows for swap in relation_swaps(row)]
+        prompts = [swap.prompt.text for _, swap in pairs]
+        greedy: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": 6}
+        before = captions([row for row, _ in pairs], prompts, **greedy)
+        after = captions([{**row, "visual_boxes": swap.boxes} for row, swap in pairs], prompts, **greedy)
+        return score_swaps([swap for _, swap in pairs], before, after)
+    random, several, changed = np.random.default_rng(SEED), [], []
+    for row in rows:
+        boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
+        if len(boxes) > 1:
+            region, other = random.choice(len(boxes), size=2, replace=False)
+            several.append(row)
+            changed.append({**row, "visual_boxes": swap_boxes(boxes, int(region), int(other))})
+    if not several:
+        raise DataError("No image has two regions whose boxes could be exchanged.")
+    texts = zip(captions(several), captions(changed), strict=True)
+    return {"images": len(several), "changed": float(np.mean([first != second for first, second in texts]))}
+
+
+def is_scene(row: Mapping[str, Any]) -> bool:
+    """Returns whether a row is one of the synthetic scenes; COCO layouts have names of objects too."""
+    try:
+        relation_swaps(row)
+    except DataError:
+        return False
+    return True
+
 
 NUM_CLUSTERS, ROUNDS = 16, 20
 """Clusters of the training images, and rounds of k-means. 16 told COCO's photographs from Flickr8k's better than 64 or

@@ -1,17 +1,51 @@
-"""Captions of image files by the graphs beside a captioner, without torch and transformers.
-
-They are those of [`~images.caption_images`], letter by letter.
-"""
+"""Captions of image files by the graphs beside a captioner, without torch and transformers."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from PIL import Image, ImageOps
 
-from ...exporting.captioner import Captioner, is_one_of
-from ...io.image_files import FORMATS
-from .captioned_image import CaptionedImage
+from ..exporting.captioner import Captioner, is_one_of
+from ..io.image_files import FORMATS
+
+
+class CaptionedImage(NamedTuple):
+    """The result for an image.
+
+    Attributes:
+        name: name of the image.
+        caption: caption; `None` for a skipped image.
+        error: reason for skipping it, or `None`.
+        rank: rank of the caption among those of its image, from 0.
+        score: mean log-probability of its tokens; `None` unless asked for.
+        words: pairs of word and log-probability; `None` unless asked for.
+        figure: file of its attention; `None` if there is none.
+        confidence: probability that the caption is right; `None` unless asked for.
+        unlike_training: whether the image is unlike the captioner's training images; `None` unless asked for.
+    """
+
+    name: str
+    caption: str | None
+    error: str | None
+    rank: int = 0
+    score: float | None = None
+    words: list[tuple[str, float]] | None = None
+    figure: str | None = None
+    confidence: float | None = None
+    unlike_training: bool | None = None
+
+
+def skipped_error(error: str, skips: bool) -> str:
+    """Returns why an image was skipped.
+
+    Raises:
+        ValueError: images that cannot be read are not to be skipped.
+    """
+    if not skips:
+        raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
+    return error
+
 
 IMAGES_AT_ONCE = 16
 """More are not faster, and take more memory."""
@@ -77,7 +111,7 @@ def read_image(path: str, name: str, least_side: int) -> Image.Image:
             raise ValueError(f"{name.capitalize()} ({path}) cannot be read: {error.strerror}.") from error
         except Exception:  # Pillow's plugins raise anything on damaged data
             pass  # `load_image` says what it is
-    from ...models.image_processing_captioning import load_image
+    from ..models.image_processing_captioning import load_image
 
     return load_image(path, name, least_side)
 
