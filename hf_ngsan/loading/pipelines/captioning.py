@@ -14,8 +14,7 @@ from typing import Any
 from transformers import AutoProcessor
 from transformers.feature_extraction_utils import BatchFeature
 
-from ...guests.captioners import Guest, batches, generated, guest_of
-from ...guests.checkpoints import whole_processor
+from ...guests.captioners import Guest, batches, generated, guest_of, whole_processor
 from ...models.attention_maps import attention_maps, word_attention, word_visualness_pairs
 from ...models.decoding import with_search
 from ...models.image_processing_captioning import check_whole_images, load_image
