@@ -122,14 +122,6 @@ def test_scores_are_recorded_beside_the_model_or_in_a_file(blip, tmp_path, capsy
 
 
 @pytest.mark.slow
-def test_what_is_pushed_loads_without_this_package(blip, tmp_path, capsys):
-    assert main(["push", str(blip), "user/blip", "--dry-run", str(tmp_path / "pushed")]) == 0
-    card = (tmp_path / "pushed" / "README.md").read_text()
-    assert 'pipeline("image-to-text", model="user/blip"' in card
-    assert not list((tmp_path / "pushed").glob("*.py"))
-
-
-@pytest.mark.slow
 def test_a_server_captions(blip, pictures):
     model, processor = load_captioner(blip)
     pipeline = CaptioningPipeline(model=model, processor=processor)

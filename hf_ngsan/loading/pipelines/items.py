@@ -86,8 +86,6 @@ class ItemReader:
         attention_side: longest side of these maps; the image's if `None`.
     """
 
-    kind_of_model: ClassVar[str] = "captioner"
-    """Name of the model in messages."""
     mask_names: ClassVar[dict[str, str]] = {}
     """The model's name for the mask of regions, if not `attention_mask`."""
 
@@ -133,7 +131,7 @@ class ItemReader:
         else:
             wanted = "an image, or " if self.takes_images else ""
             raise ValueError(
-                f"This {self.kind_of_model} takes {wanted}a mapping with visual_features (num_regions, "
+                f"This model takes {wanted}a mapping with visual_features (num_regions, "
                 f"visual_feature_size) and visual_boxes (num_regions, 4); for {name} it got {given}."
                 + ("" if self.takes_images else " hf-ngsan attach-vision gives it a vision encoder.")
             )
@@ -182,15 +180,13 @@ class ItemReader:
         if item.features.shape[1] != expected:
             raise ValueError(
                 f"visual_features of {item.name} have the dimension {item.features.shape[1]}; this "
-                f"{self.kind_of_model} has visual_feature_size={expected}."
+                f"model has visual_feature_size={expected}."
             )
         if source.get("visual_boxes") is not None:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.features), item.name)
         elif getattr(self.config, "needs_boxes", False):
-            raise ValueError(
-                f"visual_boxes are missing for {item.name}; this {self.kind_of_model} cannot do without geometry."
-            )
+            raise ValueError(f"visual_boxes are missing for {item.name}; this model cannot do without geometry.")
         if self.with_maps and source.get("image") is not None:
             self.prepare_maps(item, load_image(source["image"], item.name))
 
@@ -271,10 +267,7 @@ def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> Im
 
 
 def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Joins the outputs of an image processor for single images.
-
-    Args:
-        images: `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of each.
+    """Joins `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of images.
 
     Returns:
         `pixel_values` `(B, C, height, width)`, with 0 to the right of and below smaller images, and then, or if an
@@ -289,11 +282,11 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
     def padded(image: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
 
-    filled = [
+    masks = [
         torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
         for image, mask in zip(pixels, masks, strict=True)
     ]
-    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
+    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, masks)])}
 
 
 class Inputs(Dataset):
@@ -368,9 +361,7 @@ class ItemPipeline(ImageToTextPipeline):
 
     def __call__(self, inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         inputs = streamable(inputs)
-        if isinstance(inputs, list) and not inputs:
-            return []
-        return Pipeline.__call__(self, inputs, **kwargs)
+        return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
         """Returns the reader of its inputs."""

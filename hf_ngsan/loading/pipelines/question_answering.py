@@ -27,7 +27,6 @@ from .items import (
 class QuestionReader(ItemReader):
     """Reads inputs with a question; `text` is the question of inputs without one, for all or for each."""
 
-    kind_of_model: ClassVar[str] = "model"
     mask_names: ClassVar[dict[str, str]] = {"attention_mask": "visual_attention_mask"}
 
     def text_of(self, source: Mapping, name: str, index: int) -> str:
