@@ -8,7 +8,6 @@ model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
 import os
 from typing import Any
 
-from ..loading.limits import check_image_processor
 from ..loading.models import find_model_folder, load_captioner, quiet_loading, read_config_file
 from ..loading.preprocessing import check_size_of_images, load_image_processor, of_whole_images
 from ..models.configuration_vision import VisionConfig
@@ -54,8 +53,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             model = load_vision_model(folder)
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
-    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
-    check_image_processor(image_processor)
+    own_size = own_image_size(model)
+    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_size)
     if image_size is not None:
         check_size_of_images(model, image_size, image_size)
     return model.eval(), image_processor

