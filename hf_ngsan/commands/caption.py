@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..io.bounds import MAX_CAPTIONS
 from ..io.messages import printable
-from ..io.model_folders import find_model_folder, is_model
-from ..io.packaged_models import CAPTIONER
+from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from .arguments import (
     DATASETS,
     add_data_arguments,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.formats.registry import FORMATS
 from ..io.fields import read_json_or_none
-from ..io.packaged_models import folder_of_packaged
+from ..io.packaged import folder_of_packaged
 from .arguments import check_figure_file, user_path, whole_number
 
 if TYPE_CHECKING:
@@ -267,8 +267,8 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
     from ..data.coco_files import number_at_the_end
+    from ..data.image_files import image_files
     from ..data.inspection import sample_image
-    from ..io.image_files import image_files
     from ..models.image_processing_captioning import load_image
 
     if folder is None:

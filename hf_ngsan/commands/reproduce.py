@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import torch
 
-    from ..io.locks import FolderLock
+    from ..io.folders import FolderLock
     from ..reproduction.papers import find_table
     from ..reproduction.plan import make_plan
     from ..reproduction.results import as_markdown, results_of, write_results

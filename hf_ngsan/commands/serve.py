@@ -4,7 +4,7 @@ import argparse
 import signal
 import sys
 
-from ..io.packaged_models import CAPTIONER
+from ..io.packaged import CAPTIONER
 from .arguments import (
     MODEL,
     add_address_arguments,

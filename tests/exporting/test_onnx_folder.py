@@ -25,7 +25,7 @@ from hf_ngsan.exporting.onnx_folder import (
     record_sources,
     remove_old_graphs,
 )
-from hf_ngsan.io.packaged_models import CAPTIONER, DUAL_ENCODER, packaged_models
+from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER, packaged_models
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder

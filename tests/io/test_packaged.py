@@ -17,8 +17,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from hf_ngsan import packaged_model, save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.data import draw_scene, load_data
-from hf_ngsan.io.model_folders import is_model
-from hf_ngsan.io.packaged_models import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, packaged_models
+from hf_ngsan.io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, is_model, packaged_models
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
