@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import at_most, fraction, share, user_path, whole_number
 from ..io.bounds import MAX_COPIES
 from .arguments import (
     add_batch_size_argument,
@@ -14,8 +13,13 @@ from .arguments import (
     add_launch_argument,
     add_reading_arguments,
     add_vision_arguments,
+    at_most,
+    fraction,
     print_skipped,
+    share,
+    user_path,
     vision_fields,
+    whole_number,
 )
 
 if TYPE_CHECKING:

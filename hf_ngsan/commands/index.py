@@ -4,7 +4,6 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import positive_int, user_path
 from ..io.files import check_place
 from ..io.packaged_models import DUAL_ENCODER, packaged_models
 from .arguments import (
@@ -14,7 +13,9 @@ from .arguments import (
     add_launch_argument,
     add_model_argument,
     add_reading_arguments,
+    positive_int,
     print_skipped,
+    user_path,
 )
 
 if TYPE_CHECKING:

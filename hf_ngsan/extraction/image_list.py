@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BaseImageProcessor
 
 from ..data import DataError, load_data
+from ..data.coco_files import images_by_id, in_order, number_at_the_end, read_json, records_of
 from ..data.formats.annotation_files import has_any
 from ..data.images.decoding import decode_image
 from ..data.images.folder import how_to_caption, is_metadata
@@ -31,7 +32,6 @@ from ..data.images.sources import split_names
 from ..data.inspection import Findings
 from ..data.readers import READERS
 from ..data.splits import MIN_ROWS, VALIDATION, find_split
-from ..io.coco_files import images_by_id, in_order, number_at_the_end, read_object, records_of
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.image_files import SUFFIXES, image_files, is_image, visible_files
 from ..io.messages import type_and_reason
@@ -237,8 +237,8 @@ def sorted_image_files(folder: Path) -> list[str]:
 
 
 def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
-    content = read_object(file)
-    names = {image_id: record.encodable("file_name") for image_id, record in images_by_id(content, file).items()}
+    content = read_json(file)
+    names = {image_id: record.string("file_name") for image_id, record in images_by_id(content, file).items()}
     if folder is None:
         candidates = (file.parent, file.parent / "images")
         folder = next((place for name in names.values() for place in candidates if (place / name).is_file()), None)

@@ -21,7 +21,7 @@ from hf_ngsan.tasks.captioning_models import new_captioner
 from tests.models.tiny import pretrained_vision, tiny_captioner
 from tests.models.tiny import tiny_processor as text_processor
 from tests.tables import each_row
-from tests.tasks.tiny import tiny_recipe
+from tests.tasks.tiny import tiny_training_config
 
 from .tiny import BACKBONE, tiny_processor, tiny_vision
 
@@ -154,10 +154,10 @@ def test_a_detection_model_gives_regions(models):
     assert model(torch.rand(1, 3, 64, 64)).visual_features.shape[1:] <= (4, 8)
 
 
-def test_a_recipe_that_names_a_detection_model_has_the_same_regions(models, tmp_path):
-    """Its three classes are those of the model, though the recipe says nothing of them."""
+def test_a_config_that_names_a_detection_model_has_the_same_regions(models, tmp_path):
+    """Its three classes are those of the model, though the config says nothing of them."""
     named = {"pretrained": str(models / "detector"), "num_regions": 4}
-    captioner, processor = new_captioner(tiny_recipe(tmp_path, {"vision_config": named}), ["word"])
+    captioner, processor = new_captioner(tiny_training_config(tmp_path, {"vision_config": named}), ["word"])
     extracting = load_vision(models / "detector", num_regions=4)
     identity = vision_provenance(captioner.model.vision, processor.image_processor)
     assert identity["kind"] == "regions"
