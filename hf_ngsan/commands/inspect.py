@@ -84,8 +84,8 @@ def verify(path: Path) -> str:
     from ..io.folders import MANIFEST, check_folder, find_folder
     from ..io.shards import RECORDS, verify_shards
     from ..retrieval import IndexFolder
-    from ..retrieval.approximate import FOLDER
     from ..retrieval.index_folder import DESCRIPTION
+    from ..retrieval.local import FOLDER
     from ..training.checkpoints import Checkpoints, read_state
 
     if not path.is_dir():
@@ -93,7 +93,7 @@ def verify(path: Path) -> str:
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
         for number in range(index.num_shards):
-            index.shard(number).verify(thumbnails=True)
+            index.shard(number).verify()
         graph = find_folder(path / FOLDER)
         if graph.is_dir():
             check_folder(graph)
@@ -215,7 +215,7 @@ def lines_of_index(path: Path) -> list[str]:
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
             shard = index.shard(number)
-            shard.verify(thumbnails=True)
+            shard.verify()
         except IndexFolderError as error:
             problems.append(str(error))
             continue
