@@ -32,9 +32,8 @@ from ..training.settings import DataSettings, EvaluationSettings, TrainingSettin
 from ..training.task import Evaluation, InputRoles, Stage, Task
 from .generation_options import checked_options, generation_settings
 from .new_models import (
-    check_field_names,
+    check_fields,
     config_class_of,
-    new_config,
     new_model,
     set_generation_defaults,
     trained_model,
@@ -193,7 +192,7 @@ def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrained
         model, tokenizer = trained_model(fields, "translation")
     else:
         kind = config_class_of(fields.pop("model_type"), "translation")
-        check_field_names(fields, kind)
+        check_fields(fields)
         tokenizer = build_subword_tokenizer(
             chain.from_iterable(rows[side] for side in SIDES),
             vocab_size=data.vocab_size,
@@ -201,7 +200,7 @@ def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrained
         )
         tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         tokens |= {"decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer)}
-        model = new_model(new_config(kind, fields, **tokens), "AutoModelForSeq2SeqLM")
+        model = new_model(kind(**fields, **tokens), "AutoModelForSeq2SeqLM")
     set_generation_defaults(model, config.evaluation)
     return model, tokenizer
 
