@@ -13,13 +13,12 @@ from typing import Any
 from ..io.messages import one_sentence
 from ..loading.limits import UnusableModelError, check_image_processor
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..loading.preprocessing import check_size_of_images, load_image_processor, of_whole_images
+from ..loading.preprocessing import load_image_processor, of_whole_images
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
-from ..models.transformers_backbones import own_image_size
-from ..models.vision_sources import kind_of_source
+from ..models.pretrained_backbones import find_packaged_weights, is_packaged, packaged_config
+from ..models.transformers_backbones import check_size, kind_of_source, own_image_size
 from ..registry import own_model_types
 from .errors import ExtractionError
 
@@ -62,7 +61,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     try:
         check_image_processor(image_processor)
         if image_size is not None:
-            check_size_of_images(model, image_size, image_size)
+            check_size(model.backbone, image_size, image_size)
     except UnusableModelError as error:
         raise ExtractionError(f"{name}: {error}.") from error
     except ValueError as error:

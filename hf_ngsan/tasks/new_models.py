@@ -27,12 +27,12 @@ from ..data import DataError
 from ..io.files import is_stream
 from ..io.messages import one_sentence
 from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
-from ..loading.preprocessing import check_size_of_images, load_image_processor
+from ..loading.preprocessing import load_image_processor
 from ..models.configuration_hub import ConfigurationError, HubConfig
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.transformers_backbones import own_image_size
+from ..models.transformers_backbones import check_size, own_image_size
 from ..registry import config_class, model_class, model_types_of, processor_class
 from ..training.recipe import Recipe, RecipeError, suggestion
 
@@ -250,7 +250,7 @@ def check_image_size(vision: VisionModel | None, image_processor: BaseImageProce
     size = getattr(image_processor, "size", None) or {}
     if vision is not None and size.get("height") and size.get("width"):
         try:
-            check_size_of_images(vision, size["height"], size["width"])
+            check_size(vision.backbone, size["height"], size["width"])
         except ValueError as error:
             raise RecipeError(str(error)) from error
 

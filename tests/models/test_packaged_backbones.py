@@ -11,9 +11,9 @@ from hf_ngsan import CaptioningImageProcessor, NGSANForConditionalGeneration, Vi
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.preprocessing import load_image_processor
 from hf_ngsan.models import packaged_backbones
-from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from hf_ngsan.models.configuration_hub import MissingBackboneError
-from hf_ngsan.models.packaged_backbones import find_packaged_weights, load_packaged_weights
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteConfig
+from hf_ngsan.models.pretrained_backbones import find_packaged_weights, load_packaged_weights
 from tests.models.tiny import tiny_config
 from tests.tables import each_row
 

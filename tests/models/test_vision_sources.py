@@ -30,7 +30,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NA
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.configuration_hub import MissingBackboneError
-from hf_ngsan.models.vision_sources import kind_of_source
+from hf_ngsan.models.transformers_backbones import kind_of_source
 from tests.models.test_modeling_vision import VGG, detector_config, make_vision
 from tests.models.tiny import pretrained_vision, tiny_config
 from tests.tables import each_row
