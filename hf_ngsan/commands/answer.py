@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import positive_int, user_path, whole_number
 from ..io.messages import printable
 from .arguments import (
     DATASETS,
@@ -21,6 +20,9 @@ from .arguments import (
     check_images,
     check_output_file,
     json_of,
+    positive_int,
+    user_path,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -176,7 +178,7 @@ def inputs_of(
 
 def file_questions(path: Path) -> tuple[list[dict], list[str]]:
     """Reads a JSON lines file of questions; returns rows of images and questions, and the name of each."""
-    from ..io.coco_files import read_json_lines
+    from ..data.coco_files import read_json_lines
 
     asked = []
     for record in read_json_lines(path):

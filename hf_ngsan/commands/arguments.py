@@ -1,7 +1,8 @@
-"""Arguments that several commands share, and checks of their values."""
+"""Arguments that several commands share, their types, and checks of their values."""
 
 import argparse
 import json
+import math
 import os
 import re
 import shutil
@@ -13,12 +14,20 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import at_most, fraction, positive_int, user_path, whole_number
-from ..io.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
+from ..io.bounds import (
+    MAX_BATCH_SIZE,
+    MAX_CAPTION_LENGTH,
+    MAX_CAPTIONS,
+    MAX_GRID,
+    MAX_REGIONS,
+    MAX_SIDE,
+    MAX_WORKERS,
+    max_processes,
+)
 from ..io.files import check_place
 from ..io.folders import is_empty
 from ..io.listening import host_name
-from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
+from ..tasks.generation_options import GENERATION_OPTIONS, checked_options
 
 if TYPE_CHECKING:
     from transformers import GenerationConfig
@@ -31,10 +40,72 @@ ENGINES = ("torch", "onnx", "auto")
 MAX_KEPT = 2**26
 """Bytes of lines that are kept in memory until their file is written; further ones are in a temporary file."""
 MAX_PORT = 65_535
+MAX_LENGTH_PENALTY = 5
 LISTED_AT_MOST = 20
 """Records and images whose reasons for being skipped are printed."""
 MODEL = "folder of a model, folder of a training run (for its best model), or name on the Hub"
 """Help of an argument that names a model."""
+
+
+MAX_DIGITS = 18
+"""Digits of the longest number that fits into 64 bits for certain."""
+
+
+def positive_int(text: str) -> int:
+    return whole_number(text, least=1)
+
+
+def whole_number(text: str, least: int = 0) -> int:
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit()):
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a whole number")
+    if text != digits or (len(text) <= MAX_DIGITS and int(text) < least):
+        raise argparse.ArgumentTypeError(f"{text[:50]} is too small; it must be at least {least}")
+    if len(text) > MAX_DIGITS:
+        raise argparse.ArgumentTypeError(f"a number of {len(text)} digits is too large")
+    return int(text)
+
+
+def at_most(largest: int, kind: Callable[[str], int] = positive_int) -> Callable[[str], int]:
+    """Returns the type of a whole number with an upper bound."""
+
+    def bounded(text: str) -> int:
+        number = kind(text)
+        if number > largest:
+            raise argparse.ArgumentTypeError(f"{number} is too large; it can be {largest} at most")
+        return number
+
+    return bounded
+
+
+def user_path(text: str) -> str:
+    """Returns a path with `~` at its beginning replaced by the home folder, as a shell does."""
+    return os.path.expanduser(text)
+
+
+def between(least: float, most: float) -> Callable[[str], float]:
+    """Returns the type of a number within two bounds, which are included."""
+
+    def bounded(text: str) -> float:
+        try:
+            value = float(text)
+        except ValueError:
+            value = math.nan
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text[:50]!r} is not a number from {least:g} to {most:g}")
+        return value
+
+    return bounded
+
+
+fraction = between(0, 1)
+
+
+def share(text: str) -> float:
+    value = fraction(text)
+    if not value:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
+    return value
 
 
 def add_model_argument(
@@ -85,13 +156,29 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="images per shard; a run that is killed loses at most one shard (depends on the number of images)",
     )
-    parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
+    add_skip_errors_argument(parser, "images that cannot be read, which are named and counted")
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True, default_split: str = "test") -> None:
     parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, such as scenes or images:DIR")
     parser.add_argument("--split", default=default_split, help="train, validation or test (%(default)s)")
     parser.add_argument("--limit", type=positive_int, metavar="N", help="use the first N images only")
+
+
+def add_generation_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="number of beams (the model's)")
+    parser.add_argument(
+        "--max-new-tokens",
+        type=at_most(MAX_CAPTION_LENGTH),
+        metavar="N",
+        help="maximal tokens of a text, with its end token (the model's)",
+    )
+    parser.add_argument(
+        "--length-penalty",
+        type=between(-MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY),
+        metavar="P",
+        help="rank beams by log-probability / length ** P: more than 0 prefers long texts (the model's)",
+    )
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:

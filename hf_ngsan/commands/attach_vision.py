@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..io.argument_types import user_path
-from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
+from .arguments import add_model_argument, add_vision_arguments, check_new_folder, user_path, vision_fields
 
 SUMMARY = """Add a vision encoder to a captioner trained on features.
 

@@ -3,7 +3,6 @@
 import argparse
 import os
 
-from ..io.argument_types import at_most, user_path
 from ..io.bounds import MAX_CAPTIONS
 from ..io.packaged_models import DUAL_ENCODER
 from .arguments import (
@@ -11,8 +10,10 @@ from .arguments import (
     add_batch_size_argument,
     add_data_arguments,
     add_model_argument,
+    at_most,
     check_data,
     check_output_file,
+    user_path,
 )
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.

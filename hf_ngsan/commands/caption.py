@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import at_most, between, fraction, user_path
 from ..io.bounds import MAX_CAPTIONS
 from ..io.messages import printable
 from ..io.model_folders import find_model_folder, is_model
@@ -21,14 +20,18 @@ from .arguments import (
     add_json_arguments,
     add_model_argument,
     add_skip_errors_argument,
+    at_most,
+    between,
     check_data,
     check_figure_folder,
     check_images,
     check_output_files,
     check_text,
+    fraction,
     generation_options,
     json_of,
     print_header,
+    user_path,
     written_lines,
 )
 
@@ -417,7 +420,7 @@ def reranked(options: argparse.Namespace, beams: int) -> dict:
 
 def paths_of_images(places: Iterable[str]) -> Iterator[str]:
     """Yields paths and URLs, with each folder replaced by its images in the order of `hf-ngsan extract`."""
-    from ..extraction.image_files import sorted_image_files
+    from ..extraction.image_list import sorted_image_files
 
     for place in places:
         if os.path.isdir(place):

@@ -7,16 +7,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import user_path
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
     add_data_arguments,
     add_engine_argument,
+    add_generation_options,
     add_launch_argument,
     add_model_argument,
     check_data,
     check_output_files,
+    user_path,
 )
 
 if TYPE_CHECKING:
@@ -55,8 +56,11 @@ class TaskOptions:
         """Adds the options of a task."""
         from ..tasks.registry import task_class
 
-        self.task, self.group = task, self.parser.add_argument_group(f"for {task_class(task).model_noun}")
-        task_class(task).add_evaluation_options(self)  # type: ignore[arg-type]  # it only calls add_argument
+        kind: Any = task_class(task)
+        self.task, self.group = task, self.parser.add_argument_group(f"for {kind.model_noun}")
+        if kind.writes_text:
+            add_generation_options(self)  # type: ignore[arg-type]  # it only calls add_argument
+        kind.add_evaluation_options(self)
 
     def add_argument(self, name: str, **settings: Any) -> None:
         dest = settings.get("dest", name.lstrip("-").replace("-", "_"))
@@ -141,7 +145,7 @@ def run(options: argparse.Namespace) -> None:
     kind, accelerator = task_class(name), make_accelerator()
     model, processor = kind.load(options.model, name)
     use_engine(model.to(accelerator.device), processor, options.engine)
-    task = kind(recipe_of(kind, options))
+    task = kind(config_of(kind, options))
     rows = task.evaluation_rows(model, processor, load_split(task.load_rows, options.split, options.data))
     given = options.task_options.given(options)
     evaluation = task.evaluate_all(model, processor, rows, accelerator, **given)
@@ -154,14 +158,14 @@ def run(options: argparse.Namespace) -> None:
     leave_process_group()
 
 
-def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:
+def config_of(kind: type["Task"], options: argparse.Namespace) -> Any:
     """Returns the training config of an evaluation with the arguments of the command."""
     sections = {
         "model": {"init_from": options.model[0]},
         "data": {"spec": options.data, "limit": options.limit},
         "evaluation": {"batch_size": options.batch_size},
     }
-    return kind.recipe_class.from_dict(sections, "the command line")
+    return kind.config_class.from_dict(sections, "the command line")
 
 
 def record(

@@ -4,7 +4,6 @@ import argparse
 import json
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import user_path, whole_number
 from .arguments import (
     DATASETS,
     add_data_arguments,
@@ -13,6 +12,8 @@ from .arguments import (
     check_figure_file,
     check_images,
     check_output_files,
+    user_path,
+    whole_number,
 )
 
 if TYPE_CHECKING:

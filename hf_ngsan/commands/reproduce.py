@@ -5,9 +5,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import at_most, positive_int, user_path, whole_number
 from ..io.bounds import MAX_INTEGER
-from .arguments import DATASETS
+from .arguments import DATASETS, at_most, positive_int, user_path, whole_number
 
 if TYPE_CHECKING:
     from ..reproduction.plan import Plan

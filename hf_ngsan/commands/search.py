@@ -5,10 +5,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import positive_int, user_path
 from ..io.messages import printable
 from ..io.model_folders import find_model_folder
-from .arguments import check_figure_file, check_images, print_header
+from .arguments import check_figure_file, check_images, positive_int, print_header, user_path
 
 if TYPE_CHECKING:
     from ..retrieval import Hit, IndexFolder

@@ -4,9 +4,17 @@ import argparse
 import signal
 import sys
 
-from ..io.argument_types import at_most, positive_int, user_path, whole_number
 from ..io.packaged_models import CAPTIONER
-from .arguments import MODEL, add_address_arguments, add_batch_size_argument, add_engine_argument
+from .arguments import (
+    MODEL,
+    add_address_arguments,
+    add_batch_size_argument,
+    add_engine_argument,
+    at_most,
+    positive_int,
+    user_path,
+    whole_number,
+)
 
 SUMMARY = """Serve a captioner over HTTP.
 

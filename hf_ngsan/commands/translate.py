@@ -8,7 +8,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import user_path
 from .arguments import (
     add_generation_arguments,
     add_json_arguments,
@@ -18,6 +17,7 @@ from .arguments import (
     check_text,
     generation_options,
     json_of,
+    user_path,
     written_lines,
 )
 

@@ -3,7 +3,6 @@
 import argparse
 from pathlib import Path
 
-from ..io.argument_types import positive_int, user_path
 from .arguments import (
     DATASETS,
     add_data_arguments,
@@ -12,6 +11,8 @@ from .arguments import (
     check_data,
     check_figure_folder,
     generation_options,
+    positive_int,
+    user_path,
 )
 
 SUMMARY = "Print how visual each word of a captioner is (RSTNet)."

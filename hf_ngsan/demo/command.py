@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..io.argument_types import at_most, user_path, whole_number
+from ..commands.arguments import at_most, user_path, whole_number
 from ..io.bounds import MAX_INTEGER
 
 SUMMARY = """Show on one page what geometry changes in captions.

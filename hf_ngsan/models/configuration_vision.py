@@ -92,7 +92,7 @@ class VisionConfig(HubConfig):
         if self.pretrained:
             self.pretrained = lasting_name(self.pretrained)
             if not self.backbone_config:
-                kind, self.backbone_config = from_part("transformers_backbones.read_source")(self.pretrained)
+                kind, self.backbone_config = from_part("pretrained_backbones.read_source")(self.pretrained)
                 self.kind = self.kind or kind
         self.kind = self.kind or "grid"
         self.grid_size = None if self.grid_size is None else list(self.grid_size)

@@ -167,7 +167,7 @@ class CaptioningImageProcessor(PilBackend):
     do_convert_rgb = do_resize = do_rescale = do_normalize = do_pad = True
     do_flip_channel_order = round_edges = False
 
-    def fetch_images(self, images: Any, draft: bool = False) -> list[Image.Image]:  # type: ignore[override]
+    def read_images(self, images: Any, draft: bool = False) -> list[Image.Image]:
         """Reads one image or several; `draft` decodes JPEG files no larger than needed, see [`load_image`]."""
         return load_images(images, least_side=least_side_of(self) if draft else None)
 

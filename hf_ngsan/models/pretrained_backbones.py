@@ -59,9 +59,14 @@ def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
 
     Raises:
         ValueError: weights are missing there, or have another shape.
-        OSError: there is no such model.
+        MissingBackboneError: the folder is gone.
     """
     own = backbone.state_dict()
+    if os.path.isabs(source) and not os.path.isdir(source):
+        raise MissingBackboneError(
+            f"The weights of the backbone are not in {source}, as the folder is gone; restore it, or correct pretrained "
+            "in the vision_config of the model."
+        )
     if is_packaged(source):
         loaded = load_packaged_weights(source, backbone.config)
         missing = own.keys() - loaded.keys()

@@ -154,8 +154,9 @@ class CaptioningProcessor(ProcessorMixin):
         """
         if self.image_processor is None:
             raise ValueError("This processor was made without image_processor= and takes visual_features, not images.")
-        options = {"draft": True} if draft and self.has_own_image_processor else {}
-        images = self.image_processor.fetch_images(images, **options)
+        if self.has_own_image_processor:
+            return self.image_processor.read_images(images, draft)
+        images = self.image_processor.fetch_images(images)
         return images if isinstance(images, list) else [images]
 
     def unknown_words(self, text: str) -> list[str]:
@@ -200,6 +201,8 @@ class CaptioningProcessor(ProcessorMixin):
 
     def to_dict(self) -> dict:
         output = super().to_dict()
+        if self._auto_class is None:
+            output.pop("auto_map", None)  # of a checkpoint with code
         saved = output.pop("image_processor", None)
         if saved is not None:
             output["image_processor"] = saved

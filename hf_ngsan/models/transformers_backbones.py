@@ -47,9 +47,10 @@ def kind_of_source(name: str | PathLike, config: dict) -> str:
     Raises:
         ValueError: it is neither.
     """
-    model_type = config.get("model_type", "")
+    model_type = str(config.get("model_type"))
     is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE") or has_patch_encoder(model_type)
-    is_detector = any(str(head).endswith("ForObjectDetection") for head in config.get("architectures") or ())
+    heads = config.get("architectures")
+    is_detector = isinstance(heads, list) and any(str(head).endswith("ForObjectDetection") for head in heads)
     if has_model(model_type, "OBJECT_DETECTION") and (is_detector or not is_backbone):
         return "regions"
     if is_backbone:
@@ -272,8 +273,7 @@ def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.T
         num_labels: its classes.
         settings: `num_regions`, `score_threshold` and `suppression_threshold`, see [`VisionConfig`].
     """
-    center, half = detected.pred_boxes[..., :2], detected.pred_boxes[..., 2:].clamp(min=0) / 2
-    boxes = torch.cat([center - half, center + half], dim=-1).clamp(0, 1)
+    boxes = corner_boxes(detected.pred_boxes)
     queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
     scores, classes = class_scores(detected.logits, num_labels).max(-1)
     order = scores.argsort(dim=-1, descending=True, stable=True)
@@ -288,6 +288,12 @@ def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.T
     mask = kept.gather(1, front)
     features, boxes = (take_rows(states, front) * mask[..., None] for states in (features, boxes))
     return features, boxes, mask.long()
+
+
+def corner_boxes(boxes: torch.Tensor) -> torch.Tensor:
+    """Returns `x1, y1, x2, y2` within [0, 1] of boxes given as centre, width and height."""
+    center, half = boxes[..., :2], boxes[..., 2:].clamp(min=0) / 2
+    return torch.cat([center - half, center + half], dim=-1).clamp(0, 1)
 
 
 def class_scores(logits: torch.Tensor, num_labels: int) -> torch.Tensor:

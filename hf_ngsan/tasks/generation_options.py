@@ -1,30 +1,11 @@
-"""Options of `generate()` on a command line, and those that the scores of generated text depend on."""
+"""Arguments of `generate()` that a command line gives, and those that the scores of generated text depend on."""
 
-import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from ..io.argument_types import at_most, between
-from ..io.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ..io.bounds import DEFAULT_CAPTION_LENGTH
 
 GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
-MAX_LENGTH_PENALTY = 5
-
-
-def add_generation_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="number of beams (the model's)")
-    parser.add_argument(
-        "--max-new-tokens",
-        type=at_most(MAX_CAPTION_LENGTH),
-        metavar="N",
-        help="maximal tokens of a text, with its end token (the model's)",
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=between(-MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY),
-        metavar="P",
-        help="rank beams by log-probability / length ** P: more than 0 prefers long texts (the model's)",
-    )
 
 
 def checked_options(given: dict[str, Any], own: Any) -> dict[str, Any]:

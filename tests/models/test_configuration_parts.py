@@ -95,7 +95,7 @@ def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
 
 def test_a_captioner_has_the_code_of_its_own_encoder(tmp_path):
     save_for_hub(pixel_captioner(), pixel_processor(), tmp_path)
-    assert code_in(tmp_path) == CODE | CODE_OF_VISION | VGG
+    assert code_in(tmp_path) == CODE | CODE_OF_VISION | VGG | IMAGE_READING
 
 
 @each_row("config_class", [MCANConfig, MHSANConfig, NGSANConfig, RSTNetConfig, SpatialCaptionerConfig])
