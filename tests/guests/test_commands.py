@@ -104,7 +104,8 @@ def test_searches_are_those_of_other_captioners(blip, pictures, capsys):
     [plain] = captions(prints(capsys, *command))
     [required] = captions(prints(capsys, *command, "--num-beams", "3", "--generate", "required_words=photo"))
     assert "photo" in required.split()
-    assert len(set(captions(prints(capsys, *command, "--generate", "num_beams=2", "num_beam_groups=2", "num_return_sequences=2")))) == 2
+    groups = ("--generate", "num_beams=2", "num_beam_groups=2", "num_return_sequences=2")
+    assert len(set(captions(prints(capsys, *command, *groups)))) == 2
     [contrastive] = captions(prints(capsys, *command, "--generate", "penalty_alpha=0.9"))
     assert contrastive != plain
 
