@@ -52,8 +52,7 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             model = load_vision_model(folder)
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
-    own_size = own_image_size(model)
-    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_size)
+    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
     if image_size is not None:
         check_size(model.backbone, image_size, image_size)
     return model.eval(), image_processor
