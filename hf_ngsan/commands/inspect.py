@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..data.formats.registry import FORMATS
 from ..io.fields import read_json_or_none
-from ..io.packaged_models import folder_of_packaged
+from ..io.packaged import folder_of_packaged
 from .arguments import check_figure_file, user_path, whole_number
 
 if TYPE_CHECKING:
@@ -84,8 +84,8 @@ def verify(path: Path) -> str:
     from ..io.folders import MANIFEST, check_folder, find_folder
     from ..io.shards import RECORDS, verify_shards
     from ..retrieval import IndexFolder
-    from ..retrieval.approximate import FOLDER
     from ..retrieval.index_folder import DESCRIPTION
+    from ..retrieval.local import FOLDER
     from ..training.checkpoints import Checkpoints, read_state
 
     if not path.is_dir():
@@ -93,7 +93,7 @@ def verify(path: Path) -> str:
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
         for number in range(index.num_shards):
-            index.shard(number).verify(thumbnails=True)
+            index.shard(number).verify()
         graph = find_folder(path / FOLDER)
         if graph.is_dir():
             check_folder(graph)
@@ -215,7 +215,7 @@ def lines_of_index(path: Path) -> list[str]:
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
             shard = index.shard(number)
-            shard.verify(thumbnails=True)
+            shard.verify()
         except IndexFolderError as error:
             problems.append(str(error))
             continue
@@ -267,8 +267,8 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
     from ..data.coco_files import number_at_the_end
+    from ..data.image_files import image_files
     from ..data.inspection import sample_image
-    from ..io.image_files import image_files
     from ..models.image_processing_captioning import load_image
 
     if folder is None:

@@ -16,8 +16,7 @@ from typing import Any
 import yaml
 from huggingface_hub import metadata_load
 
-from ..io.configs import describe_config, find_config, packaged_configs
-from ..io.packaged_models import packaged_models
+from ..io.packaged import describe_config, find_config, packaged_configs, packaged_models
 from ..io.weight_sources import CARD
 from ..registry import MODEL_TYPES, Paper
 

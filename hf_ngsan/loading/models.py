@@ -36,7 +36,7 @@ from ..guests.captioners import task_of_guest, whole_processor
 from ..guests.dual_encoders import DUAL_ENCODERS, ExportedModel, is_exported
 from ..io.files import give_usual_modes
 from ..io.messages import one_sentence
-from ..io.model_folders import ModelFolderError, find_model_folder
+from ..io.packaged import ModelFolderError, find_model_folder
 from ..io.weight_sources import complete_sources, remember_source, write_licence
 from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel

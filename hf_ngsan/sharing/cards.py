@@ -32,7 +32,7 @@ from transformers import PreTrainedModel
 
 from ..io.files import write_text_atomically
 from ..io.messages import one_sentence
-from ..io.packaged_models import packaged_models
+from ..io.packaged import packaged_models
 from ..io.weight_sources import CARD, Source, licence_of, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.models import auto_classes_of, task_of

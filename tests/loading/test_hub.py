@@ -24,10 +24,10 @@ REPOSITORY = Path(__file__).parents[2]
 CODE = {
     "attention.py",
     "captioning.py",
+    "configuration_captioning.py",
     "configuration_hub.py",
     "configuration_ngsan.py",
     "geometry.py",
-    "image_processing_captioning.py",
     "modeling_base.py",
     "modeling_ngsan.py",
     "parts.py",
@@ -94,7 +94,7 @@ def test_checkpoint_has_weights_words_and_code(checkpoint):
     words = {"processor_config.json", "tokenizer.json", "tokenizer_config.json"}
     assert {path.name for path in checkpoint.iterdir()} - {"images.pt"} == weights | words | CODE
     config = json.loads((checkpoint / "config.json").read_text())
-    models, processors = {"AutoModel", "AutoModelForImageTextToText"}, {"AutoProcessor", "AutoImageProcessor"}
+    models, processors = {"AutoModel", "AutoModelForImageTextToText"}, {"AutoProcessor"}
     assert set(config["auto_map"]) == {"AutoConfig", *models, *processors}
     for task in ("image-to-text", "image-text-to-text"):
         assert config["custom_pipelines"][task]["impl"] == "pipeline_image_to_text.ImageToTextPipeline"

@@ -7,7 +7,7 @@ import torch
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
-from hf_ngsan.io.packaged_models import CAPTIONER, packaged_models
+from hf_ngsan.io.packaged import CAPTIONER, packaged_models
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.self_test import SELF_TEST, SETTINGS, run_self_test, write_self_test
 from tests.drift.checkpoints import CHECKPOINTS

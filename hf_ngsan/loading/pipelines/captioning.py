@@ -17,7 +17,8 @@ from transformers.feature_extraction_utils import BatchFeature
 from ...guests.captioners import Guest, batches, generated, guest_of, whole_processor
 from ...models.attention_maps import attention_maps, word_attention, word_visualness_pairs
 from ...models.decoding import with_search
-from ...models.image_processing_captioning import check_whole_images, load_image
+from ...models.image_processing_captioning import load_image
+from ...models.processing_captioning import check_whole_images
 from ...models.text_scores import TextScores, text_scores
 from ...registry import own_model_types
 from ..engines import use_engine

@@ -13,13 +13,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
-from ...models.image_processing_captioning import ImageError, check_whole_images, least_side_of, load_image
+from ...models.image_processing_captioning import ImageError, least_side_of, load_image
 from ...models.pipeline_image_to_text import ImageToTextPipeline
 from ...models.processing_captioning import (
     TOKENIZING,
     as_array,
     boxes_of_regions,
     check_boxes,
+    check_whole_images,
     pad_visual_inputs,
 )
 from ...registry import own_model_types

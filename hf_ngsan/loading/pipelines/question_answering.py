@@ -8,8 +8,7 @@ import numpy as np
 from torch.utils.data import Dataset
 from transformers.feature_extraction_utils import BatchFeature
 
-from ...models.attention_maps import attention_maps
-from ...models.question_attention import question_attention
+from ...models.attention_maps import attention_maps, question_attention
 from .items import (
     Answered,
     Item,
@@ -65,7 +64,7 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
         With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
         maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
         num_regions)` for features without an image or boxes (see
-        [`~hf_ngsan.models.question_attention.question_attention`]); and `"answer_attention"` `(height, width)` or
+        [`~hf_ngsan.models.attention_maps.question_attention`]); and `"answer_attention"` `(height, width)` or
         `(num_regions,)`, the weights of regions in the answer.
 
     Raises:
