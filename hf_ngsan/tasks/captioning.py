@@ -47,7 +47,7 @@ from .caption_rows import (
 )
 from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners, score_captions
 from .captioning_models import GuestSelfCritical, GuestTeacherForcing, new_captioner
-from .generation_options import checked_options, generation_settings
+from .generation_options import checked_generation, generation_settings
 from .image_augmentation import AugmentationSettings, augmentation_of, check_augmentation
 from .new_models import report_vocabulary
 
@@ -320,7 +320,9 @@ class CaptioningTask(Task):
         **generate_arguments: Any,
     ) -> CaptionEvaluation:
         """Captions the rows and scores the captions; see [`CaptioningTask.add_evaluation_options`]."""
-        options = checked_options(generate_arguments, model.generation_config)
+        options = checked_generation(generate_arguments, model.generation_config)
+        if truncate_captions and clip_score is None:
+            raise ValueError("--truncate-captions is for --clip-score; leave it out.")
         clip = None
         if clip_score is not None:
             clip = load_clip_score(clip_score, rows, truncate_captions, accelerator.device)

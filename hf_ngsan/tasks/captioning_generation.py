@@ -20,6 +20,7 @@ from ..loading.models import ModelFolderError, is_guest, load_captioner
 from ..loading.pipelines import CaptioningPipeline
 from ..metrics import CaptionMetrics
 from ..models.captioning import CaptioningForConditionalGeneration
+from ..models.decoding import with_search
 from ..models.ensemble import EnsembleForConditionalGeneration
 from ..training.batches import take
 from ..training.gathering import map_sharded
@@ -139,6 +140,7 @@ def caption_batch(
         with torch.inference_mode():
             return caption_images_of(guest_of(model, processor), images, prefixes, **generate_arguments)
     inputs = processor(**visual_arguments(batch), text=list(prefixes) if prefixes is not None else None)
+    generate_arguments = with_search(generate_arguments, processor)
     with torch.inference_mode():
         ids = cast(CaptioningForConditionalGeneration, model).generate(**inputs.to(model.device), **generate_arguments)
     return processor.batch_decode(ids, skip_special_tokens=True)

@@ -29,7 +29,7 @@ from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, InputRoles, Stage, Task
-from .generation_options import checked_options, generation_settings
+from .generation_options import checked_generation, generation_settings
 from .new_models import (
     check_fields,
     config_class_of,
@@ -311,7 +311,7 @@ class TranslationTask(Task):
     def evaluate(
         self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
     ) -> TranslationEvaluation:
-        given = checked_options(generate_arguments, model.generation_config)
+        given = checked_generation(generate_arguments, model.generation_config)
         spec, batch_size = self.config.data.spec, self.config.evaluation.batch_size
         translations = translate_rows(model, processor, rows, accelerator, data=spec, batch_size=batch_size, **given)
         scored = score_translations(translations, rows["target"][:])
