@@ -50,7 +50,7 @@ from .new_models import (
     trained_guest,
     trained_model,
 )
-from .retrieval_scores import PairEmbeddings, embed_pairs, measure_head_diversity, read_positives
+from .retrieval_search import PairEmbeddings, embed_pairs, measure_head_diversity, read_positives
 
 
 @dataclass(frozen=True)
