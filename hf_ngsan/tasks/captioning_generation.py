@@ -21,8 +21,7 @@ from ..loading.pipelines import CaptioningPipeline
 from ..metrics import CaptionMetrics
 from ..models.captioning import CaptioningForConditionalGeneration
 from ..models.ensemble import EnsembleForConditionalGeneration
-from ..training.batches import take
-from ..training.gathering import map_sharded
+from ..training.batches import map_sharded, take
 from ..training.task import Evaluation
 from ..visualization import plot_word_maps
 from .caption_rows import prepare_figures, save_attention

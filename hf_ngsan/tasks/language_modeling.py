@@ -19,9 +19,8 @@ from ..loading.models import quiet_loading
 from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
 from ..models.text_encoders import find_text_encoder
 from ..registry import model_class, processor_class
-from ..training.batches import take
+from ..training.batches import map_sharded, take
 from ..training.config import ConfigError, TrainingConfig
-from ..training.gathering import map_sharded
 from ..training.objectives.objective import Update
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.settings import EvaluationSettings, TrainingSettings, another_default, setting

@@ -19,8 +19,7 @@ from ..data.vocabulary import with_words
 from ..metrics.average_precision import map_at_r
 from ..metrics.retrieval import retrieval_metrics, retrieval_ranks
 from ..models.modeling_mhsan import diversity_penalty
-from ..training.batches import take
-from ..training.gathering import map_sharded
+from ..training.batches import map_sharded, take
 from ..visualization.heads import head_overlap
 from .retrieval_search import embed_images, embed_texts
 
