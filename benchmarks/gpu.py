@@ -49,10 +49,10 @@ from hf_ngsan.data.collator import IGNORED_LABEL
 from hf_ngsan.data.contract import caption_features, with_arrays
 from hf_ngsan.data.prepared import Rows, write_rows
 from hf_ngsan.extraction import extract_features, list_images
-from hf_ngsan.extraction.loading import load_batches
+from hf_ngsan.extraction.image_list import load_batches
 from hf_ngsan.extraction.vision import load_vision
 from hf_ngsan.io.launching import make_accelerator
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipelines.items import Items
 from hf_ngsan.models.captioning import shift_behind_start
@@ -478,7 +478,7 @@ def extraction(bench: Bench) -> None:
                 )
 
         def read() -> None:
-            for _ in load_batches(images, batches, image_processor, workers):
+            for _ in load_batches(images, batches, image_processor, workers, make_accelerator(), "reading"):
                 pass
 
         works = {"extraction": extract, "reading and preprocessing alone": read}

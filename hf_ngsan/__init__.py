@@ -11,7 +11,7 @@ from .registry import is_command_line, register
 
 if TYPE_CHECKING:
     from .guests.captioners import register_guest
-    from .io.packaged_models import packaged_model
+    from .io.packaged import packaged_model
     from .loading.hub import save_for_hub
     from .loading.models import load_model
     from .loading.pipelines import ImageToTextPipeline, TranslationPipeline, VisualQuestionAnsweringPipeline

@@ -104,7 +104,7 @@ def test_a_tokenizer_with_code(known, capsys):
     (known / "code_of_stranger.py").write_text(CODE)
     assert main(["caption", "--model", str(known), "--data", "scenes:size=3"]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "code_of_stranger" in line and "tokenizer_config.json" in line and "trust_remote_code=True" in line
+    assert str(known) in line and "trust_remote_code=True" in line
     assert not (known / "ran").exists()
 
 
@@ -188,7 +188,7 @@ def test_a_backbone_of_transformers_asks_for_no_code(tmp_path):
     described = json.loads((tmp_path / "config.json").read_text())
     described["vision_config"]["backbone_config"] = backbone
     change(tmp_path / "config.json", **described)
-    with pytest.raises(ModelFolderError):
+    with pytest.raises(ValueError, match="bert"):
         load_captioner(tmp_path)
 
 

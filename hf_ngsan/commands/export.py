@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.model_folders import find_model_folder
+from ..io.packaged import find_model_folder
 from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder, user_path
 
 if TYPE_CHECKING:

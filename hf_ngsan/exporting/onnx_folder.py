@@ -82,7 +82,7 @@ def open_captioner(name: str) -> Captioner | None:
     """Returns the graphs of a captioner of images; None if there are none that can be run and are current.
 
     Args:
-        name: for [`~hf_ngsan.io.model_folders.find_model_folder`], which has found it.
+        name: for [`~hf_ngsan.io.packaged.find_model_folder`], which has found it.
     """
     try:
         if not is_current(Path(name), CAPTIONER_GRAPHS.values()):

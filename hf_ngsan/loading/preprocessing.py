@@ -13,7 +13,6 @@ import os
 
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..io.messages import one_sentence
 from ..models import detection_models, transformers_backbones
 from ..models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
 from ..models.modeling_vision import VisionModel
@@ -79,26 +78,8 @@ def load_image_processor(
             image_size,
             image_size,
         )
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        raise unusable(name, error) from error
-    try:
-        return image_processor_of(name, settings, image_size)
-    except PreprocessingError:
-        raise
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise unusable(name, error) from error
-
-
-def unusable(name: str, error: Exception) -> PreprocessingError:
-    return PreprocessingError(
-        f"{name}: preprocessor_config.json cannot be used ({one_sentence(error)}); take that of the original model."
-    )
-
-
-def image_processor_of(name: str, settings: dict, image_size: int | None) -> CaptioningImageProcessor:
-    """Returns the image processor that the contents of a `preprocessor_config.json` describe, for whole images."""
     if image_size is not None:
-        settings = {**settings, "size": {"height": image_size, "width": image_size}, "do_center_crop": False}
+        settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
         return of_whole_images(name, CaptioningImageProcessor.from_dict(settings))
     chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
@@ -106,6 +87,7 @@ def image_processor_of(name: str, settings: dict, image_size: int | None) -> Cap
 
 
 def of_whole_images(name: str, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
+    """Returns an image processor; raises a PreprocessingError if it cuts something from images."""
     try:
         check_whole_images(image_processor)
     except ValueError as error:

@@ -32,8 +32,8 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from ..io.configs import find_config
 from ..io.files import write_text_atomically
+from ..io.packaged import find_config
 from .adapters import LoraSettings
 from .settings import DataSettings, EvaluationSettings, TrainingSettings
 
@@ -184,7 +184,7 @@ def load_training_config(
         config_class_of: returns the config class for the section `model`.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: the file or its base does not exist, or is a folder.
+        FileNotFoundError: the file or its base does not exist.
         ConfigError: not YAML, unknown key, or a value of the wrong type; the message names the file and the key.
     """
     path = find_config(path)

@@ -8,8 +8,7 @@ import shutil
 from pathlib import Path
 
 from ..io.fields import read_json_or_none
-from ..io.folders import is_empty, remove_leftovers
-from ..io.locks import FolderLock
+from ..io.folders import FolderLock, is_empty, remove_leftovers
 from .checkpoints import Checkpoints
 from .config import RUN_HEADER, ConfigError, TrainingConfig, load_training_config, save_training_config
 

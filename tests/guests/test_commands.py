@@ -102,10 +102,10 @@ def test_a_mistake_of_a_description_is_not_one_of_the_model(blip, monkeypatch):
 def test_searches_are_those_of_other_captioners(blip, pictures, capsys):
     command = ["caption", "--model", blip, pictures[0], "--max-new-tokens", "6"]
     [plain] = captions(prints(capsys, *command))
-    [required] = captions(prints(capsys, *command, "--require", "photo", "--num-beams", "3"))
+    [required] = captions(prints(capsys, *command, "--num-beams", "3", "--generate", "required_words=photo"))
     assert "photo" in required.split()
-    assert len(set(captions(prints(capsys, *command, "--groups", "2")))) == 2
-    [contrastive] = captions(prints(capsys, *command, "--contrastive", "0.9"))
+    assert len(set(captions(prints(capsys, *command, "--generate", "num_beams=2", "num_beam_groups=2", "num_return_sequences=2")))) == 2
+    [contrastive] = captions(prints(capsys, *command, "--generate", "penalty_alpha=0.9"))
     assert contrastive != plain
 
 
@@ -119,7 +119,7 @@ def test_a_prompt_is_for_models_that_follow_it(blip, florence, pictures, capsys)
 @each_row(
     ("command", "options", "named"),
     [
-        ("caption", ["photo.png", "--save-attention", "maps"], "--save-attention"),
+        ("caption", ["photo.png", "--save-attention", "maps"], "return_attention"),
         ("caption", ["photo.png", "--model", "BLIP", "ngsan-flickr8k"], "blip"),
         ("caption", ["--data", "scenes"], "images"),
         ("audit", [], "blip"),
@@ -133,7 +133,7 @@ def test_what_it_cannot_do_is_refused(blip, command, options, named, capsys, tmp
     options = [blip if option == "BLIP" else option for option in options]
     model = [] if "--model" in options else ["--model", blip]
     assert named in fails(capsys, command, *options, *model)
-    assert [path.name for path in tmp_path.iterdir()] == ["photo.png"]
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["photo.png"]
 
 
 def test_scores_are_recorded_beside_the_model_or_in_a_file(blip, tmp_path, capsys):

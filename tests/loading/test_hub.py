@@ -11,7 +11,7 @@ import torch
 from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
-from hf_ngsan.loading.models import ModelFolderError, load_captioner
+from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.models.configuration_hub import REQUIREMENTS, require_versions
@@ -344,10 +344,9 @@ def test_a_checkpoint_names_the_versions_that_it_is_made_for(checkpoint, tmp_pat
         tiny_captioner().save_pretrained(folder)
         tiny_processor().save_pretrained(folder)
         (folder / "config.json").write_text(json.dumps({**described, "requirements": requirements}))
-        with pytest.raises(ImportError, match=r"transformers<5|torch==1\.0"):
-            NGSANConfig.from_pretrained(folder)
-        with pytest.raises(ModelFolderError, match="checkpoint"):
-            load_captioner(folder)
+        for load in (NGSANConfig.from_pretrained, load_captioner):
+            with pytest.raises(ImportError, match=r"transformers<5|torch==1\.0"):
+                load(folder)
 
 
 def test_an_installed_version_that_is_too_old_or_too_new(monkeypatch):

@@ -83,7 +83,6 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
         ("training: {epochs: true}", r"training\.epochs .*True"),
         ("training: {epochs: 0}", r"training\.epochs .*1, not 0"),
         ("training: {epochs: null}", r"training\.epochs .*None"),
-        ("data: {captions_per_image: 1000000}", r"data\.captions_per_image .*1000000"),
         ("training: {seed: 4294967296}", r"training\.seed .*4294967296"),
         ("training: {num_threads: a}", r"training\.num_threads .*null"),
         ("training: {learning_rate: true}", r"training\.learning_rate .*True"),
@@ -122,11 +121,9 @@ def test_a_bad_override_is_refused(tmp_path, override, named):
         load_training_config(write(tmp_path / "r.yaml", ""), [override])
 
 
-def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent\.yaml"):
         load_training_config(tmp_path / "absent.yaml")
-    with pytest.raises(IsADirectoryError):
-        load_training_config(tmp_path)
 
 
 VALUES = st.recursive(
