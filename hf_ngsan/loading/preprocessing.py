@@ -13,10 +13,9 @@ import os
 
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..models import detection_models, transformers_backbones
-from ..models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
-from ..models.modeling_vision import VisionModel
-from ..models.packaged_backbones import is_packaged, preprocessing_of_variant
+from ..models.image_processing_captioning import CaptioningImageProcessor
+from ..models.pretrained_backbones import is_packaged, preprocessing_of_variant
+from ..models.processing_captioning import check_whole_images
 
 logger = logging.getLogger(__name__)
 
@@ -25,17 +24,6 @@ SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_st
 
 class PreprocessingError(ValueError):
     """A model with unknown preprocessing, or one that does not suit boxes; the message names it and the remedy."""
-
-
-def check_size_of_images(vision: VisionModel, height: int, width: int) -> None:
-    """Raises a ValueError if images of a size are none that a vision encoder can take.
-
-    Detection models with a pyramid of maps (RT-DETR, D-FINE, ...) and patch encoders cannot take every size.
-    """
-    if vision.config.kind == "regions":
-        detection_models.check_size(vision.backbone, height, width)
-    elif transformers_backbones.is_patch_encoder(vision.backbone.config):
-        transformers_backbones.check_size(vision.backbone, height, width)
 
 
 def load_image_processor(

@@ -21,10 +21,10 @@ from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenize
 
 from ..data import DataError
 from ..loading.models import is_guest, load_config, load_model, quiet_loading
-from ..loading.preprocessing import check_size_of_images, load_image_processor
+from ..loading.preprocessing import load_image_processor
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.transformers_backbones import own_image_size
+from ..models.transformers_backbones import check_size, own_image_size
 from ..registry import config_class, model_class, model_types_of, processor_class
 from ..training.config import ConfigError, TrainingConfig, suggestion
 
@@ -166,7 +166,7 @@ def check_image_size(vision: VisionModel, image_processor: BaseImageProcessor) -
     """Raises a ValueError if images are resized to a size that the vision encoder cannot take."""
     size: Any = image_processor.size or {}
     if size.get("height") and size.get("width"):
-        check_size_of_images(vision, size["height"], size["width"])
+        check_size(vision.backbone, size["height"], size["width"])
 
 
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:

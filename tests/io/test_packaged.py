@@ -169,7 +169,8 @@ def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
 
 @each_row("options", [[], ["diversity_penalty=0.0"]])
 def test_its_captions_of_one_photograph_differ(options, capsys):
-    assert main(["caption", PHOTOGRAPH, "--generate", "num_beams=3", "num_beam_groups=3", "num_return_sequences=3", *options]) == 0
+    groups = ["num_beams=3", "num_beam_groups=3", "num_return_sequences=3"]
+    assert main(["caption", PHOTOGRAPH, "--generate", *groups, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(set(lines)) == 3
 

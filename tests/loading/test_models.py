@@ -8,20 +8,18 @@ import stat
 import pytest
 import torch
 from safetensors.torch import save_file
-from transformers import AutoModelForImageTextToText
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.io.folders import write_folder_atomically
 from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning_models import build_config
 from hf_ngsan.training import ConfigError
 from tests.tables import each_row
 
 from ..models.tiny_photos import pixel_captioner, pixel_processor
-from ..tasks.tiny import DATA, MODEL, tiny_training_config
+from ..tasks.tiny import MODEL, tiny_training_config
 
 
 @pytest.fixture(scope="module")
@@ -55,20 +53,6 @@ def refusal(folder, **changes) -> str:
     message = str(error.value)
     assert str(folder) in message and "\n" not in message
     return message
-
-
-def test_special_tokens_and_sizes_follow_from_the_data(run):
-    model, processor = load_captioner(run)
-    tokenizer = processor.tokenizer
-    words = {
-        word for captions in load_rows(DATA["spec"], "train")["captions"] for text in captions for word in text.split()
-    }
-    assert model.config.vocab_size == len(tokenizer) == len(words) + 4
-    assert model.config.visual_feature_size == 10
-    ids = (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id)
-    assert (model.config.pad_token_id, model.config.bos_token_id, model.config.eos_token_id) == ids
-    assert model.config.decoder_start_token_id == tokenizer.bos_token_id
-    assert not model.training
 
 
 def test_a_saved_model_generates_as_it_was_evaluated(run):
@@ -122,12 +106,6 @@ def test_generation_settings_that_are_damaged_or_missing_are_no_defaults(broken)
         change_file()
         with pytest.raises(OSError, match=r"generation_config\.json"):
             load_captioner(broken)
-
-
-def test_without_generation_settings_captions_have_their_usual_maximum(broken):
-    (broken / "generation_config.json").unlink()
-    model = AutoModelForImageTextToText.from_pretrained(broken)
-    assert model.generation_config.max_new_tokens == model.longest_output
 
 
 @each_row(("field", "value"), [("intermediate_size", 8), ("num_hidden_layers", 3)])

@@ -175,13 +175,6 @@ def test_features_must_be_those_of_the_vision_encoder(seen, tmp_path):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
 
 
-def test_the_description_is_that_of_the_extraction(seen):
-    rows = load_from_disk(str(seen / "ours"))
-    metadata = json.loads((seen / "ours" / "extraction.json").read_text())
-    recorded = {name: metadata[name] for name in ("kind", "backbone_type", "checksums", "grid_size", "dtype")}
-    assert features_provenance(rows, "ours") == recorded
-
-
 def test_a_captioner_of_features_gets_eyes(seen, tmp_path):
     """Fine-tuned with the backbone of its features as a vision encoder, it reads images as well."""
     data = {"spec": f"features:{seen / 'ours'}", "train_split": "test", "validation_split": "test"}

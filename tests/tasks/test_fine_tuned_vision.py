@@ -8,10 +8,9 @@ from safetensors.torch import load_file
 
 from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
-from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
+from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 from hf_ngsan.tasks.captioning_models import has_another_backbone, new_captioner
 from tests.tables import each_row
 
