@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
+from torch.nn.functional import binary_cross_entropy_with_logits
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import DataError, load_data
@@ -22,10 +23,9 @@ from ..io.files import with_file_names
 from ..loading.pipelines import VisualQuestionAnsweringPipeline
 from ..loading.provenance import remember_features
 from ..metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
-from ..training.batches import take
+from ..training.batches import map_sharded, take
 from ..training.config import TrainingConfig
-from ..training.gathering import map_sharded
-from ..training.objectives.answer_scores import AnswerScores
+from ..training.objectives.objective import Objective
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, Stage, Task
@@ -327,6 +327,29 @@ def answer_questions(
             figure = Path(attention_folder) / f"{file_name}.png"
             save_attention(best, name, figure, plot_question, DRAWN)
         yield AnsweredQuestion(name, [(answer["answer"], answer["score"]) for answer in answers], None)
+
+
+class AnswerScores(Objective):
+    """Binary cross-entropy of each row, summed over the answers, as in MCAN's released code.
+
+    Several answers may be right, so the score of each is a soft target.
+
+    A batch holds `labels (B, A)`, the score in [0, 1] of each of A answers, and the model's other inputs.
+    """
+
+    def weight(self, inputs: dict) -> torch.Tensor:
+        return torch.tensor(float(len(inputs["labels"])), device=inputs["labels"].device)
+
+    def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        inputs = dict(inputs)
+        labels = inputs.pop("labels")
+        logits = model(**inputs).logits.float()
+        loss = binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        score = labels.gather(-1, logits.argmax(-1, keepdim=True)).sum()
+        return loss, {"loss": loss.detach(), "score": score, "answered": self.weight({"labels": labels})}
+
+    def summary(self, sums: dict[str, float]) -> dict[str, float]:
+        return {"loss": sums["loss"] / sums["answered"], "answer_score": sums["score"] / sums["answered"]}
 
 
 class VisualQuestionAnsweringTask(Task):

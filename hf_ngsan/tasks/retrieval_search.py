@@ -33,8 +33,7 @@ from ..metrics.retrieval import retrieval_metrics, retrieval_ranks
 from ..models.image_processing_captioning import load_image
 from ..models.modeling_mhsan import diversity_penalty
 from ..retrieval import Hit, IndexFolder, IndexFolderError, search_current
-from ..training.batches import take
-from ..training.gathering import map_sharded
+from ..training.batches import map_sharded, take
 from ..visualization import plot_contact_sheet, save_figure
 from ..visualization.heads import head_overlap
 

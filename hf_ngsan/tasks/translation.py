@@ -23,8 +23,8 @@ from ..io.files import write_output
 from ..metrics.translation import SCORES, score_translations
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
+from ..training.batches import map_sharded
 from ..training.config import ConfigError, TrainingConfig
-from ..training.gathering import map_sharded
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
