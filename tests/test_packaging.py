@@ -122,8 +122,9 @@ def test_the_configs_are_found_without_the_checkout(installed, tmp_path):
     code = (
         "import hf_ngsan\n"
         "from hf_ngsan.io.configs import find_config\n"
-        "from hf_ngsan.tasks import load_recipe\n"
-        "print(hf_ngsan.__file__, find_config('ngsan/scenes'), load_recipe('ngsan/n_san').output_dir, sep='\\n')"
+        "from hf_ngsan.tasks import load_training_config\n"
+        "folder = load_training_config('ngsan/n_san').output_dir\n"
+        "print(hf_ngsan.__file__, find_config('ngsan/scenes'), folder, sep='\\n')"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],

@@ -178,7 +178,7 @@ def inputs_of(
 
 def file_questions(path: Path) -> tuple[list[dict], list[str]]:
     """Reads a JSON lines file of questions; returns rows of images and questions, and the name of each."""
-    from ..io.coco_files import read_json_lines
+    from ..data.coco_files import read_json_lines
 
     asked = []
     for record in read_json_lines(path):

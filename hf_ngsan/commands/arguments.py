@@ -128,7 +128,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="images per shard; a run that is killed loses at most one shard (depends on the number of images)",
     )
-    parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
+    add_skip_errors_argument(parser, "images that cannot be read, which are named and counted")
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True, default_split: str = "test") -> None:

@@ -151,7 +151,7 @@ def run(options: argparse.Namespace) -> None:
     kind, accelerator = task_class(name), make_accelerator()
     model, processor = kind.load(options.model, name)
     use_engine(model.to(accelerator.device), processor, options.engine)
-    task = kind(recipe_of(kind, options))
+    task = kind(config_of(kind, options))
     rows = task.evaluation_rows(model, processor, load_split(task.load_rows, options.split, options.data))
     given = options.task_options.arguments(options)
     evaluation = task.evaluate_all(model, processor, rows, accelerator, **given)
@@ -164,14 +164,14 @@ def run(options: argparse.Namespace) -> None:
     leave_process_group()
 
 
-def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:
+def config_of(kind: type["Task"], options: argparse.Namespace) -> Any:
     """Returns the training config of an evaluation with the arguments of the command."""
     sections = {
         "model": {"init_from": options.model[0]},
         "data": {"spec": options.data, "limit": options.limit},
         "evaluation": {"batch_size": options.batch_size},
     }
-    return kind.recipe_class.from_dict(sections, "the command line")
+    return kind.config_class.from_dict(sections, "the command line")
 
 
 def record(

@@ -150,12 +150,12 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
     """
     from ..data.scenes import FEATURE_SIZE
     from ..sharing.known_facts import recorded_config, run_of
-    from ..tasks.registry import load_recipe
+    from ..tasks.registry import load_training_config
     from ..training.output_folder import training_config_of
 
     run = run_of(Path(find_model_folder(name)))
     if run is not None:
-        data = load_recipe(training_config_of(run)).data
+        data = load_training_config(training_config_of(run)).data
         return data.spec, data.validation_split or split
     trained_on = str((recorded_config(name) or {}).get("data", {}).get("spec")).partition(":")[0]
     takes_images = model.config.vision_config is not None

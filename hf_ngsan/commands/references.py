@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_data(options.data)
     check_output_file(options.output, inputs=[options.data])
-    from ..io.coco_files import write_caption_file
+    from ..data.coco_files import write_caption_file
     from ..tasks.caption_rows import load_rows
 
     rows = load_rows(options.data, options.split, limit=options.limit)

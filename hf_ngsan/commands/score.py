@@ -84,11 +84,10 @@ def run(options: argparse.Namespace) -> None:
     if options.compare is not None:
         run_comparison(options)
         return
-    from ..io.coco_files import read_references, read_results
+    from ..data.coco_files import match_results, read_references, read_results
     from ..io.files import write_file_atomically
     from ..metrics.document_frequency import DocumentFrequency
     from ..metrics.evaluation import CaptionMetrics
-    from ..metrics.results import match_results
 
     results, references = read_results(options.predictions), read_references(options.references)
     images, predictions, matched = match_results(results, references, options.predictions, options.references)
@@ -154,10 +153,9 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
 
 
 def run_comparison(options: argparse.Namespace) -> None:
-    from ..io.coco_files import read_references, read_results
+    from ..data.coco_files import match_results, read_references, read_results
     from ..metrics.document_frequency import DocumentFrequency
     from ..metrics.evaluation import CaptionMetrics, compare_captions
-    from ..metrics.results import match_results
 
     references = read_references(options.references)
     (images, first, matched), (others, second, _) = (
@@ -185,9 +183,10 @@ def run_comparison(options: argparse.Namespace) -> None:
 
 
 def run_server_check(options: argparse.Namespace) -> None:
-    from ..metrics.results import check_server_format, read_image_ids
+    from ..data.coco_files import check_server_format, images_by_id, read_json
 
-    image_ids = None if options.references is None else read_image_ids(options.references)
+    path = options.references
+    image_ids = None if path is None else list(images_by_id(read_json(path), path))
     number, notes = check_server_format(options.predictions, image_ids)
     coverage = "" if image_ids is None else ", one for every image of the split"
     print(f"{options.predictions}: {number} results in the format of the COCO server{coverage}.")

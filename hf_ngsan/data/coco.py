@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from ..io.coco_files import Record, check_encodable, images_by_id, in_order, read_object, records_of
+from .coco_files import Record, images_by_id, in_order, read_json, records_of
 from .contract import caption_features, clamp_boxes, widening_note
-from .errors import DataError, as_data_error
+from .errors import DataError
 from .formats.conventions import ROUNDING
 from .prepared import Rows, fingerprint, prepare
 from .splits import find_files
@@ -46,12 +46,11 @@ def load_coco_layout(directory: str, split: str) -> Dataset:
 
 
 def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
-    with as_data_error():
-        instances, captions_file = read_object(instances_path), read_object(captions_path)
-        sizes = {image_id: image.size() for image_id, image in images_by_id(instances, instances_path).items()}
-        labels, indices = read_categories(instances, instances_path)
-        boxes, categories, clipped = read_regions(instances, instances_path, sizes, indices)
-        captions, blank = read_captions(captions_file, captions_path, sizes)
+    instances, captions_file = read_json(instances_path), read_json(captions_path)
+    sizes = {image_id: image.size() for image_id, image in images_by_id(instances, instances_path).items()}
+    labels, indices = read_categories(instances, instances_path)
+    boxes, categories, clipped = read_regions(instances, instances_path, sizes, indices)
+    captions, blank = read_captions(captions_file, captions_path, sizes)
     image_ids = sorted(boxes.keys() & captions.keys())
     if not image_ids:
         raise DataError(f"No image has both a box in {instances_path} and a caption in {captions_path}.")
@@ -93,7 +92,7 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
     return Rows(features, rows(), len(image_ids), notes)
 
 
-def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int]]:
+def read_categories(content: object, path: Path) -> tuple[list[str], dict[int, int]]:
     """Returns the names of the categories in the file's order, and the place of each category id in it."""
     labels: list[str] = []
     indices: dict[int, int] = {}
@@ -102,16 +101,14 @@ def read_categories(content: dict, path: Path) -> tuple[list[str], dict[int, int
         if category_id in indices:
             raise DataError(f"{category.where}: category id {category_id} is there twice; category ids must be unique.")
         indices[category_id] = len(labels)
-        label = str(category.fields.get("name", category_id))
-        check_encodable(label, category.where, "name")
-        labels.append(label)
+        labels.append(category.string("name") if "name" in category.fields else str(category_id))
     if not labels:
         raise DataError(f"{path}: 'categories' is empty; it must list the categories of the boxes.")
     return labels, indices
 
 
 def read_regions(
-    content: dict, path: Path, sizes: Mapping[int, tuple[int, int]], indices: Mapping[int, int]
+    content: object, path: Path, sizes: Mapping[int, tuple[int, int]], indices: Mapping[int, int]
 ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray], int]:
     """Returns by image id boxes `(N, 4)` as shares of the image, category places `(N,)`; and how many were clipped."""
     boxes, categories, clipped = defaultdict(list), defaultdict(list), 0
@@ -151,7 +148,7 @@ def clipped_box(box: Any, size: tuple[int, int], where: str) -> tuple[list[float
     return [min(max(side, 0.0), 1.0) for side in corners], overshoot > ROUNDING
 
 
-def read_captions(content: dict, path: Path, sizes: Container[int]) -> tuple[dict[int, list[str]], int]:
+def read_captions(content: object, path: Path, sizes: Container[int]) -> tuple[dict[int, list[str]], int]:
     """Returns captions by image id in the order of their annotation ids, and how many were blank."""
     captions, blank = defaultdict(list), 0
     for annotation in in_order(records_of(content, "annotations", path)):

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from ..io.coco_files import Record, checked_record, read_json_lines
+from .coco_files import Record, checked_record, read_json_lines
 from .contract import lists_of_vectors
-from .errors import DataError, as_data_error
+from .errors import DataError
 from .prepared import Rows, fingerprint, prepare
 from .splits import names_of_split
 
@@ -78,8 +78,7 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
 
 
 def read_examples(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> Rows:
-    with as_data_error():
-        examples = [read_example(record) for record in read_json_lines(file)]
+    examples = [read_example(record) for record in read_json_lines(file)]
     if sign:
         examples = [example for example in examples if (example["directory"] == part) == (sign == "/")]
     if not examples:
@@ -118,7 +117,7 @@ def read_examples(file: Path, split: str, sign: str, part: str, positions: bool,
 
 
 def read_example(record: Record) -> dict[str, Any]:
-    sentence, identifier = record.encodable("sentence"), record.string("identifier")
+    sentence, identifier = record.string("sentence"), record.string("identifier")
     if not sentence.strip():
         raise record.error("sentence", "must have a word")
     match = IDENTIFIER.fullmatch(identifier)

@@ -83,7 +83,7 @@ def check_backend(spec: str, kind: IndexKind | None = None) -> None:
         raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: {FORMS}.")
     if kind is not None:
         if name != "milvus":
-            raise IndexFolderError("The kind of an index (--index-type) goes with Milvus (--to milvus:URI).")
+            raise IndexFolderError("The kind of an index (--index-type) goes with Milvus (--backend milvus:URI).")
         kind.check(rest)
 
 
@@ -189,6 +189,6 @@ def nearest_in(
         return backend.nearest(queries, top_k)
     if not isinstance(backend, MilvusSearch):
         raise IndexFolderError(
-            f"{index.folder} is searched by {spec}, which has no filters; index it with --to milvus:URI for a filter."
+            f"{index.folder} is searched by {spec}, which has no filters; index it with --backend milvus:URI."
         )
     return backend.nearest(queries, top_k, filter)

@@ -487,7 +487,7 @@ class IndexFolder:
         if not isinstance(found, str):
             raise IndexFolderError(
                 f"{self.folder} is damaged: {BACKEND} is not what was written; run the same hf-ngsan index again, with "
-                "--to."
+                "--backend."
             )
         return found
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .captioning import CaptioningRecipe, CaptioningTask
+    from .captioning import CaptioningConfig, CaptioningTask
     from .captioning_files import CaptionedImage
     from .captioning_generation import (
         CaptionEvaluation,
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from .captioning_models import attach_vision, new_captioner
     from .question_answering import (
         AnsweredQuestion,
-        VisualQuestionAnsweringRecipe,
+        VisualQuestionAnsweringConfig,
         VisualQuestionAnsweringTask,
         answer_accuracies,
         answer_questions,
         predict_answers,
     )
-    from .registry import load_recipe, register_task, task_class, train
-    from .retrieval import RetrievalRecipe, RetrievalTask, new_dual_encoder
+    from .registry import load_training_config, register_task, task_class, train
+    from .retrieval import RetrievalConfig, RetrievalTask, new_dual_encoder
     from .retrieval_scores import PairEmbeddings, embed_pairs
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

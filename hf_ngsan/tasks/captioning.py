@@ -24,6 +24,7 @@ from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.modeling_base import vision_encoders
+from ..training.config import ConfigError, TrainingConfig
 from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
 from ..training.objectives.policy import Policy
 from ..training.objectives.self_critical import SelfCritical, SelfCriticalSettings
@@ -35,7 +36,6 @@ from ..training.objectives.self_critical_rewards import (
     load_reward_function,
 )
 from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
-from ..training.recipe import Recipe, RecipeError
 from ..training.settings import EvaluationSettings, TrainingSettings, setting
 from ..training.task import InputRoles, Stage, Task
 from .caption_rows import (
@@ -101,7 +101,7 @@ class CaptioningEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class CaptioningRecipe(Recipe):
+class CaptioningConfig(TrainingConfig):
     """The training config of a captioner.
 
     Attributes:
@@ -145,9 +145,9 @@ def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator
 
 
 class CaptioningTask(Task):
-    """Trains a captioner of images, regions or video frames by a [`CaptioningRecipe`]."""
+    """Trains a captioner of images, regions or video frames by a [`CaptioningConfig`]."""
 
-    recipe_class = CaptioningRecipe
+    config_class = CaptioningConfig
     unit = "images"
     model_noun = "a captioner"
     does = "captions images"
@@ -165,97 +165,97 @@ class CaptioningTask(Task):
         source_is_a_set=True,
         draw_source=draw_regions,
     )
-    recipe: CaptioningRecipe
+    config: CaptioningConfig
     guest: Guest | None = None
     """The captioner of transformers that is trained, if it is one."""
 
     def load_rows(self, split: str) -> Dataset:
-        data = self.recipe.data
+        data = self.config.data
         if not self.distils:
             return load_rows(data.spec, split, limit=data.limit, for_training=True)
         if split == data.train_split:
             return load_rows(
                 self.of_training.data.spec, split, with_captions=False, limit=data.limit, for_training=True
             )
-        is_part = self.recipe.distillation.images is None  # a missing validation split is set aside from these rows
+        is_part = self.config.distillation.images is None  # a missing validation split is set aside from these rows
         return load_rows(data.spec, split, limit=data.limit, for_training=is_part)
 
     @property
     def distils(self) -> bool:
         """Whether no captions are needed for training."""
-        return self.recipe.training.stage == "distill"
+        return self.config.training.stage == "distill"
 
     @property
-    def of_training(self) -> CaptioningRecipe:
+    def of_training(self) -> CaptioningConfig:
         """The training config with the dataset of the training split as `data.spec`."""
-        spec = self.recipe.distillation.images if self.distils else None
-        return self.recipe if spec is None else replace(self.recipe, data=replace(self.recipe.data, spec=spec))
+        spec = self.config.distillation.images if self.distils else None
+        return self.config if spec is None else replace(self.config, data=replace(self.config.data, spec=spec))
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         first = rows.take(2)
         if len(first) < 2:
-            raise RecipeError(
-                f"{self.recipe.data.spec}, split {self.recipe.data.validation_split}, has one image only; CIDEr-D "
+            raise ConfigError(
+                f"{self.config.data.spec}, split {self.config.data.validation_split}, has one image only; CIDEr-D "
                 "needs two or more."
             )
         known = list(score_captions([captions[0] for captions in first["captions"]], first, CaptionMetrics()))
-        extra_scores = extra_scores_of(self.recipe.data.spec)
+        extra_scores = extra_scores_of(self.config.data.spec)
         return known if extra_scores is None else [*known, *extra_scores.names]
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
-        if self.distils and not (self.recipe.training.teachers and "init_from" in self.recipe.model):
-            raise RecipeError(
+        if self.distils and not (self.config.training.teachers and "init_from" in self.config.model):
+            raise ConfigError(
                 "The stage distill makes a trained captioner, model.init_from=DIR, learn from others: name these with "
                 "training.teachers=[DIR, DIR]."
             )
         captions = [] if self.distils else [caption for texts in rows["captions"] for caption in texts]
-        model, processor = new_captioner(self.recipe, captions, visual_feature_size(rows))
+        model, processor = new_captioner(self.config, captions, visual_feature_size(rows))
         if is_guest(model.config):
             self.guest = guest_of(model, processor)
         elif not self.distils:
-            report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.recipe.model)
+            report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.config.model)
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
-        power = self.recipe.training.consensus_power
+        power = self.config.training.consensus_power
         if power and not self.distils:
             weighted = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
             form = {**rows.format, **rows.format["format_kwargs"], "output_all_columns": True}
             del form["format_kwargs"]
             rows = weighted.with_format(**form)  # add_column of datasets 5.2 drops it
-        recipe = self.of_training
-        rows = rows_for(model, processor, rows, recipe.data.spec)
-        check_augmentation(recipe, rows.column_names, has_rewards=self.recipe.training.stage != "xe")
+        config = self.of_training
+        rows = rows_for(model, processor, rows, config.data.spec)
+        check_augmentation(config, rows.column_names, has_rewards=self.config.training.stage != "xe")
         if self.guest is None:
-            remember_features(model, rows, recipe.data.spec)
+            remember_features(model, rows, config.data.spec)
         return rows
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
-        return rows_for(model, processor, rows, self.recipe.data.spec)
+        return rows_for(model, processor, rows, self.config.data.spec)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         """Returns the stages that `training.stage` asks for.
 
         Raises:
-            RecipeError: self-critical training has nothing to start from, or its settings do not go together.
+            ConfigError: self-critical training has nothing to start from, or its settings do not go together.
             RewardError: the reward cannot be computed.
         """
-        training, stages = self.recipe.training, []
+        training, stages = self.config.training, []
         if training.teachers and self.guest is not None:
-            raise RecipeError("training.teachers are for captioners of this package; a model of transformers has none.")
+            raise ConfigError("training.teachers are for captioners of this package; a model of transformers has none.")
         if self.distils:
             return [self.distillation(model, processor)]
         if training.stage != "scst":
             stages.append(Stage("xe", self.teacher_forcing(processor), training))
         if training.stage != "xe":
             objective = self.self_critical(model, processor, rows)
-            settings = self.recipe.self_critical
+            settings = self.config.self_critical
             prepare = partial(freeze_encoder, guest=self.guest) if settings.freeze_encoder else None
             stages.append(Stage("scst", objective, settings, epoch_name="self-critical epoch", prepare=prepare))
         return stages
 
     def teacher_forcing(self, processor: Any) -> TeacherForcing:
-        training = self.recipe.training
+        training = self.config.training
         if self.guest is not None:
             return GuestTeacherForcing(self.guest, training.label_smoothing)
         teacher, distillation = self.teacher(processor), None
@@ -265,7 +265,7 @@ class CaptioningTask(Task):
         return TeacherForcing(training.label_smoothing or 0.0, training.word_dropout, unknown, distillation)
 
     def distillation(self, model: PreTrainedModel, processor: ProcessorMixin) -> Stage:
-        settings, temperature = self.recipe.distillation, self.recipe.training.teacher_temperature
+        settings, temperature = self.config.distillation, self.config.training.teacher_temperature
         policy = Policy.of(model, temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
         objective = OnPolicyDistillation(self.teacher(processor), policy, settings.samples_per_image, temperature)
         return Stage("distill", objective, settings, epoch_name="distillation epoch")
@@ -274,24 +274,24 @@ class CaptioningTask(Task):
         """Returns the captioner or ensemble that `training.teachers` names, if any.
 
         Raises:
-            RecipeError: they have another vocabulary.
+            ConfigError: they have another vocabulary.
             FileNotFoundError, ModelFolderError: see [`~hf_ngsan.tasks.captioning.generate.load_captioners`].
         """
-        training = self.recipe.training
+        training = self.config.training
         if not training.teachers:
             return None
         teacher, of_teacher = load_captioners(training.teachers)
         other: Any = of_teacher
         if other.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
-            raise RecipeError(
+            raise ConfigError(
                 f"training.teachers has {training.teachers[0]}, whose vocabulary is not that of this captioner; train "
                 "teachers on the same captions."
             )
         return teacher.requires_grad_(False)
 
     def self_critical(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> SelfCritical:
-        settings, tokenizer, references = self.recipe.self_critical, processor.tokenizer, list(rows["captions"])
-        check_self_critical(self.recipe)
+        settings, tokenizer, references = self.config.self_critical, processor.tokenizer, list(rows["captions"])
+        check_self_critical(self.config)
         functions = {}
         if settings.reward_function is not None:
             function = load_reward_function(settings.reward_function)
@@ -324,12 +324,12 @@ class CaptioningTask(Task):
         return SelfCritical(CaptionRewards(references, tokenizer, **options), settings, policy, bad_endings)
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        data = self.recipe.data
+        data = self.config.data
         return CaptionCollator(
             processor if self.guest is None else self.guest.batch,
             captions_per_image=data.captions_per_image,
             max_caption_length=data.max_caption_length,
-            seed=self.recipe.training.seed,
+            seed=self.config.training.seed,
             augment=augmentation_of(self.of_training),
         )
 
@@ -357,8 +357,8 @@ class CaptioningTask(Task):
             rows,
             accelerator,
             metrics=metrics,
-            extra_scores=extra_scores_of(self.recipe.data.spec),
-            batch_size=self.recipe.evaluation.batch_size,
+            extra_scores=extra_scores_of(self.config.data.spec),
+            batch_size=self.config.evaluation.batch_size,
             **options,
         )
         if clip is not None and accelerator.is_main_process:
@@ -463,21 +463,21 @@ def freeze_encoder(model: PreTrainedModel, guest: Guest | None = None) -> None:
             encoder.requires_grad_(False)
 
 
-def check_self_critical(recipe: CaptioningRecipe) -> None:
-    """Raises a RecipeError if self-critical training cannot start, or its settings exclude each other."""
-    settings = recipe.self_critical
-    if recipe.training.stage == "scst" and "init_from" not in recipe.model:
-        raise RecipeError(
+def check_self_critical(config: CaptioningConfig) -> None:
+    """Raises a ConfigError if self-critical training cannot start, or its settings exclude each other."""
+    settings = config.self_critical
+    if config.training.stage == "scst" and "init_from" not in config.model:
+        raise ConfigError(
             "Self-critical training starts from a trained captioner: name its folder with model.init_from=DIR, or "
             "train both stages with --stage auto."
         )
     if settings.samples_per_image < 2 and settings.baseline != "greedy":
-        raise RecipeError(
+        raise ConfigError(
             f"self_critical.baseline={settings.baseline} compares the samples of an image; set "
             "self_critical.samples_per_image to 2 or more, or the baseline to greedy."
         )
     if settings.decoding == "beam" and (settings.temperature != 1 or settings.top_p != 1):
-        raise RecipeError(
+        raise ConfigError(
             "self_critical.temperature and top_p apply to sampling; leave them at 1 with self_critical.decoding=beam."
         )
 

@@ -22,12 +22,12 @@ from ..loading.provenance import backbone_settings, is_provenance, provenance_di
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.configuration_hub import ConfigurationError
 from ..models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
+from ..training.config import ConfigError
 from ..training.objectives.objective import Objective, Update
 from ..training.objectives.policy import Policy, drawing
 from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.self_critical_rewards import CaptionRewards
 from ..training.objectives.teacher_forcing import TeacherForcing
-from ..training.recipe import RecipeError
 from .new_models import (
     check_field_names,
     check_image_size,
@@ -45,7 +45,7 @@ from .new_models import (
 )
 
 if TYPE_CHECKING:
-    from .captioning import CaptioningRecipe
+    from .captioning import CaptioningConfig
 
 logger = logging.getLogger(__name__)
 
@@ -55,15 +55,15 @@ ONLY_OURS = ("data.image_size", "training.word_dropout", "self_critical.document
 
 
 def new_captioner(
-    recipe: "CaptioningRecipe", captions: Iterable[str], visual_feature_size: int | None = None
+    config: "CaptioningConfig", captions: Iterable[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor that a recipe describes, with the vocabulary of the training captions.
+    """Makes the model and processor that a training config describes, with the vocabulary of the training captions.
 
     With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
     section change its configuration.
 
     Args:
-        recipe: sections `model`, `data` (min_word_count, image_size) and `evaluation` (how it generates by default) are
+        config: sections `model`, `data` (min_word_count, image_size) and `evaluation` (how it generates by default) are
             used.
         captions: every training caption.
         visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
@@ -72,33 +72,33 @@ def new_captioner(
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown model type or field, a field of the wrong type, features of another dimension, or images of
+        ConfigError: unknown model type or field, a field of the wrong type, features of another dimension, or images of
             a size that the vision encoder cannot take.
     """
-    fields = dict(recipe.model)
-    guest = trained_guest(recipe, "captioning", ONLY_OURS)
+    fields = dict(config.model)
+    guest = trained_guest(config, "captioning", ONLY_OURS)
     if guest is not None:
-        set_generation_defaults(guest[0], recipe.evaluation)
+        set_generation_defaults(guest[0], config.evaluation)
         return guest
     if "init_from" in fields:
         try:
-            model, processor = fine_tuned_captioner(fields, recipe.data.image_size)
+            model, processor = fine_tuned_captioner(fields, config.data.image_size)
         except ConfigurationError as error:
-            raise RecipeError(f"section model: {error}") from error
+            raise ConfigError(f"section model: {error}") from error
     else:
         kind = config_class_of(fields["model_type"], "captioning")
         tokenizer = with_language_model(fields, kind)
         if tokenizer is None:
-            tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
-        set_feature_size(fields, kind, visual_feature_size, recipe.data.spec)
-        config = build_config(fields, len(tokenizer))
-        config.pad_token_id = tokenizer.pad_token_id
-        config.bos_token_id = tokenizer.bos_token_id
-        config.eos_token_id = tokenizer.eos_token_id
-        config.decoder_start_token_id = tokenizer.bos_token_id
-        model = new_model(config, "AutoModelForImageTextToText")
-        processor = new_processor(model, tokenizer, recipe.data.image_size)
-    set_generation_defaults(model, recipe.evaluation)
+            tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+        set_feature_size(fields, kind, visual_feature_size, config.data.spec)
+        model_config = build_config(fields, len(tokenizer))
+        model_config.pad_token_id = tokenizer.pad_token_id
+        model_config.bos_token_id = tokenizer.bos_token_id
+        model_config.eos_token_id = tokenizer.eos_token_id
+        model_config.decoder_start_token_id = tokenizer.bos_token_id
+        model = new_model(model_config, "AutoModelForImageTextToText")
+        processor = new_processor(model, tokenizer, config.data.image_size)
+    set_generation_defaults(model, config.evaluation)
     model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
     return model, processor
 
@@ -122,10 +122,10 @@ def with_language_model(fields: dict, kind: Any) -> Any:
 
 
 def build_config(fields: Mapping, vocab_size: int) -> Any:
-    """Returns the configuration with `model_type` and the fields of a recipe's section `model`.
+    """Returns the configuration with `model_type` and the fields of a config's section `model`.
 
     Raises:
-        RecipeError: unknown model type or field (the closest valid one is named), or a field of the wrong type.
+        ConfigError: unknown model type or field (the closest valid one is named), or a field of the wrong type.
     """
     fields = dict(fields)
     kind = config_class_of(fields.pop("model_type"), "captioning")
@@ -169,7 +169,7 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
 
 
 def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -> bool:
-    """Returns whether the `vision_config` of a recipe means another backbone than a trained captioner has."""
+    """Returns whether the `vision_config` of a config means another backbone than a trained captioner has."""
     if vision is None or trained is None:
         return vision is not None
     source, described = vision.get("pretrained"), vision.get("backbone_config")
@@ -182,15 +182,15 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
         meant = make_backbone_config(described, vision.get("out_features"))
         return backbone_settings(meant) != backbone_settings(own)
     except (ValueError, TypeError) as error:
-        raise RecipeError(f"model.vision_config: {one_sentence(error)}.") from error
+        raise ConfigError(f"model.vision_config: {one_sentence(error)}.") from error
 
 
 def check_width(folder: str, config: Any, fields: Mapping) -> None:
-    """Raises a RecipeError unless a new vision encoder has the feature dimension that a captioner takes."""
+    """Raises a ConfigError unless a new vision encoder has the feature dimension that a captioner takes."""
     expected = config.visual_feature_size
     found = changed_config(config, {**fields, "visual_feature_size": None}).visual_feature_size
     if found != expected:
-        raise RecipeError(
+        raise ConfigError(
             f"model.vision_config: its feature dimension is {found}, but {folder} takes visual_feature_size="
             f"{expected}; name a backbone of that dimension, or train a captioner without model.init_from."
         )

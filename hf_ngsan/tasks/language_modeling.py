@@ -20,10 +20,10 @@ from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_b
 from ..models.text_encoders import find_text_encoder
 from ..registry import model_class, processor_class
 from ..training.batches import take
+from ..training.config import ConfigError, TrainingConfig
 from ..training.gathering import map_sharded
 from ..training.objectives.objective import Update
 from ..training.objectives.teacher_forcing import TeacherForcing
-from ..training.recipe import Recipe, RecipeError
 from ..training.settings import EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, InputRoles, Stage, Task
 from .caption_rows import CaptionDataSettings, captions_identity, load_rows
@@ -47,7 +47,7 @@ class LanguageModelingEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class LanguageModelingRecipe(Recipe):
+class LanguageModelingConfig(TrainingConfig):
     """The training config of a language model.
 
     Attributes:
@@ -67,34 +67,34 @@ SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "u
 """Special tokens of captions, and the equivalent ones of a text encoder."""
 
 
-def new_language_model(recipe: LanguageModelingRecipe, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:
+def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:
     """Makes the language model of a training config, with the vocabulary of the training captions.
 
     Words are aligned with the word pieces of a pretrained text encoder; a new text encoder has the words as pieces.
 
     Raises:
-        RecipeError: unknown model type or fields, fields that do not fit together, or a text encoder that cannot be
+        ConfigError: unknown model type or fields, fields that do not fit together, or a text encoder that cannot be
             used.
     """
-    fields = dict(recipe.model)
+    fields = dict(config.model)
     if "init_from" in fields:
         return trained_model(fields, "language_modeling")
     model_type = fields.pop("model_type")
     kind: Any = config_class_of(model_type, "language_modeling")
     check_field_names(fields, kind)
-    tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+    tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
     encoder = fields.get("text_encoder_config")
     if isinstance(encoder, dict) and not fields.get("pretrained_text_encoder"):
         fields["text_encoder_config"] = {"vocab_size": len(tokenizer), **encoder}
     tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
     try:
         with quiet_loading():
-            config = kind(**fields, **tokens, vocab_size=len(tokenizer))
-            model = model_class(model_type, "AutoModel")(config)
-            if config.language_tokenization == "word_pieces":
+            model_config = kind(**fields, **tokens, vocab_size=len(tokenizer))
+            model = model_class(model_type, "AutoModel")(model_config)
+            if model_config.language_tokenization == "word_pieces":
                 align(model, tokenizer)
     except (ValueError, TypeError, OSError, StrictDataclassError) as error:
-        raise RecipeError(f"section model: {one_sentence(error)}") from error
+        raise ConfigError(f"section model: {one_sentence(error)}") from error
     return model, processor_class(model_type)(tokenizer=tokenizer)
 
 
@@ -200,23 +200,23 @@ class NextWord(TeacherForcing):
 
 
 class LanguageModelingTask(Task):
-    """Trains a language model on captions by a [`LanguageModelingRecipe`]."""
+    """Trains a language model on captions by a [`LanguageModelingConfig`]."""
 
-    recipe_class = LanguageModelingRecipe
+    config_class = LanguageModelingConfig
     unit = "images"
     model_noun = "a language model"
     does = "predicts the words of captions"
     tags = ("language-modeling",)
     has_results = False
     input_roles = InputRoles(words="input_ids", word_mask="attention_mask", rows_name="captions")
-    recipe: LanguageModelingRecipe
+    config: LanguageModelingConfig
 
     @property
     def greater_is_better(self) -> bool:
         return self.metric == "token_accuracy"
 
     def load_rows(self, split: str) -> Dataset:
-        rows = load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
+        rows = load_rows(self.config.data.spec, split, limit=self.config.data.limit, for_training=True)
         return rows.select_columns([name for name in COLUMNS if name in rows.column_names])
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
@@ -224,21 +224,21 @@ class LanguageModelingTask(Task):
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         captions = [caption for texts in rows["captions"] for caption in texts]
-        model, processor = new_language_model(self.recipe, captions)
+        model, processor = new_language_model(self.config, captions)
         report_vocabulary(processor.tokenizer, captions)
         return model, processor
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
-        training = self.recipe.training
+        training = self.config.training
         return [Stage("xe", NextWord(training.label_smoothing), training)]
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        data = self.recipe.data
+        data = self.config.data
         return CaptionCollator(
             processor,
             captions_per_image=data.captions_per_image,
             max_caption_length=data.max_caption_length,
-            seed=self.recipe.training.seed,
+            seed=self.config.training.seed,
             with_images=False,
         )
 
@@ -246,7 +246,7 @@ class LanguageModelingTask(Task):
         self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
     ) -> Evaluation:
         return Evaluation(
-            evaluate_language_model(model, processor, rows, accelerator, self.recipe.evaluation.batch_size)
+            evaluate_language_model(model, processor, rows, accelerator, self.config.evaluation.batch_size)
         )
 
     @classmethod

@@ -34,7 +34,7 @@ from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.transformers_backbones import own_image_size
 from ..registry import config_class, model_class, model_types_of, processor_class
-from ..training.recipe import Recipe, RecipeError, suggestion
+from ..training.config import ConfigError, TrainingConfig, suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -51,17 +51,17 @@ def config_class_of(model_type: str, task: str) -> Any:
     """Returns the configuration class of a model type.
 
     Raises:
-        RecipeError: the task has no such model type (the closest one is named).
+        ConfigError: the task has no such model type (the closest one is named).
     """
     known = model_types_of(task)
     if model_type not in known:
         of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
-        raise RecipeError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
+        raise ConfigError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
     return config_class(model_type)
 
 
 def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
-    """Raises a RecipeError for a key of section `model` that is not a field of its configuration.
+    """Raises a ConfigError for a key of section `model` that is not a field of its configuration.
 
     Args:
         fields: fields of the section.
@@ -71,12 +71,12 @@ def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = 
     valid = config_fields(kind)
     for name in fields:
         if name in follows:
-            raise RecipeError(f"model.{name} follows from {follows[name]}; leave it out.")
+            raise ConfigError(f"model.{name} follows from {follows[name]}; leave it out.")
         if name not in valid:
-            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
+            raise ConfigError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
     for name in ("vision_config", "text_config"):
         if not isinstance(fields.get(name, {}), Mapping | None):
-            raise RecipeError(f"model.{name} must be a mapping of keys to values or null, not {fields[name]!r}.")
+            raise ConfigError(f"model.{name} must be a mapping of keys to values or null, not {fields[name]!r}.")
 
 
 def config_fields(kind: type) -> set[str]:
@@ -90,14 +90,14 @@ def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> No
     """Sets `visual_feature_size` to that of the data for a model that reads features.
 
     Raises:
-        RecipeError: section `model` has another one.
+        ConfigError: section `model` has another one.
     """
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is None or has_vision:
         return
     asked_for = fields.get("visual_feature_size")
     if asked_for not in (None, size):
-        raise RecipeError(
+        raise ConfigError(
             f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {size}; set "
             f"model.visual_feature_size={size}, or leave it out."
         )
@@ -108,19 +108,19 @@ def new_config(kind: Any, fields: Mapping, **follows: Any) -> Any:
     """Returns a configuration with the fields of section `model` and those that follow from the data.
 
     Raises:
-        RecipeError: a field of the wrong type, or fields that do not fit together.
+        ConfigError: a field of the wrong type, or fields that do not fit together.
     """
     try:
         return kind(**fields, **follows)
     except (ValueError, TypeError, StrictDataclassError) as error:
-        raise RecipeError(f"section model: {one_sentence(error)}") from error
+        raise ConfigError(f"section model: {one_sentence(error)}") from error
 
 
 def new_model(config: Any, auto_class: str) -> Any:
     """Returns a new model of a configuration, on the CPU.
 
     Raises:
-        RecipeError: its backbone cannot be used.
+        ConfigError: its backbone cannot be used.
     """
     kind: Any = model_class(config.model_type, auto_class)
     with usable_backbone(getattr(config, "vision_config", None)):
@@ -144,7 +144,7 @@ def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
     if fields.pop("model_type", None) not in (None, config.model_type):
-        raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+        raise ConfigError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
     check_field_names(fields, type(config), follows)
     return folder, config
 
@@ -155,13 +155,13 @@ def trained_model(
     """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor.
 
     Raises:
-        RecipeError: unknown fields, or values that they cannot have.
+        ConfigError: unknown fields, or values that they cannot have.
     """
     folder, _ = config_to_change(fields, task, follows)
     try:
         return load_model(folder, task, **fields, **changes)
     except ConfigurationError as error:
-        raise RecipeError(f"section model: {error}") from error
+        raise ConfigError(f"section model: {error}") from error
 
 
 def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
@@ -172,25 +172,27 @@ def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
     defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
 
 
-def trained_guest(recipe: Recipe, task: str, only_ours: Iterable[str]) -> tuple[PreTrainedModel, ProcessorMixin] | None:
+def trained_guest(
+    config: TrainingConfig, task: str, only_ours: Iterable[str]
+) -> tuple[PreTrainedModel, ProcessorMixin] | None:
     """Returns the model of transformers that `init_from` names, and its processor; `None` if it names none.
 
     Args:
-        recipe: the training config.
+        config: the training config.
         task: registered name of the task of the model.
         only_ours: keys, as `section.key`, that models of transformers do not have.
 
     Raises:
-        RecipeError: one of these keys has another value than by default, or `model` has further fields.
+        ConfigError: one of these keys has another value than by default, or `model` has further fields.
     """
-    source = recipe.model.get("init_from")
+    source = config.model.get("init_from")
     if source is None or not is_guest(load_config(source, task)):
         return None
-    usual = type(recipe)(model={"init_from": source})
-    more = [f"model.{key}" for key in recipe.model if key != "init_from"]
-    more += [key for key in only_ours if attrgetter(key)(recipe) != attrgetter(key)(usual)]
+    usual = type(config)(model={"init_from": source})
+    more = [f"model.{key}" for key in config.model if key != "init_from"]
+    more += [key for key in only_ours if attrgetter(key)(config) != attrgetter(key)(usual)]
     if more:
-        raise RecipeError(
+        raise ConfigError(
             f"{source} is a model of transformers, which has no {', '.join(more)}; leave "
             f"{'it' if len(more) == 1 else 'them'} out."
         )
@@ -199,10 +201,10 @@ def trained_guest(recipe: Recipe, task: str, only_ours: Iterable[str]) -> tuple[
 
 @contextmanager
 def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
-    """Turns an error inside the `with` block, of loading a backbone's weights, into a RecipeError.
+    """Turns an error inside the `with` block, of loading a backbone's weights, into a ConfigError.
 
     Raises:
-        RecipeError: the weights cannot be loaded.
+        ConfigError: the weights cannot be loaded.
     """
     try:
         with quiet_loading():
@@ -215,8 +217,8 @@ def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
         raise unusable_backbone(vision.pretrained, error) from error
 
 
-def unusable_backbone(name: str, error: Exception) -> RecipeError:
-    return RecipeError(
+def unusable_backbone(name: str, error: Exception) -> ConfigError:
+    return ConfigError(
         f"model.vision_config: the backbone {name} cannot be used ({one_sentence(error)}); pretrained must be the "
         "folder of a backbone or detection model itself, not of a captioner around it, or its name on the Hub."
     )
@@ -230,7 +232,7 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
         image_size: height and width in pixels; `None` = those of the source, or that a patch encoder was made for.
 
     Raises:
-        RecipeError: the preprocessing is unknown, or does not suit boxes.
+        ConfigError: the preprocessing is unknown, or does not suit boxes.
     """
     source = vision.config.pretrained
     if source is None:
@@ -246,13 +248,13 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
 
 
 def check_image_size(vision: VisionModel | None, image_processor: BaseImageProcessor | None) -> None:
-    """Raises a RecipeError if images are resized to a size that the vision encoder cannot take."""
+    """Raises a ConfigError if images are resized to a size that the vision encoder cannot take."""
     size = getattr(image_processor, "size", None) or {}
     if vision is not None and size.get("height") and size.get("width"):
         try:
             check_size_of_images(vision, size["height"], size["width"])
         except ValueError as error:
-            raise RecipeError(str(error)) from error
+            raise ConfigError(str(error)) from error
 
 
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
@@ -283,7 +285,7 @@ def fill_word_vectors(
         size_key: the key of the training config for the size of a vector.
 
     Raises:
-        RecipeError: the vectors have another size than the model's.
+        ConfigError: the vectors have another size than the model's.
         DataError: the file cannot be used, or has none of the words.
     """
     vocabulary = tokenizer.get_vocab()
@@ -291,7 +293,7 @@ def fill_word_vectors(
     weight = model.get_input_embeddings().weight
     for word, vector in found.items():
         if len(vector) != weight.shape[1]:
-            raise RecipeError(
+            raise ConfigError(
                 f"data.word_vectors: {path} has vectors of {len(vector)} numbers; set {size_key}={len(vector)}."
             )
         with torch.no_grad():

@@ -24,9 +24,9 @@ from ..loading.pipelines import VisualQuestionAnsweringPipeline
 from ..loading.provenance import remember_features
 from ..metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
 from ..training.batches import take
+from ..training.config import TrainingConfig
 from ..training.gathering import map_sharded
 from ..training.objectives.answer_scores import AnswerScores
-from ..training.recipe import Recipe
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, Stage, Task
@@ -89,7 +89,7 @@ class QuestionEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class VisualQuestionAnsweringRecipe(Recipe):
+class VisualQuestionAnsweringConfig(TrainingConfig):
     """The training config of a model that answers questions.
 
     Attributes:
@@ -213,7 +213,7 @@ FOLLOWS_FROM_QUESTIONS = {
 
 
 def new_question_answerer(
-    recipe: VisualQuestionAnsweringRecipe, rows: Dataset
+    config: VisualQuestionAnsweringConfig, rows: Dataset
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Makes the model and processor of a training config, with the words and answers of the training rows.
 
@@ -221,17 +221,17 @@ def new_question_answerer(
     section change its configuration.
 
     Args:
-        recipe: sections `model` and `data` are used.
+        config: sections `model` and `data` are used.
         rows: the training questions.
 
     Returns:
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown model type or field, a field of the wrong type, or features of another dimension.
+        ConfigError: unknown model type or field, a field of the wrong type, or features of another dimension.
         DataError: no word or answer is frequent enough, or the file of word vectors cannot be used.
     """
-    fields, data = dict(recipe.model), recipe.data
+    fields, data = dict(config.model), config.data
     if "init_from" in fields:
         return trained_model(fields, "visual_question_answering", FOLLOWS_FROM_QUESTIONS)
     kind = config_class_of(fields.pop("model_type"), "visual_question_answering")
@@ -368,25 +368,25 @@ def answer_questions(
 
 
 class VisualQuestionAnsweringTask(Task):
-    """Trains a model that answers questions by a [`VisualQuestionAnsweringRecipe`]."""
+    """Trains a model that answers questions by a [`VisualQuestionAnsweringConfig`]."""
 
-    recipe_class = VisualQuestionAnsweringRecipe
+    config_class = VisualQuestionAnsweringConfig
     unit = "questions"
     model_noun = "a model that answers questions"
     does = "answers questions about images"
     pipeline_tag = "visual-question-answering"
-    recipe: VisualQuestionAnsweringRecipe
+    config: VisualQuestionAnsweringConfig
     answers: dict[str, int]
 
     def load_rows(self, split: str) -> Dataset:
-        return load_questions(self.recipe.data.spec, split, limit=self.recipe.data.limit)
+        return load_questions(self.config.data.spec, split, limit=self.config.data.limit)
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         kinds = sorted(set(column(rows, "answer_type"))) if "answer_type" in rows.column_names else []
         return ["accuracy", *(score_name(kind or "other") for kind in kinds)]
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
-        model, processor = new_question_answerer(self.recipe, rows)
+        model, processor = new_question_answerer(self.config, rows)
         config: Any = model.config
         self.answers = {text: int(index) for text, index in config.label2id.items()}
         report_questions(processor.tokenizer, self.answers, rows)
@@ -394,16 +394,16 @@ class VisualQuestionAnsweringTask(Task):
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         rows = self.evaluation_rows(model, processor, rows)
-        remember_features(model, image_rows(rows), self.recipe.data.spec)
+        remember_features(model, image_rows(rows), self.config.data.spec)
         return rows
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
-        return questions_for(model, processor, rows, self.recipe.data.spec)
+        return questions_for(model, processor, rows, self.config.data.spec)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         answerer: Any = model
-        answerer.get_input_embeddings().requires_grad_(self.recipe.training.train_word_vectors)
-        return [Stage("answers", AnswerScores(), self.recipe.training)]
+        answerer.get_input_embeddings().requires_grad_(self.config.training.train_word_vectors)
+        return [Stage("answers", AnswerScores(), self.config.training)]
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
         return QuestionCollator(processor, self.answers)
@@ -411,7 +411,7 @@ class VisualQuestionAnsweringTask(Task):
     def evaluate(
         self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
     ) -> Evaluation:
-        found = predict_answers(model, processor, rows, accelerator, self.recipe.evaluation.batch_size)
+        found = predict_answers(model, processor, rows, accelerator, self.config.evaluation.batch_size)
         answers = [answer for answer, _ in found]
         ids = column(rows, "question_id") if "question_id" in rows.column_names else range(len(rows))
         results = [{"question_id": one, "answer": answer} for one, answer in zip(ids, answers, strict=True)]

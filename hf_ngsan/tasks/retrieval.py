@@ -25,8 +25,8 @@ from ..loading.models import is_guest
 from ..loading.provenance import remember_features
 from ..metrics.retrieval import RECALL_AT
 from ..models.text_encoders import find_text_encoder
+from ..training.config import ConfigError, TrainingConfig
 from ..training.objectives.contrastive import Contrastive, ContrastiveSettings
-from ..training.recipe import Recipe, RecipeError
 from ..training.settings import EvaluationSettings, ScheduleSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, Stage, Task
 from .caption_rows import (
@@ -133,7 +133,7 @@ class RetrievalEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class RetrievalRecipe(Recipe):
+class RetrievalConfig(TrainingConfig):
     """The training config of a dual encoder.
 
     Attributes:
@@ -170,7 +170,7 @@ ONLY_OURS = (
 
 
 def new_dual_encoder(
-    recipe: RetrievalRecipe, captions: Iterable[str], visual_feature_size: int | None = None
+    config: RetrievalConfig, captions: Iterable[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Makes the model and processor of a training config.
 
@@ -179,7 +179,7 @@ def new_dual_encoder(
     `model.text_pretrained`, that of the text encoder.
 
     Args:
-        recipe: sections `model`, `data` and `contrastive` are used.
+        config: sections `model`, `data` and `contrastive` are used.
         captions: every training caption.
         visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
 
@@ -187,18 +187,18 @@ def new_dual_encoder(
         The model, on the CPU, and its processor.
 
     Raises:
-        RecipeError: unknown model type or field, a field of the wrong type, or features of another dimension.
+        ConfigError: unknown model type or field, a field of the wrong type, or features of another dimension.
         DataError: the file of word vectors cannot be used.
     """
-    guest = trained_guest(recipe, "retrieval", ONLY_OURS)
+    guest = trained_guest(config, "retrieval", ONLY_OURS)
     if guest is not None:
         return guest
-    fields, data, of_loss = dict(recipe.model), recipe.data, asdict(recipe.contrastive)
+    fields, data, of_loss = dict(config.model), config.data, asdict(config.contrastive)
     follows = {**FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in of_loss}}
     text = fields.get("text_config")
     for key in ("vocab_size", "pad_token_id"):
         if isinstance(text, dict) and key in text:
-            raise RecipeError(f"model.text_config.{key} follows from the training captions; leave it out.")
+            raise ConfigError(f"model.text_config.{key} follows from the training captions; leave it out.")
     if "init_from" in fields:
         model, processor = trained_model(fields, "retrieval", follows, **of_loss)
         if data.image_size is not None and processor.image_processor is not None:
@@ -207,7 +207,7 @@ def new_dual_encoder(
     kind = config_class_of(fields.pop("model_type"), "retrieval")
     check_field_names(fields, kind, follows)
     set_feature_size(fields, kind, visual_feature_size, data.spec)
-    tokenizer = new_tokenizer(fields, recipe, captions)
+    tokenizer = new_tokenizer(fields, config, captions)
     model = new_model(new_config(kind, fields, **of_loss), "AutoModel")
     processor = new_processor(model, tokenizer, data.image_size)
     if data.word_vectors is not None:
@@ -216,14 +216,14 @@ def new_dual_encoder(
     return model, processor
 
 
-def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]) -> PreTrainedTokenizerBase:
+def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]) -> PreTrainedTokenizerBase:
     """Returns the tokenizer of the text encoder, or one of the captions' words, with its size set in `text_config`."""
     pretrained = fields.get("text_pretrained")
     if pretrained is not None:
         try:
             tokenizer = AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
         except (OSError, ValueError) as error:
-            raise RecipeError(
+            raise ConfigError(
                 f"model.text_pretrained is {pretrained}, whose tokenizer cannot be loaded ({one_sentence(error)}); "
                 "give the folder of an encoder of transformers or its name on the Hub."
             ) from error
@@ -232,7 +232,7 @@ def new_tokenizer(fields: dict, recipe: RetrievalRecipe, captions: Iterable[str]
         for setting in ("max_length", "stride", "truncation_strategy"):
             tokenizer.init_kwargs.pop(setting, None)
         return tokenizer
-    tokenizer = build_tokenizer(captions, min_count=recipe.data.min_word_count)
+    tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
     words_only = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
     tokenizer.backend_tokenizer.post_processor = words_only
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
@@ -260,15 +260,15 @@ class RetrievalEvaluation(Evaluation):
 
 
 class RetrievalTask(Task):
-    """Trains a dual encoder by a [`RetrievalRecipe`]."""
+    """Trains a dual encoder by a [`RetrievalConfig`]."""
 
-    recipe_class = RetrievalRecipe
+    config_class = RetrievalConfig
     unit = "images"
     model_noun = "a dual encoder"
     does = "finds images by texts, and texts by images"
     pipeline_tag = "zero-shot-image-classification"
     tags = ("image-text-retrieval",)
-    recipe: RetrievalRecipe
+    config: RetrievalConfig
     guest: DualEncoder | None = None
     """The dual encoder of transformers that is trained, if it is one."""
 
@@ -277,19 +277,19 @@ class RetrievalTask(Task):
         return not self.metric.endswith("rank")
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
-        if len(rows) % self.recipe.evaluation.folds:
-            raise RecipeError(
-                f"evaluation.folds is {self.recipe.evaluation.folds}, but the {len(rows)} images of "
-                f"{self.recipe.data.spec}, split {self.recipe.data.validation_split}, cannot be divided equally."
+        if len(rows) % self.config.evaluation.folds:
+            raise ConfigError(
+                f"evaluation.folds is {self.config.evaluation.folds}, but the {len(rows)} images of "
+                f"{self.config.data.spec}, split {self.config.data.validation_split}, cannot be divided equally."
             )
         return [*SCORES, "rsum"]
 
     def load_rows(self, split: str) -> Dataset:
-        return load_rows(self.recipe.data.spec, split, limit=self.recipe.data.limit, for_training=True)
+        return load_rows(self.config.data.spec, split, limit=self.config.data.limit, for_training=True)
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         captions = [caption for texts in rows["captions"] for caption in texts]
-        model, processor = new_dual_encoder(self.recipe, captions, visual_feature_size(rows))
+        model, processor = new_dual_encoder(self.config, captions, visual_feature_size(rows))
         if is_guest(model.config):
             self.guest = dual_encoder_of(model, processor)
         else:
@@ -298,43 +298,43 @@ class RetrievalTask(Task):
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
         rows = self.evaluation_rows(model, processor, rows)
-        check_augmentation(self.recipe, rows.column_names)
+        check_augmentation(self.config, rows.column_names)
         if self.guest is None:
-            remember_features(model, rows, self.recipe.data.spec)
+            remember_features(model, rows, self.config.data.spec)
         return rows
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
-        return rows_for(model, processor, rows, self.recipe.data.spec)
+        return rows_for(model, processor, rows, self.config.data.spec)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         """Returns one stage, or the three stages of Park et al. 2020, each of which trains more modules."""
-        recipe = self.recipe
+        config = self.config
         if self.guest is not None:
-            own = recipe.training.own_loss
+            own = config.training.own_loss
             if own and type(self.guest).pair_losses is DualEncoder.pair_losses and not hasattr(model, "logit_scale"):
-                raise RecipeError(
+                raise ConfigError(
                     f"The loss of a {type(model).__name__} is not known, as it has no logit_scale; set "
                     "training.own_loss=false, or register a description with pair_losses (hf_ngsan.guests)."
                 )
             losses_of = self.guest.pair_losses if own else None
-            objective = Contrastive(recipe.contrastive, losses_of, self.guest.loss_parameters)
-            return [Stage("joint", objective, recipe.training)]
-        objective = Contrastive(recipe.contrastive)
+            objective = Contrastive(config.contrastive, losses_of, self.guest.loss_parameters)
+            return [Stage("joint", objective, config.training)]
+        objective = Contrastive(config.contrastive)
         dual_encoder: Any = model
-        if not recipe.training.train_word_vectors:
+        if not config.training.train_word_vectors:
             dual_encoder.get_input_embeddings().requires_grad_(False)
-        if recipe.training.stage == "joint":
-            return [Stage("joint", objective, recipe.training)]
+        if config.training.stage == "joint":
+            return [Stage("joint", objective, config.training)]
         projection = [dual_encoder.image_projection]
         text = [*projection, dual_encoder.text, dual_encoder.text_projection, dual_encoder.text_pooling]
         image = [*text, dual_encoder.image_states, dual_encoder.image_pooling]
         trains_vision = dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
-        words = recipe.training.train_word_vectors
+        words = config.training.train_word_vectors
         stages = []
         for name, settings, modules, vision in (
-            ("projection", recipe.projection_stage, projection, False),
-            ("text", recipe.text_stage, text, False),
-            ("image", recipe.image_stage, image, trains_vision),
+            ("projection", config.projection_stage, projection, False),
+            ("text", config.text_stage, text, False),
+            ("image", config.image_stage, image, trains_vision),
         ):
             present = [module for module in modules if module is not None]
             prepare = partial(train_only, modules=present, vision=vision, words=words)
@@ -342,7 +342,7 @@ class RetrievalTask(Task):
         return stages
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        data = self.recipe.data
+        data = self.config.data
         if self.guest is None:
             make = partial(pairs_of, processor, max_length=data.max_caption_length)
         else:
@@ -350,8 +350,8 @@ class RetrievalTask(Task):
         return CaptionCollator(
             make,
             captions_per_image=data.captions_per_image,
-            seed=self.recipe.training.seed,
-            augment=augmentation_of(self.recipe),
+            seed=self.config.training.seed,
+            augment=augmentation_of(self.config),
         )
 
     def evaluate(  # type: ignore[override]  # its options by their names
@@ -375,9 +375,9 @@ class RetrievalTask(Task):
         if positives is not None:
             image_to_text, text_to_image, caption_file = positives
             right_answers = read_positives(image_to_text, text_to_image, caption_file, rows)
-        batch_size = self.recipe.evaluation.batch_size
+        batch_size = self.config.evaluation.batch_size
         pairs = embed_pairs(model, processor, rows, accelerator, batch_size)
-        scores = pairs.scores(folds or self.recipe.evaluation.folds)
+        scores = pairs.scores(folds or self.config.evaluation.folds)
         report = {"images": len(pairs.images), "captions": len(pairs.captions), "all": scores}
         if folds is not None:
             report["all"] = pairs.scores()

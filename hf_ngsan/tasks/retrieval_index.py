@@ -10,25 +10,15 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from accelerate import Accelerator
 
-from ..extraction import ImageList
-from ..extraction.errors import ExtractionError
-from ..extraction.image_list import ListedImage
-from ..extraction.loading import PreparedBatch, load_batches, next_batch
-from ..extraction.plan import default_images_per_shard
-from ..extraction.together import (
-    default_num_workers,
-    extraction_accelerator,
-    lock_of,
-    on_main_process,
-    progress_display,
-    wait_for_everyone,
-)
+from ..extraction.extract import default_images_per_shard, extraction_accelerator, lock_of, on_main_process
+from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, ListedImage, PreparedBatch, load_batches
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ..io.folders import remove, restore, write_folder_atomically
@@ -62,7 +52,7 @@ def index_images(
     batch_size: int = 32,
     num_workers: int | None = None,
     images_per_shard: int | None = None,
-    strict: bool = False,
+    skip_errors: bool = False,
     backend: str | None = None,
     kind: IndexKind | None = None,
     prune: bool = False,
@@ -88,7 +78,7 @@ def index_images(
             has, 4 at most.
         images_per_shard: images written together, the most that a killed process has to embed again; chosen by the
             number of images if `None`.
-        strict: whether an image that cannot be read is an error; else it is left out and remembered.
+        skip_errors: whether an image that cannot be read is left out and remembered; otherwise it is an error.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
             default that of the index, and `exact` for a new one.
         kind: kind of the index that Milvus makes; by default that of the index, and Milvus's choice for a new one.
@@ -98,8 +88,8 @@ def index_images(
     Raises:
         IndexFolderError: the folder holds something else, or an index of another model, or of another source without
             any of these images; or the backend cannot be used.
-        ExtractionError: the model sees no images, an image cannot be read and `strict` is set, or another command is
-            writing the folder.
+        ExtractionError: the model sees no images, an image cannot be read and `skip_errors` is not set, or another
+            command is writing the folder.
     """
     accelerator = accelerator or extraction_accelerator()
     encoder = dual_encoder_of(model, processor)
@@ -130,12 +120,12 @@ def index_images(
             items_per_shard=images_per_shard or default_images_per_shard(len(listed), batch_size, MAX_IMAGES_PER_SHARD),
         )
         if earlier is not None and not earlier.is_current(description):
-            index = begin_anew(growing, description, images, strict)
+            index = begin_anew(growing, description, images, skip_errors)
             return index, index.missing_shards(), earlier
         remove(growing)
         index = IndexFolder.begin(lock.folder, description, besides=[lock.name])
-        if strict and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
-            raise ExtractionError(skipped[0][1])
+        if not skip_errors and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
+            raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
         return index, index.missing_shards(), None
 
     def publish() -> IndexFolder:
@@ -160,9 +150,8 @@ def index_images(
     try:
         index, missing, earlier = on_main_process(accelerator, plan)
         own = missing[accelerator.process_index :: accelerator.num_processes]
-        workers = default_num_workers(accelerator) if num_workers is None else num_workers
-        write_shards(encoder, images, index, batch_size, strict, earlier, own, workers, accelerator)
-        wait_for_everyone(accelerator)
+        write_shards(encoder, images, index, batch_size, skip_errors, earlier, own, num_workers, accelerator)
+        accelerator.wait_for_everyone()
         index = on_main_process(accelerator, publish)
     finally:
         lock.release()
@@ -286,16 +275,16 @@ def is_readable(images: ImageList, item: int) -> bool:
     return True
 
 
-def begin_anew(folder: Path, description: IndexDescription, images: ImageList, strict: bool) -> IndexFolder:
+def begin_anew(folder: Path, description: IndexDescription, images: ImageList, skip_errors: bool) -> IndexFolder:
     """Begins an index beside another one, or continues it if it was begun with these images as they are.
 
-    With `strict` it continues none that has skipped images, which are read again.
+    Without `skip_errors` it continues none that has skipped images, which are read again.
     """
     with suppress(IndexFolderError):  # of other images, or damaged
         index = IndexFolder.begin(folder, description)
         stamps = index.stamps().items()
         is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
-        if is_unchanged and not (strict and skipped_images(index)):
+        if is_unchanged and (skip_errors or not skipped_images(index)):
             return index
     remove(folder)
     return IndexFolder.begin(folder, description)
@@ -306,10 +295,10 @@ def write_shards(
     images: ImageList,
     index: IndexFolder,
     batch_size: int,
-    strict: bool,
+    skip_errors: bool,
     earlier: EarlierEmbeddings | None,
     numbers: Sequence[int],
-    num_workers: int,
+    num_workers: int | None,
     accelerator: Accelerator,
 ) -> None:
     """Embeds the images of some shards, in batches that are cut at the same places in every run."""
@@ -320,15 +309,12 @@ def write_shards(
         items = [item for item in index.shard_items(number) if item not in known]
         batches[number] = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
     in_order = [batch for of_shard in batches.values() for batch in of_shard]
-    workers = num_workers if in_order else 0
     image_processor: Any = encoder.image_processor
-    prepared = iter(load_batches(images, in_order, image_processor, workers, thumbnail_side=THUMBNAIL_SIDE))
-    with progress_display("indexing", sum(map(len, in_order)), accelerator) as display:
-        done = 0
-        for number, of_shard in batches.items():
-            for count in write_shard(encoder, images, index, number, len(of_shard), prepared, strict, earlier):
-                done += count
-                display.update(done)
+    prepared = load_batches(
+        images, in_order, image_processor, num_workers, accelerator, "indexing", thumbnail_side=THUMBNAIL_SIDE
+    )
+    for number, of_shard in batches.items():
+        write_shard(encoder, images, index, number, islice(prepared, len(of_shard)), skip_errors, earlier)
 
 
 def write_shard(
@@ -336,18 +322,15 @@ def write_shard(
     images: ImageList,
     index: IndexFolder,
     number: int,
-    num_batches: int,
     prepared: Iterator[PreparedBatch],
-    strict: bool,
-    earlier: EarlierEmbeddings | None = None,
-) -> Iterator[int]:
-    """Writes one shard, and yields the number of images of each batch."""
+    skip_errors: bool,
+    earlier: EarlierEmbeddings | None,
+) -> None:
     skipped: list[tuple[str, str]] = []
     rows: dict[int, Row] = {} if earlier is None else earlier.of(index.shard_items(number))
-    for _ in range(num_batches):
-        batch = next_batch(prepared)
-        if strict and batch.unreadable:
-            raise ExtractionError(batch.unreadable[0][1])
+    for batch in prepared:
+        if batch.unreadable and not skip_errors:
+            raise ExtractionError(f"{batch.unreadable[0][1]} {SKIP_ERRORS}")
         skipped += [(images.images[place].file_name, reason) for place, reason in batch.unreadable]
         if batch.positions:
             embeddings = embed_pixels(encoder, batch.inputs)
@@ -358,7 +341,6 @@ def write_shard(
             for place, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
                 sides = {"width": width, "height": height}
                 rows[place] = Row(embedding, thumbnail, batch.stamps.get(place), sides)
-        yield len(batch.positions) + len(batch.unreadable)
     of_items = {item: rows[item] for item in sorted(rows)}
     listed = [images.images[item] for item in of_items]
     index.write_shard(

@@ -12,9 +12,10 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel
 
+from ..data.coco_files import in_order, read_json, records_of
 from ..data.collator import visual_arguments
+from ..data.errors import DataError
 from ..data.vocabulary import with_words
-from ..io.coco_files import CocoFileError, in_order, read_json, read_object, records_of
 from ..metrics.average_precision import map_at_r
 from ..metrics.retrieval import retrieval_metrics, retrieval_ranks
 from ..models.modeling_mhsan import diversity_penalty
@@ -48,7 +49,7 @@ def read_positives(
         rows: the dataset that is evaluated, with `image_id` and `captions`.
 
     Raises:
-        CocoFileError: a file cannot be used, or names an image or a caption that the dataset does not have.
+        DataError: a file cannot be used, or names an image or a caption that the dataset does not have.
     """
     images = {int(image_id): place for place, image_id in enumerate(rows["image_id"])}
     captions = places_of_captions(caption_file, images, rows["captions"])
@@ -69,7 +70,7 @@ def places_of_captions(
             places[image_id, " ".join(text.split())].append(place)
             place += 1
     found = {}
-    for annotation in in_order(records_of(read_object(file), "annotations", file)):
+    for annotation in in_order(records_of(read_json(file), "annotations", file)):
         key = annotation.integer("image_id"), annotation.text("caption")
         if places.get(key):
             found[annotation.integer("id")] = places[key].pop(0)
@@ -82,11 +83,11 @@ def translated(
     """Returns the lists of a file with ids replaced by places."""
     content = read_json(file)
     if not isinstance(content, dict) or not content:
-        raise CocoFileError(f"{file} must be a JSON object from {query} ids to lists of {item} ids.")
+        raise DataError(f"{file} must be a JSON object from {query} ids to lists of {item} ids.")
     found = {}
     for key, values in content.items():
         if not isinstance(values, list) or not values:
-            raise CocoFileError(f"{file}: {query} {key} has {values!r:.60}; it must be a list of {item} ids.")
+            raise DataError(f"{file}: {query} {key} has {values!r:.60}; it must be a list of {item} ids.")
         found[place_of(queries, key, query, file)] = [place_of(items, value, item, file) for value in values]
     return found
 
@@ -96,7 +97,7 @@ def place_of(places: Mapping[int, int], key: object, kind: str, file: str | Path
     try:
         return places[int(key) if isinstance(key, str) else key]  # type: ignore[index]
     except (KeyError, TypeError, ValueError):
-        raise CocoFileError(
+        raise DataError(
             f"{file} names {kind} {key!r:.60}, which the dataset does not have; evaluate the whole split that the file "
             "is of."
         ) from None

@@ -24,9 +24,9 @@ from ..io.files import write_output
 from ..metrics.translation import SCORES, score_translations
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
+from ..training.config import ConfigError, TrainingConfig
 from ..training.gathering import map_sharded
 from ..training.objectives.teacher_forcing import TeacherForcing
-from ..training.recipe import Recipe, RecipeError
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, InputRoles, Stage, Task
@@ -94,7 +94,7 @@ class TranslationEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class TranslationRecipe(Recipe):
+class TranslationConfig(TrainingConfig):
     """The training config of a translator.
 
     Attributes:
@@ -175,20 +175,20 @@ def source_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str)
     return lengths
 
 
-def new_translator(recipe: TranslationRecipe, rows: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Makes the translator that a recipe describes, with subwords of the training pairs, or loads a trained one.
+def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Makes the translator of a training config, with subwords of the training pairs, or loads a trained one.
 
     Args:
-        recipe: sections `model`, `data` and `evaluation` (how it generates by default) are used.
+        config: sections `model`, `data` and `evaluation` (how it generates by default) are used.
         rows: the training pairs.
 
     Returns:
         The model, on the CPU, and its tokenizer.
 
     Raises:
-        RecipeError: unknown model type or fields, or fields that do not fit together.
+        ConfigError: unknown model type or fields, or fields that do not fit together.
     """
-    fields, data = dict(recipe.model), recipe.data
+    fields, data = dict(config.model), config.data
     if "init_from" in fields:
         model, tokenizer = trained_model(fields, "translation")
     else:
@@ -202,7 +202,7 @@ def new_translator(recipe: TranslationRecipe, rows: Dataset) -> tuple[PreTrained
         tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         tokens |= {"decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer)}
         model = new_model(new_config(kind, fields, **tokens), "AutoModelForSeq2SeqLM")
-    set_generation_defaults(model, recipe.evaluation)
+    set_generation_defaults(model, config.evaluation)
     return model, tokenizer
 
 
@@ -287,9 +287,9 @@ class TranslationEvaluation(Evaluation):
 
 
 class TranslationTask(Task):
-    """Trains a translator on parallel text by a [`TranslationRecipe`]."""
+    """Trains a translator on parallel text by a [`TranslationConfig`]."""
 
-    recipe_class = TranslationRecipe
+    config_class = TranslationConfig
     unit = "pairs"
     model_noun = "a translator"
     does = "translates sentences"
@@ -304,30 +304,30 @@ class TranslationTask(Task):
         rows_name="sources",
         draw_source=draw_sources,
     )
-    recipe: TranslationRecipe
+    config: TranslationConfig
 
     def load_rows(self, split: str) -> Dataset:
-        return load_pairs(self.recipe.data.spec, split, self.recipe.data.limit)
+        return load_pairs(self.config.data.spec, split, self.config.data.limit)
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         return SCORES
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, Any]:
-        return new_translator(self.recipe, rows)
+        return new_translator(self.config, rows)
 
     def training_rows(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> Dataset:
-        return with_lengths(rows, processor, processor.model_max_length, self.recipe.data.spec)
+        return with_lengths(rows, processor, processor.model_max_length, self.config.data.spec)
 
     def stages(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> list[Stage]:
-        training = self.recipe.training
+        training = self.config.training
         return [Stage("xe", TeacherForcing(training.label_smoothing), training)]
 
     def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
-        training = self.recipe.training
+        training = self.config.training
         if training.batch_tokens is None:
             return super().sampler(rows)
         if training.drop_last:
-            raise RecipeError(
+            raise ConfigError(
                 "training.drop_last is for batches of training.batch_size pairs; leave it out, or set "
                 "training.batch_tokens to null."
             )
@@ -340,7 +340,7 @@ class TranslationTask(Task):
         self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
     ) -> TranslationEvaluation:
         given = checked_generation(generate_arguments, model.generation_config)
-        spec, batch_size = self.recipe.data.spec, self.recipe.evaluation.batch_size
+        spec, batch_size = self.config.data.spec, self.config.evaluation.batch_size
         translations = translate_rows(model, processor, rows, accelerator, data=spec, batch_size=batch_size, **given)
         scored = score_translations(translations, rows["target"][:])
         report = {**scored.scores, "signatures": scored.signatures}

@@ -10,9 +10,9 @@ from ..io.lazy import lazy_names
 if TYPE_CHECKING:
     from .averaging import WeightAverage
     from .checkpoints import CheckpointError, Checkpoints, TrainingProgress
+    from .config import ConfigError, TrainingConfig, save_training_config
     from .loop import TrainingDivergedError, TrainingLoop
     from .optimizer import learning_rate_at
-    from .recipe import Recipe, RecipeError, save_recipe
     from .run import TrainingResult, run_task
     from .task import Evaluation, InputRoles, Stage, Task
 

@@ -32,11 +32,11 @@ from .adapters import load_weights
 from .averaging import WeightAverage
 from .batches import MicroBatch, UpdateBatches, update_loader
 from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
+from .config import ConfigError
 from .gathering import gather_rows
 from .objectives.objective import Objective, Update
 from .optimizer import learning_rate_at, make_optimizer, set_learning_rate, trained_weights_of_vision
 from .output_folder import BEST_SCORES, claim_files, claim_saved, training_config_of
-from .recipe import RecipeError
 from .task import Stage, Task
 
 logger = logging.getLogger(__name__)
@@ -65,14 +65,14 @@ class TrainingLoop:
     Args:
         accelerator: an `accelerate.Accelerator`; the loop does not use its gradient accumulation.
         task: gives stages, batches and scores; a later stage begins with the best weights so far and a new
-            optimizer. Sections `data` (num_workers), `training` and `evaluation` of its recipe are used.
+            optimizer. Sections `data` (num_workers), `training` and `evaluation` of its config are used.
         model: the model; moved to the accelerator's device and wrapped.
         processor: processor of the model.
         rows: training rows.
         validation_rows: rows that choose the best model, if any.
 
     Raises:
-        RecipeError: an epoch has no batch.
+        ConfigError: an epoch has no batch.
     """
 
     def __init__(
@@ -88,18 +88,18 @@ class TrainingLoop:
         self.task = task
         self.processor = processor
         self.rows, self.validation_rows = rows, validation_rows
-        self.recipe, self.settings = task.recipe, task.recipe.training
+        self.config, self.settings = task.config, task.config.training
         self.greater_is_better, self.unit = task.greater_is_better, task.unit
         self.stages = task.stages(model, processor, rows)
         self.collator = task.collator(processor)
         self.data_identity = task.identity(model, processor, rows)
         self.make_sampler = task.sampler(rows)
-        self.output_dir = self.recipe.output_dir
+        self.output_dir = self.config.output_dir
         self.checkpoints = Checkpoints(self.output_dir / "checkpoints", self.settings.keep_checkpoints)
         self.progress = TrainingProgress()
         self.steps_per_epoch = self.sampler().batches_per_epoch
         if not self.steps_per_epoch:
-            raise RecipeError(
+            raise ConfigError(
                 f"training.batch_size is {self.settings.batch_size}, but there are {len(rows)} {self.unit}, and "
                 "training.drop_last leaves out a batch that is not full; lower the batch size."
             )
@@ -138,7 +138,7 @@ class TrainingLoop:
 
     def run(self) -> TrainingProgress:
         """Trains until the last epoch or until early stopping; returns the progress at the end."""
-        if self.progress.step == 0 and "init_from" in self.recipe.model and self.validation_rows is not None:
+        if self.progress.step == 0 and "init_from" in self.config.model and self.validation_rows is not None:
             self.model.eval()  # the initial trained model is the best one until another is better
             scores = self.scores()
             self.keep_if_best(0, scores)
@@ -229,7 +229,7 @@ class TrainingLoop:
         name = self.name_of_epoch(progress.stage_epoch + 1)
         shown = self.accelerator.is_main_process
         with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=shown) as display:
-            num_workers, on_gpu = self.recipe.data.num_workers, self.accelerator.device.type == "cuda"
+            num_workers, on_gpu = self.config.data.num_workers, self.accelerator.device.type == "cuda"
             for micro_batches in update_loader(batches, progress.step_in_epoch, num_workers, pin_memory=on_gpu):
                 self.update(micro_batches)
                 progress.step += 1
@@ -346,7 +346,7 @@ class TrainingLoop:
         self.model.eval()
         with self.average.applied() if self.average else nullcontext():
             self.check_outputs()
-            epoch, every = progress.stage_epoch + 1, self.recipe.evaluation.every_epochs
+            epoch, every = progress.stage_epoch + 1, self.config.evaluation.every_epochs
             is_due = epoch % every == 0 or epoch == self.stage.settings.epochs
             if self.validation_rows is not None and is_due:
                 scores = self.scores()

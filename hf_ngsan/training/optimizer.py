@@ -8,7 +8,7 @@ import math
 import torch
 
 from ..models.modeling_base import vision_encoders
-from .recipe import RecipeError
+from .config import ConfigError
 from .settings import ScheduleSettings, TrainingSettings
 
 
@@ -18,11 +18,11 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     Its groups have a `rate_factor`, a factor of the current learning rate.
 
     Raises:
-        RecipeError: a vision encoder that is not trained has a learning rate.
+        ConfigError: a vision encoder that is not trained has a learning rate.
     """
     of_vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
     if vision_rate is not None and not of_vision:
-        raise RecipeError(
+        raise ConfigError(
             "training.vision_learning_rate is for a vision encoder that is trained, but this model has none or a "
             "frozen one; leave it out, or give model.vision_config with frozen: false."
         )

@@ -15,19 +15,15 @@ from ..io.files import TEMPORARY_PREFIX, write_text_atomically
 from ..io.folders import MANIFEST, REPLACED_PREFIX, is_empty, remove_leftovers
 from ..io.locks import FolderLock
 from .checkpoints import CHECKPOINT_FILES
-from .recipe import Recipe, RecipeError, load_recipe, save_recipe
+from .config import ConfigError, TrainingConfig, load_training_config, save_training_config
 
 TRAINING_CONFIG = "training_config.yaml"
-NAME_BEFORE = "recipe.yaml"
-"""Name of the training config in earlier versions."""
-TRAINING_CONFIGS = (TRAINING_CONFIG, NAME_BEFORE)
 BEST_SCORES = "best_scores.json"
 """File of a run's best model with its epoch, 0 for the initial model, and its scores."""
 MARKER = ".training_run.json"
 LOCK = ".lock"
 KNOWN_FILES = (
     TRAINING_CONFIG,
-    NAME_BEFORE,
     MARKER,
     LOCK,
     "history.jsonl",
@@ -42,8 +38,7 @@ KNOWN_FILES = (
 
 def training_config_of(run: Path) -> Path:
     """Returns the path of the training config of a run, which need not exist."""
-    before = run / NAME_BEFORE
-    return before if before.is_file() and not (run / TRAINING_CONFIG).is_file() else run / TRAINING_CONFIG
+    return run / TRAINING_CONFIG
 
 
 def has_saved(run: Path) -> bool:
@@ -55,18 +50,18 @@ def has_saved(run: Path) -> bool:
     return not isinstance(content, dict) or content.get("saved", True)
 
 
-def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
+def check_output_folder(training_config: TrainingConfig, resume: bool, overwrite: bool) -> None:
     """Checks that a run may use its folder; writes nothing.
 
     Raises:
         FileExistsError: the folder has other files, or a run that has saved something while neither `resume` nor
             `overwrite` is given.
-        RecipeError: `resume` and `overwrite` are both given, or the run to resume has other settings; the keys are
+        ConfigError: `resume` and `overwrite` are both given, or the run to resume has other settings; the keys are
             named.
     """
-    folder, config = recipe.output_dir, training_config_of(recipe.output_dir)
+    folder, config = training_config.output_dir, training_config_of(training_config.output_dir)
     if resume and overwrite:
-        raise RecipeError("--resume continues a run and --overwrite deletes it; give one of the two.")
+        raise ConfigError("--resume continues a run and --overwrite deletes it; give one of the two.")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"training.output_dir: {folder} is a file; choose another folder.")
     if is_empty(folder, besides=(LOCK, MARKER)):
@@ -86,20 +81,22 @@ def check_output_folder(recipe: Recipe, resume: bool, overwrite: bool) -> None:
             f"{folder} already holds a run; add --resume to continue it, --overwrite to delete it and start again, or "
             "choose another training.output_dir."
         )
-    changed = load_recipe(config, (), lambda model: type(recipe)).changes_that_break_resuming(recipe)
+    changed = load_training_config(config, (), lambda model: type(training_config)).changes_that_break_resuming(
+        training_config
+    )
     if changed:
         of_schedule = any(key.endswith(".epochs") for key in changed)
         reason = " (the cosine schedule of every update depends on the number of epochs)" if of_schedule else ""
-        raise RecipeError(
+        raise ConfigError(
             f"{folder} cannot be resumed: {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from "
             f"{config}{reason}; use the value there, or --overwrite to start again."
         )
 
 
-def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
+def prepare_output_folder(config: TrainingConfig, overwrite: bool) -> None:
     """Makes the folder, and writes training config and marker; deletes an earlier run that has saved nothing, and with
     `overwrite` any."""
-    folder = recipe.output_dir
+    folder = config.output_dir
     if (overwrite or not has_saved(folder)) and not is_empty(folder, besides=(LOCK, MARKER)):
         delete_run(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -107,7 +104,7 @@ def prepare_output_folder(recipe: Recipe, overwrite: bool) -> None:
     if is_empty(folder, besides=(LOCK, MARKER)):
         write_marker(folder, claimed_files(folder), saved=False)
     claim_files(folder, [])
-    save_recipe(recipe, training_config_of(folder))
+    save_training_config(config, training_config_of(folder))
 
 
 def locked(folder: Path) -> FolderLock:

@@ -5,7 +5,7 @@ import shutil
 import yaml
 
 from hf_ngsan.cli import main
-from hf_ngsan.training import Recipe
+from hf_ngsan.training import TrainingConfig
 from hf_ngsan.training.loop import TrainingLoop
 from tests.tables import each_row
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
@@ -28,7 +28,7 @@ def test_a_second_run_in_the_same_folder_is_refused_and_the_first_stays(run, con
     assert (run / "best" / "model.safetensors").read_bytes() == before
 
 
-def test_resuming_with_another_recipe_names_the_key(run, config, capsys):
+def test_resuming_with_another_config_names_the_key(run, config, capsys):
     message = fails(capsys, "train", "--config", config, "training.seed=9", "--resume", "model.dropout=0.3")
     assert "model.dropout, training.seed differ" in message
     assert "training_config.yaml" in message
@@ -126,7 +126,7 @@ def test_training_mistakes(config, tmp_path, capsys, overrides, words):
     assert not (tmp_path / "run").exists()
 
 
-def test_missing_or_broken_recipes(tmp_path, capsys):
+def test_missing_or_broken_configs(tmp_path, capsys):
     assert "absent.yaml" in fails(capsys, "train", "--config", tmp_path / "absent.yaml")
     (tmp_path / "broken.yaml").write_text("training: {epochs")
     assert "broken.yaml, line" in fails(capsys, "train", "--config", tmp_path / "broken.yaml")
@@ -141,7 +141,7 @@ def test_a_stage_is_short_for_a_setting_of_the_task(config, tmp_path, capsys):
 
 
 def test_a_task_without_stages_refuses_one(config, capsys, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.tasks.load_recipe", lambda path, overrides: Recipe())
+    monkeypatch.setattr("hf_ngsan.tasks.load_training_config", lambda path, overrides: TrainingConfig())
     assert "--stage auto" in fails(capsys, "train", "--config", config, "--stage", "auto")
 
 

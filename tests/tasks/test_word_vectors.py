@@ -10,7 +10,7 @@ from hf_ngsan.data import DataError
 from hf_ngsan.tasks import new_dual_encoder
 from hf_ngsan.tasks.new_models import read_word_vectors
 from tests.tables import each_row
-from tests.tasks.tiny_retrieval import tiny_recipe
+from tests.tasks.tiny_retrieval import tiny_training_config
 
 
 def test_word_vectors_of_a_file(tmp_path):
@@ -24,7 +24,7 @@ def test_word_vectors_of_a_file(tmp_path):
             torch.arange(16, 24) / 10,
         ),
     ):
-        model, processor = new_dual_encoder(tiny_recipe(tmp_path, data=data), ["a red blue box"], 10)
+        model, processor = new_dual_encoder(tiny_training_config(tmp_path, data=data), ["a red blue box"], 10)
         word = processor.tokenizer.convert_tokens_to_ids("red")
         torch.testing.assert_close(model.text.embed_tokens.weight[word].detach(), expected)
 
@@ -44,7 +44,9 @@ def test_word_vectors_as_they_are_published(tmp_path, contents):
 def test_word_vectors_of_other_words_are_refused(tmp_path):
     (tmp_path / "vectors.txt").write_text("zebra 1 1 1 1 1 1 1 1\n")
     with pytest.raises(DataError, match=r"vectors\.txt"):
-        new_dual_encoder(tiny_recipe(tmp_path, data={"word_vectors": str(tmp_path / "vectors.txt")}), ["red box"], 10)
+        new_dual_encoder(
+            tiny_training_config(tmp_path, data={"word_vectors": str(tmp_path / "vectors.txt")}), ["red box"], 10
+        )
 
 
 def test_a_dictionary_has_a_word_a_line(tmp_path):

@@ -15,8 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ...io.coco_files import (
-    CocoFileError,
+from ..coco_files import (
     Record,
     checked_record,
     images_by_id,
@@ -25,7 +24,7 @@ from ...io.coco_files import (
     read_json,
     records_of,
 )
-from ..errors import DataError, as_data_error
+from ..errors import DataError
 
 SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
 """Karpathy's names of splits; `restval` is the part of COCO's val2014 that is used for training."""
@@ -91,8 +90,7 @@ class AnnotationFormat(NamedTuple):
 
 def read_document(path: Path) -> object:
     """Reads a JSON file; raises a DataError for anything else."""
-    with as_data_error():
-        return read_json(path)
+    return read_json(path)
 
 
 def annotation_format(document: object, path: Path) -> AnnotationFormat:
@@ -123,7 +121,7 @@ def read_all(
             found = entry.read()
             if key(found) in places:
                 raise DataError(f"{entry.where}: {key(found)} is in {places[key(found)]} already.")
-        except (DataError, CocoFileError) as error:
+        except DataError as error:
             refuse_record(entry.name, entry.where, error, skipped)
             continue
         places[key(found)] = entry.where

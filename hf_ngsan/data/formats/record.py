@@ -16,8 +16,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ...io.coco_files import number_of
 from ...io.image_files import visible_files
+from ..coco_files import number_of
 from ..errors import DataError, reason_of
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from datasets import Features, Value
 
 from ...io.boxes import cell_boxes
-from ...io.coco_files import number_of
+from ..coco_files import number_of
 from ..contract import caption_features, check_row, refuse_long_caption
 from ..errors import DataError
 from .annotations import AnnotatedImage, Annotations

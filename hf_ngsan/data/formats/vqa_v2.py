@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from ...io.coco_files import Record, records_of
+from ..coco_files import Record, records_of
 from ..errors import DataError
 from .annotation_files import AnnotationEntry, has_any, read_all, read_document, refuse_record
 
@@ -91,7 +91,7 @@ class Questions:
 def read_question(record: Record) -> dict:
     if not record.string("question").strip():
         raise record.error("question", "must have a word")
-    return {**ids_of(record), "question": record.encodable("question")}
+    return {**ids_of(record), "question": record.string("question")}
 
 
 def read_answers(record: Record) -> dict:
@@ -99,9 +99,9 @@ def read_answers(record: Record) -> dict:
     if len(answers) != NUM_ANSWERS:
         raise DataError(f"{record.where}: there are {len(answers)} answers; each question has {NUM_ANSWERS}.")
     return {
-        "answers": [answer.encodable("answer") for answer in answers],
-        "multiple_choice_answer": record.encodable("multiple_choice_answer"),
-        "answer_type": None if record.fields.get("answer_type") is None else record.encodable("answer_type"),
+        "answers": [answer.string("answer") for answer in answers],
+        "multiple_choice_answer": record.string("multiple_choice_answer"),
+        "answer_type": None if record.fields.get("answer_type") is None else record.string("answer_type"),
         **ids_of(record),
     }
 

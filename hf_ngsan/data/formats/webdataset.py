@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ...io.coco_files import number_of
+from ..coco_files import number_of
 from ..errors import DataError
 from .arrays import MAX_ARRAY_BYTES, naming_damage, refuse_large
 from .record import ImageRecord, ListedSource, files_in, image_size

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 
-from ...io.coco_files import number_at_the_end
+from ..coco_files import number_at_the_end
 from ..errors import DataError
 from ..row_formats import with_named_images
 from .columns import Columns, is_text_list

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from datasets import Dataset
 
-from hf_ngsan.io.coco_files import CocoFileError
+from hf_ngsan.data.errors import DataError
 from hf_ngsan.tasks import PairEmbeddings
 from hf_ngsan.tasks.retrieval_scores import read_positives
 from tests.tables import each_row
@@ -42,5 +42,5 @@ def test_ids_become_places(files):
     [({"5": [71]}, "'5'"), ({"9": [74]}, "74"), ({"9": []}, "9"), ([], "i2t"), ({"x": [71]}, "'x'")],
 )
 def test_what_the_rows_do_not_have(files, image_to_text, named):
-    with pytest.raises(CocoFileError, match=named):
+    with pytest.raises(DataError, match=named):
         read_positives(*files(image_to_text, {"71": [9]}), ROWS)

@@ -7,7 +7,7 @@ training:
 ```
 
 ```python
-load_recipe("mine.yaml", ["training.seed=1"], recipe_class_of).training.seed  # 1
+load_training_config("mine.yaml", ["training.seed=1"], config_class_of).training.seed  # 1
 ```
 
 A file may have values for the case that adapters are trained (`lora.rank` is set), which hold unless an override, or
@@ -15,7 +15,7 @@ a file that names this one as its `base`, sets the key:
 
     with_lora: {training.learning_rate: 1.0e-4}
 
-`hf_ngsan.tasks.load_recipe` finds the class by the model type.
+`hf_ngsan.tasks.load_training_config` finds the class by the model type.
 """
 
 import dataclasses
@@ -42,12 +42,12 @@ from .settings import DataSettings, EvaluationSettings, TrainingSettings
 WITH_LORA = "with_lora"
 
 
-class RecipeError(ValueError):
+class ConfigError(ValueError):
     """A training config that cannot be used; the message names the file and the key and says what to do."""
 
 
 @dataclass(frozen=True)
-class Recipe:
+class TrainingConfig:
     """A training config: everything that a training run depends on.
 
     A task subclasses it, with its own settings classes for the sections and with sections of its own.
@@ -83,14 +83,14 @@ class Recipe:
         """Returns the training config of nested mappings, checked.
 
         Raises:
-            RecipeError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
+            ConfigError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
         """
         kinds = cls.sections()
         for name, values in sections.items():
             if name not in kinds and name != "model":
-                raise RecipeError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
+                raise ConfigError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
             if not isinstance(values, Mapping):
-                raise RecipeError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
+                raise ConfigError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
             for key, value in values.items():
                 check_encodable(value, f"{where}: {name}.{key}")
         parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
@@ -132,7 +132,7 @@ def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
     parsed = {}
     for key, value in values.items():
         if key not in settings:
-            raise RecipeError(f"{where}: unknown key {section}.{key}{suggestion(key, settings, section)}")
+            raise ConfigError(f"{where}: unknown key {section}.{key}{suggestion(key, settings, section)}")
         parsed[key] = check_value(value, annotations[key], settings[key].metadata, f"{where}: {section}.{key}")
     return kind(**parsed)
 
@@ -149,34 +149,34 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
             kinds = kinds[:1] * len(value)
         if not isinstance(value, list | tuple) or len(value) != len(kinds):
             number = "" if kinds[-1:] == (Ellipsis,) else f" of {len(kinds)} values"
-            raise RecipeError(f"{where} must be a list{number}, not {value!r}.")
+            raise ConfigError(f"{where} must be a list{number}, not {value!r}.")
         return tuple(check_value(item, kind, bounds, where) for item, kind in zip(value, kinds, strict=True))
     if annotation is float and not isinstance(value, bool):
         with suppress(TypeError, ValueError):  # YAML 1.1 reads 1e-4, without a dot, as a string
             value = float(value)
     if not isinstance(value, annotation) or (annotation is int and isinstance(value, bool)):
         expected = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[annotation]
-        raise RecipeError(f"{where} must be {expected}{' or null' if optional else ''}, not {value!r}.")
+        raise ConfigError(f"{where} must be {expected}{' or null' if optional else ''}, not {value!r}.")
     if value != value:
-        raise RecipeError(f"{where} must be a number, not nan.")
+        raise ConfigError(f"{where} must be a number, not nan.")
     if bounds["choices"] and value not in bounds["choices"]:
-        raise RecipeError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
+        raise ConfigError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
     for name, (words, holds) in LIMITS.items():
         limit = MAX_INTEGER if name == "maximum" and annotation is int and bounds[name] is None else bounds[name]
         if limit is not None and not holds(value, limit):
-            raise RecipeError(f"{where} must be {words} {limit}, not {value!r}.")
+            raise ConfigError(f"{where} must be {words} {limit}, not {value!r}.")
     return value
 
 
 def check_encodable(value: Any, where: str) -> None:
-    """Raises a RecipeError for text with lone surrogates in a value, which UTF-8 cannot encode."""
+    """Raises a ConfigError for text with lone surrogates in a value, which UTF-8 cannot encode."""
     if isinstance(value, Mapping):
         value = [*value.keys(), *value.values()]
     if isinstance(value, list | tuple):
         for item in value:
             check_encodable(item, where)
     elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-        raise RecipeError(f"{where} is {value!r:.60}, which is not UTF-8 text; correct it.")
+        raise ConfigError(f"{where} is {value!r:.60}, which is not UTF-8 text; correct it.")
 
 
 def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
@@ -189,9 +189,9 @@ def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> s
     return f"; valid are {', '.join(prefix + name for name in valid)}."
 
 
-def load_recipe(
-    path: str | os.PathLike, overrides: Iterable[str], recipe_class_of: Callable[[Mapping], type[Recipe]]
-) -> Recipe:
+def load_training_config(
+    path: str | os.PathLike, overrides: Iterable[str], config_class_of: Callable[[Mapping], type[TrainingConfig]]
+) -> TrainingConfig:
     """Reads a training config.
 
     Args:
@@ -200,11 +200,11 @@ def load_recipe(
             settings apply where this file has none.
         overrides: texts like `training.epochs=3`, with the value in YAML. `epochs=3` is enough if only one of the
             sections `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
-        recipe_class_of: returns the recipe class for the section `model`.
+        config_class_of: returns the config class for the section `model`.
 
     Raises:
         FileNotFoundError, IsADirectoryError: the file or its base does not exist, or is a folder.
-        RecipeError: not YAML, unknown key, or a value of the wrong type; the message names the file and the key.
+        ConfigError: not YAML, unknown key, or a value of the wrong type; the message names the file and the key.
     """
     path = find_config(path)
     sections = read_with_base(path)
@@ -215,8 +215,8 @@ def load_recipe(
     model = dict(model) if isinstance(model, Mapping) else {}
     if "init_from" in of_model:  # the file may name a model on the Hub that is out of reach
         model["init_from"] = of_model["init_from"]
-    recipe_class_of(model).from_dict(sections, where=str(path))
-    kind = recipe_class_of({**model, **of_model})
+    config_class_of(model).from_dict(sections, where=str(path))
+    kind = config_class_of({**model, **of_model})
     for section, key, value in changes:
         section = section or section_of(key, kind)
         sections[section] = {**sections.get(section, {}), key: value}
@@ -225,40 +225,40 @@ def load_recipe(
         for name, value in with_lora.items():
             section, _, key = name.rpartition(".")
             sections[section] = {**sections.get(section, {}), key: value}
-    recipe = kind.from_dict(sections, where="the command line" if changes else str(path))
-    if recipe.training.output_dir is None:
-        training = dataclasses.replace(recipe.training, output_dir=str(Path("runs") / path.stem))
-        recipe = dataclasses.replace(recipe, training=training)
-    return recipe
+    config = kind.from_dict(sections, where="the command line" if changes else str(path))
+    if config.training.output_dir is None:
+        training = dataclasses.replace(config.training, output_dir=str(Path("runs") / path.stem))
+        config = dataclasses.replace(config, training=training)
+    return config
 
 
 def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if path.resolve() in seen:
-        raise RecipeError(f"{path}: its base files name each other in a circle.")
+        raise ConfigError(f"{path}: its base files name each other in a circle.")
     try:
         sections = read_yaml(path)
     except PlainYAMLError as error:
         line = f", line {error.line}" if error.line else ""
-        raise RecipeError(f"{path}{line}: not valid YAML ({error}).") from None
+        raise ConfigError(f"{path}{line}: not valid YAML ({error}).") from None
     if sections is None:
         sections = {}
     if not isinstance(sections, dict):
-        raise RecipeError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
+        raise ConfigError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
     # YAML has null for a section without keys
     sections = {name: {} if values is None else values for name, values in sections.items()}
     if not isinstance(sections.get(WITH_LORA, {}), dict):
-        raise RecipeError(f"{path}: section {WITH_LORA} must be a mapping of keys to values.")
+        raise ConfigError(f"{path}: section {WITH_LORA} must be a mapping of keys to values.")
     if base is None:
         return sections
     if not isinstance(base, str):
-        raise RecipeError(f"{path}: base must be the name of a YAML file, not {base!r}.")
+        raise ConfigError(f"{path}: base must be the name of a YAML file, not {base!r}.")
     try:
         base = find_config(base, path.parent)
     except OSError as error:
         raise type(error)(f"{path}, base: {error}") from None
     if is_stream(base):  # it may never end
-        raise RecipeError(f"{path}: base is {base}, a device or a pipe; it must be the name of a YAML file.")
+        raise ConfigError(f"{path}: base is {base}, a device or a pipe; it must be the name of a YAML file.")
     merged = read_with_base(base, (*seen, path.resolve()))
     for section, values in sections.items():
         for key in values if isinstance(values, dict) else ():
@@ -273,38 +273,38 @@ def parse_override(text: str) -> tuple[str, str, Any]:
     """Splits `section.key=value` into section, key and YAML value; a bare key has the section `""`."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise RecipeError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
+        raise ConfigError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
     try:
         parsed = parse_yaml(value)
     except PlainYAMLError as error:
-        raise RecipeError(f"{name}: the value is not valid YAML ({error}).") from None
+        raise ConfigError(f"{name}: the value is not valid YAML ({error}).") from None
     section, _, key = name.rpartition(".")
     return section, key, parsed
 
 
-def section_of(key: str, kind: type[Recipe]) -> str:
+def section_of(key: str, kind: type[TrainingConfig]) -> str:
     """Returns the only section, other than `model`, with this key; common sections come before the task's own."""
     keys = [(section, entry.name) for section, of in kind.sections().items() for entry in dataclasses.fields(of)]
     owners = [section for section, name in keys if name == key]
-    owners = [section for section in owners if section in Recipe.sections()] or owners
+    owners = [section for section in owners if section in TrainingConfig.sections()] or owners
     if len(owners) > 1:
-        raise RecipeError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
+        raise ConfigError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
     if not owners:
         close = difflib.get_close_matches(key, [name for _, name in keys], n=1)
         hints = [f"did you mean {section}.{name}?" for section, name in keys if name in close]
         hint = hints[0] if hints else "write section.key=value, for example model.hidden_size=256."
-        raise RecipeError(f"unknown key {key!r}; {hint}")
+        raise ConfigError(f"unknown key {key!r}; {hint}")
     return owners[0]
 
 
-def save_recipe(recipe: Recipe, path: str | os.PathLike) -> None:
-    """Writes a training config as commented YAML, whole or not at all; [`load_recipe`] reads an equal one."""
+def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:
+    """Writes a training config as commented YAML, whole or not at all; [`load_training_config`] reads an equal one."""
     lines = ["# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."]
-    lines.append(yaml.safe_dump({"model": recipe.model}, sort_keys=False, width=float("inf")).removesuffix("\n"))
-    for section, kind in recipe.sections().items():
+    lines.append(yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf")).removesuffix("\n"))
+    for section, kind in config.sections().items():
         lines += ["", f"{section}:"]
         for entry in dataclasses.fields(kind):
-            value = getattr(getattr(recipe, section), entry.name)
+            value = getattr(getattr(config, section), entry.name)
             value = list(value) if isinstance(value, tuple) else value
             text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
             # PyYAML ends a document of a single value with "..."

@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.io.bounds import MAX_INTEGER
-from hf_ngsan.tasks import CaptioningRecipe, load_recipe
-from hf_ngsan.training.recipe import RecipeError, save_recipe
+from hf_ngsan.tasks import CaptioningConfig, load_training_config
+from hf_ngsan.training.config import ConfigError, save_training_config
 from tests.tables import each_row
 
-SECTIONS = CaptioningRecipe.sections()
+SECTIONS = CaptioningConfig.sections()
 
 
 BOMB = "model:\n  a0: &a0 [x, x]\n" + "".join(
@@ -27,21 +27,21 @@ def write(path, text):
     return path
 
 
-def test_an_empty_recipe_is_the_default_one_in_its_own_folder(tmp_path):
-    recipe = load_recipe(write(tmp_path / "mine.yaml", ""))
-    expected = CaptioningRecipe()
-    assert recipe.model == {"model_type": "ngsan"}
-    assert recipe.data == expected.data
-    assert recipe.training == dataclasses.replace(expected.training, output_dir="runs/mine")
+def test_an_empty_config_is_the_default_one_in_its_own_folder(tmp_path):
+    config = load_training_config(write(tmp_path / "mine.yaml", ""))
+    expected = CaptioningConfig()
+    assert config.model == {"model_type": "ngsan"}
+    assert config.data == expected.data
+    assert config.training == dataclasses.replace(expected.training, output_dir="runs/mine")
 
 
 def test_base_files_hold_where_the_file_is_silent(tmp_path):
     (tmp_path / "deep").mkdir()
     write(tmp_path / "deep" / "root.yaml", "model: {hidden_size: 8, dropout: 0.5}\ntraining: {epochs: 9, seed: 4}")
     write(tmp_path / "base.yaml", "base: deep/root.yaml\ntraining: {epochs: 7}")
-    recipe = load_recipe(write(tmp_path / "top.yaml", "base: base.yaml\nmodel: {hidden_size: 16}"))
-    assert recipe.model == {"model_type": "ngsan", "hidden_size": 16, "dropout": 0.5}
-    assert (recipe.training.epochs, recipe.training.seed) == (7, 4)
+    config = load_training_config(write(tmp_path / "top.yaml", "base: base.yaml\nmodel: {hidden_size: 16}"))
+    assert config.model == {"model_type": "ngsan", "hidden_size": 16, "dropout": 0.5}
+    assert (config.training.epochs, config.training.seed) == (7, 4)
 
 
 def test_adapters_have_their_own_values_unless_a_key_is_set(tmp_path):
@@ -49,7 +49,7 @@ def test_adapters_have_their_own_values_unless_a_key_is_set(tmp_path):
     write(tmp_path / "base.yaml", text)
     set_again = write(tmp_path / "top.yaml", "base: base.yaml\ntraining: {learning_rate: 0.4}")
     silent = write(tmp_path / "silent.yaml", "base: base.yaml\nlora: {rank: 4}")
-    default = CaptioningRecipe().self_critical.learning_rate
+    default = CaptioningConfig().self_critical.learning_rate
     for file, overrides, rates in (
         (tmp_path / "base.yaml", [], (0.1, default)),
         (tmp_path / "base.yaml", ["lora.rank=2"], (0.2, 0.3)),
@@ -58,8 +58,8 @@ def test_adapters_have_their_own_values_unless_a_key_is_set(tmp_path):
         (silent, [], (0.2, 0.3)),
         (silent, ["lora.rank=null"], (0.1, default)),
     ):
-        recipe = load_recipe(file, overrides)
-        assert (recipe.training.learning_rate, recipe.self_critical.learning_rate) == rates, (file.name, overrides)
+        config = load_training_config(file, overrides)
+        assert (config.training.learning_rate, config.self_critical.learning_rate) == rates, (file.name, overrides)
 
 
 def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
@@ -71,12 +71,12 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
         "training.learning_rate=1e-4",
         "spec=scenes",
     ]
-    recipe = load_recipe(file, overrides)
-    assert recipe.model["query_norm"] is None
-    assert recipe.model["geometric_bias"] == []
-    assert recipe.training.epochs == 3
-    assert recipe.training.learning_rate == 1e-4
-    assert recipe.data.spec == "scenes"
+    config = load_training_config(file, overrides)
+    assert config.model["query_norm"] is None
+    assert config.model["geometric_bias"] == []
+    assert config.training.epochs == 3
+    assert config.training.learning_rate == 1e-4
+    assert config.data.spec == "scenes"
 
 
 @each_row(
@@ -118,11 +118,11 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
         ('model: {vision_config: {pretrained: "a\\uD800"}}', r"model\.vision_config is"),
     ],
 )
-def test_a_bad_recipe_is_refused_in_one_sentence(tmp_path, text, named):
+def test_a_bad_config_is_refused_in_one_sentence(tmp_path, text, named):
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to(tmp_path / "pipe")
-    with pytest.raises((RecipeError, FileNotFoundError), match=named) as error:
-        load_recipe(write(tmp_path / "r.yaml", text))
+    with pytest.raises((ConfigError, FileNotFoundError), match=named) as error:
+        load_training_config(write(tmp_path / "r.yaml", text))
     assert "r.yaml" in str(error.value) and "\n" not in str(error.value)
     str(error.value).encode()
 
@@ -143,15 +143,15 @@ def test_a_bad_recipe_is_refused_in_one_sentence(tmp_path, text, named):
     ],
 )
 def test_a_bad_override_is_refused(tmp_path, override, named):
-    with pytest.raises(RecipeError, match=named):
-        load_recipe(write(tmp_path / "r.yaml", ""), [override])
+    with pytest.raises(ConfigError, match=named):
+        load_training_config(write(tmp_path / "r.yaml", ""), [override])
 
 
 def test_a_missing_file_and_a_folder_are_told_apart(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"absent\.yaml"):
-        load_recipe(tmp_path / "absent.yaml")
+        load_training_config(tmp_path / "absent.yaml")
     with pytest.raises(IsADirectoryError):
-        load_recipe(tmp_path)
+        load_training_config(tmp_path)
 
 
 VALUES = st.recursive(
@@ -190,22 +190,22 @@ def sections(kind):
 @settings(deadline=None, max_examples=20)
 @given(
     st.builds(
-        CaptioningRecipe,
+        CaptioningConfig,
         model=st.dictionaries(st.text(), VALUES, max_size=4).map(lambda model: {"model_type": "ngsan", **model}),
         **{section: sections(kind) for section, kind in SECTIONS.items()},
     )
 )
-def test_a_saved_recipe_is_read_back_as_it_was(tmp_path_factory, recipe):
-    file = tmp_path_factory.mktemp("recipe") / "recipe.yaml"
-    save_recipe(recipe, file)
-    folder = "runs/recipe" if recipe.training.output_dir is None else recipe.training.output_dir
-    training = dataclasses.replace(recipe.training, output_dir=folder)
-    assert load_recipe(file) == dataclasses.replace(recipe, training=training)
+def test_a_saved_config_is_read_back_as_it_was(tmp_path_factory, config):
+    file = tmp_path_factory.mktemp("config") / "config.yaml"
+    save_training_config(config, file)
+    folder = "runs/config" if config.training.output_dir is None else config.training.output_dir
+    training = dataclasses.replace(config.training, output_dir=folder)
+    assert load_training_config(file) == dataclasses.replace(config, training=training)
 
 
-def test_a_saved_recipe_explains_every_key(tmp_path):
-    file = tmp_path / "recipe.yaml"
-    save_recipe(CaptioningRecipe(), file)
+def test_a_saved_config_explains_every_key(tmp_path):
+    file = tmp_path / "config.yaml"
+    save_training_config(CaptioningConfig(), file)
     sections = {part.split(":")[0]: part.splitlines()[1:] for part in file.read_text().split("\n\n")}
     for section, kind in SECTIONS.items():
         lines = sections[section]
@@ -216,7 +216,7 @@ def test_a_saved_recipe_explains_every_key(tmp_path):
 
 
 def test_only_keys_that_change_the_result_forbid_resuming():
-    old = CaptioningRecipe()
+    old = CaptioningConfig()
 
     def changed(**training):
         return dataclasses.replace(old, training=dataclasses.replace(old.training, **training))
@@ -235,5 +235,5 @@ def test_the_home_folder_of_the_user_is_found(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "mine.yaml").write_text("training:\n  seed: 7\n")
     (tmp_path / "yours.yaml").write_text("base: ~/mine.yaml\n")
-    recipe = load_recipe("~/yours.yaml", ["training.output_dir=~/x"])
-    assert recipe.output_dir == tmp_path / "x" and recipe.training.seed == 7
+    config = load_training_config("~/yours.yaml", ["training.output_dir=~/x"])
+    assert config.output_dir == tmp_path / "x" and config.training.seed == 7

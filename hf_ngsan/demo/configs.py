@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..tasks import load_recipe
-from ..training import Recipe
+from ..tasks import load_training_config
+from ..training import TrainingConfig
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -52,7 +52,7 @@ SMALL_SEARCH: Sections = {
 """Changes to the packaged config of search, for a smaller MHSAN."""
 
 
-def scenes_recipe(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> Recipe:
+def scenes_config(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> TrainingConfig:
     """Returns the training config of a captioner of synthetic scenes.
 
     Args:
@@ -66,14 +66,14 @@ def scenes_recipe(variant: str, output_dir: Path, seed: int = 0, changes: Sectio
     return changed("ngsan/scenes", output_dir, seed, changes or {}, {"model": VARIANTS[variant]})
 
 
-def search_recipe(output_dir: Path, seed: int = 0, changes: Sections | None = None) -> Recipe:
-    """Returns the training config of a dual encoder of synthetic scenes; see [`scenes_recipe`]."""
+def search_config(output_dir: Path, seed: int = 0, changes: Sections | None = None) -> TrainingConfig:
+    """Returns the training config of a dual encoder of synthetic scenes; see [`scenes_config`]."""
     return changed("mhsan/scenes", output_dir, seed, SMALL_SEARCH, changes or {})
 
 
-def changed(config: str, output_dir: Path, seed: int, *changes: Sections) -> Recipe:
+def changed(config: str, output_dir: Path, seed: int, *changes: Sections) -> TrainingConfig:
     """Returns a packaged training config with changes, a seed and a folder."""
-    packaged = load_recipe(config)
+    packaged = load_training_config(config)
     sections = packaged.to_dict()
     sections["data"]["spec"] = packaged.data.spec.rpartition(",seed=")[0]
     for key in LEFT_OUT.get(config, ()):
