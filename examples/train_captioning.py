@@ -16,7 +16,6 @@ from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import evaluate_captioner, load_training_config, train
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
-from hf_ngsan.training.output_folder import claim_files
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -44,9 +43,7 @@ def main() -> None:
         model.to(accelerator.device), processor, rows, accelerator, extra_scores=extra_scores_of(config.data.spec)
     )
     if accelerator.is_main_process:
-        name = f"captions_{options.test_split}.json"
-        claim_files(result.output_dir, [name])  # else --overwrite would refuse to delete it
-        evaluation.save(result.output_dir / name)
+        evaluation.save(result.output_dir / f"captions_{options.test_split}.json")
         print(json.dumps(evaluation.scores, indent=2))
     accelerator.end_training()
 

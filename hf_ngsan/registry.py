@@ -103,24 +103,29 @@ MCAN_PAPER = cited(
     "CVPR",
     2019,
 )
-HERE = "hf_ngsan.models.configuration_"
+HERE = "hf_ngsan.models"
 MODEL_TYPES = {
-    "ngsan": ModelType(f"{HERE}ngsan", "captioning", "NG-SAN", NGSAN_PAPER),
-    "spatial_captioner": ModelType(f"{HERE}spatial_captioner", "captioning", "the spatial captioner", SPATIAL_PAPER),
-    "mhsan": ModelType(f"{HERE}mhsan", "retrieval", "MHSAN", MHSAN_PAPER),
-    "mhsan_text": ModelType(f"{HERE}mhsan_text"),
-    "rstnet": ModelType(f"{HERE}rstnet", "captioning", "RSTNet", RSTNET_PAPER),
+    "ngsan": ModelType(f"{HERE}.configuration_ngsan", "captioning", "NG-SAN", NGSAN_PAPER),
+    "spatial_captioner": ModelType(
+        f"{HERE}.configuration_spatial_captioner", "captioning", "the spatial captioner", SPATIAL_PAPER
+    ),
+    "mhsan": ModelType(f"{HERE}.configuration_mhsan", "retrieval", "MHSAN", MHSAN_PAPER),
+    "mhsan_text": ModelType(f"{HERE}.modeling_mhsan_text"),
+    "rstnet": ModelType(f"{HERE}.configuration_rstnet", "captioning", "RSTNet", RSTNET_PAPER),
     "rstnet_language_model": ModelType(
-        f"{HERE}rstnet_language_model", "language_modeling", "the language model of RSTNet", RSTNET_PAPER
+        f"{HERE}.configuration_rstnet", "language_modeling", "the language model of RSTNet", RSTNET_PAPER
     ),
     "nsa_transformer": ModelType(
-        f"{HERE}nsa_transformer", "translation", "a Transformer with normalized self-attention", NGSAN_PAPER
+        f"{HERE}.configuration_nsa_transformer",
+        "translation",
+        "a Transformer with normalized self-attention",
+        NGSAN_PAPER,
     ),
-    "mcan": ModelType(f"{HERE}mcan", "visual_question_answering", "MCAN", MCAN_PAPER),
-    "ngsan_vision": ModelType(f"{HERE}vision"),
-    "ngsan_vgg": ModelType(f"{HERE}vgg"),
-    "ngsan_resnext": ModelType(f"{HERE}resnext"),
-    "ngsan_efficientnet_lite": ModelType(f"{HERE}efficientnet_lite"),
+    "mcan": ModelType(f"{HERE}.configuration_mcan", "visual_question_answering", "MCAN", MCAN_PAPER),
+    "ngsan_vision": ModelType(f"{HERE}.configuration_vision"),
+    "ngsan_vgg": ModelType(f"{HERE}.modeling_vgg"),
+    "ngsan_resnext": ModelType(f"{HERE}.modeling_resnext"),
+    "ngsan_efficientnet_lite": ModelType(f"{HERE}.modeling_efficientnet_lite"),
 }
 """The registry of model types; [`register_model_type`] adds to it."""
 PIPELINES = {

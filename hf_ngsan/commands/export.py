@@ -124,7 +124,7 @@ def export_beside(options: argparse.Namespace, task: str | None) -> int:
 
 def export_dual_encoder(options: argparse.Namespace) -> int:
     from ..exporting.dual_encoder import write_exported_dual_encoder
-    from ..guests.exported import is_exported
+    from ..guests.dual_encoders import is_exported
     from ..io.folders import write_folder_atomically
     from ..loading.models import load_model
 

@@ -17,7 +17,7 @@ from ..loading.models import load_captioner, load_model, quiet_loading
 from ..tasks import RetrievalConfig, embed_pairs, evaluate_captioner, load_training_config, train
 from ..tasks.caption_rows import load_rows, rows_for
 from ..training import ConfigError, TrainingConfig
-from ..training.output_folder import claim_files, training_config_of
+from ..training.output_folder import training_config_of
 
 CHANCE = 0.5
 """Share of right relations without geometry, since the two answers to a prompt are equally likely."""
@@ -79,8 +79,9 @@ def train_and_score(config: TrainingConfig, retrain: bool = False) -> dict[str, 
     Returns:
         The scores of a captioner, relation accuracy included, or the recalls of a dual encoder; and `training_seconds`.
     """
+    if retrain:
+        (config.output_dir / "scores.json").unlink(missing_ok=True)  # those of the run that is replaced
     result = train(config, resume=not retrain, overwrite=retrain)
-    claim_files(config.output_dir, ["captions.json", "scores.json"])
     spec, batch_size, rows = config.data.spec, config.evaluation.batch_size, load_rows(config.data.spec, "test")
     if isinstance(config, RetrievalConfig):
         model, processor = load_model(result.best_dir, "retrieval")

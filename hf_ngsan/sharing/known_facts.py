@@ -11,10 +11,9 @@ from ..io.bounds import is_finite
 from ..io.messages import one_sentence
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
 from ..tasks.registry import load_training_config, task_class
-from ..training.config import TrainingConfig
+from ..training.config import TrainingConfig, read_yaml
 from ..training.config import load_training_config as load_training_config_of_class
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, training_config_of
-from ..training.plain_yaml import read_yaml
 from ..training.task import Evaluation
 from .cards import CARD, CardFacts
 from .evaluations import RecordedEvaluation, fingerprints_of, read_evaluations, weights_checksum
@@ -122,7 +121,7 @@ def config_of(folder: Path) -> dict | None:
 def mapping_of(file: Path) -> dict:
     """Returns the mapping in a JSON or YAML file; raises a ModelFolderError for anything else."""
     try:
-        found = json.loads(file.read_bytes()) if file.suffix == ".json" else read_yaml(file)
+        found = json.loads(file.read_bytes()) if file.suffix == ".json" else read_yaml(file.read_bytes(), file.name)
     except (ValueError, RecursionError) as error:
         raise ModelFolderError(f"{file} cannot be read ({one_sentence(error)}); correct it, or delete it.") from None
     if not isinstance(found, dict):

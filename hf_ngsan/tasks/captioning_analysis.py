@@ -27,8 +27,7 @@ from ..loading.provenance import model_fingerprint, provenance_difference, visio
 from ..metrics import CiderD
 from ..models.attention_maps import word_visualness_pairs
 from ..models.text_scores import text_scores
-from ..training.batches import take
-from ..training.gathering import map_sharded
+from ..training.batches import map_sharded, take
 from ..visualization import word_attention
 from .captioning_generation import caption_batch
 

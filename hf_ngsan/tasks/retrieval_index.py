@@ -261,7 +261,7 @@ def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
 def rows_of(index: IndexFolder, number: int) -> list[tuple[int, str, FileStamp | None, tuple[str, ...]]]:
     """Returns place, name, stamp and captions of each embedding of a shard."""
     items = index.shard(number).read_items()
-    known = [stamp for _, stamp in sorted(items.stamps_by_number.items())]
+    known = [stamp for _, stamp in sorted(items.stamps.items())]
     stamps: Sequence[FileStamp | None] = known if len(known) == len(items.names) else [None] * len(items.names)
     captions = [tuple(texts) for texts in items.captions or [[]] * len(items.names)]
     return list(zip(index.places(number).tolist(), items.names, stamps, captions, strict=True))

@@ -20,7 +20,6 @@ from tests.data.images.photos import write_image_folder
 from tests.extraction.tiny import write_coco_file
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
-from tests.retrieval.test_index_folder import with_items, with_new_manifest, without
 from tests.tables import each_row
 
 from .running import fails, prints
@@ -158,7 +157,6 @@ def test_several_indexes_are_searched_as_one(model, photos, tmp_path, capsys):
     by_image = prints(capsys, "search", *parts, "--image", photos / "photo0.png", "--top-k", 1)
     assert by_image.split("\t")[1:] == [str(parts[1]), "photo0.png\n"]
     assert "not both" in fails(capsys, "search", *parts)
-    assert "given twice" in fails(capsys, "search", parts[0], parts[0], "a red ball")
     other = tmp_path / "other"
     save_model(tiny_model(seed=5, vision_config=VISION), tiny_processor(pixels=True), other)
     prints(capsys, "index", "--model", other, "--images", photos, "--output", tmp_path / "other.index", *HERE)
@@ -458,22 +456,6 @@ def test_an_index_grows_wherever_it_is(model, photos, tmp_path, capsys, monkeypa
     prints(capsys, "index", "--model", model, "--images", photos, "--output", place, *HERE)
     assert len(IndexFolder.open(tmp_path / "new" / "index").items()[0]) == 6
     assert os.listdir(tmp_path / "new") == ["index"] and (tmp_path / "link").is_symlink()
-
-
-def test_an_index_without_stamps_grows(model, photos, tmp_path, capsys, embedded):
-    """As earlier versions wrote it: nothing tells whether a file has changed, so each is embedded again, once."""
-    index = tmp_path / "index"
-    grow(capsys, model, photos, index)
-    for shard in index.glob("shard-*"):
-        with_items(stamps={})(shard)
-        for key in ("shard", "index"):
-            without(key)(shard)
-        with_new_manifest(shard)
-    PHOTOS[0].save(photos / "new.png")
-    for _ in range(2):
-        assert len(grow(capsys, model, photos, index)) == 6 and sum(embedded) == 5 + 6
-    grow(capsys, model, photos, tmp_path / "at_once")
-    assert same_index(index, tmp_path / "at_once")
 
 
 @each_row("first", [True, False])

@@ -98,10 +98,8 @@ def test_options_that_need_more_take_pytorch(monkeypatch):
         "--max-new-tokens 3 --debug": True,
         "--engine torch": False,
         "--scores": False,
-        "--length-penalty 0": False,
-        "--contrastive 0": False,
+        "--generate length_penalty=0": False,
         "--text a": False,
-        "--require dog": False,
         "--save-attention maps": False,
     }
     for row, is_quick in rows.items():

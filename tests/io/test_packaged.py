@@ -167,9 +167,10 @@ def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
     assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
 
 
-@each_row("options", [[], ["--diversity-penalty", "0"]])
+@each_row("options", [[], ["diversity_penalty=0.0"]])
 def test_its_captions_of_one_photograph_differ(options, capsys):
-    assert main(["caption", PHOTOGRAPH, "--groups", "3", *options]) == 0
+    groups = ["num_beams=3", "num_beam_groups=3", "num_return_sequences=3"]
+    assert main(["caption", PHOTOGRAPH, "--generate", *groups, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(set(lines)) == 3
 
@@ -178,7 +179,8 @@ def test_its_captions_of_one_photograph_differ(options, capsys):
 @pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/coco_photos")
 @pytest.mark.parametrize(("groups", "beams"), [(3, 3), (3, 6), (5, 5)])
 def test_its_captions_of_many_photographs_differ(groups, beams, capsys):
-    options = ["--groups", str(groups), "--num-beams", str(beams), "--limit", "20"]
+    options = ["--num-beams", str(beams), "--limit", "20"]
+    options += ["--generate", f"num_beam_groups={groups}", f"num_return_sequences={groups}"]
     assert main(["caption", str(PHOTOGRAPHS), *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(set(lines)) == 20 * groups

@@ -15,7 +15,6 @@ from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.text_encoders import PACKAGES
 from hf_ngsan.registry import MODEL_TYPES, config_class, model_class
 from hf_ngsan.tasks import load_training_config
-from hf_ngsan.tasks.captioning_models import build_config
 from hf_ngsan.training.optimizer import learning_rate_at
 from tests.guests.tiny import save, tiny
 from tests.tables import each_row
@@ -43,10 +42,10 @@ def build_from(file):
             return model_class(config.model_type, "AutoModelForImageTextToText")(config)
     if fields["model_type"] == "mhsan":
         return build_dual_encoder(training_config)
+    auto_class = "AutoModel"
     if MODEL_TYPES[fields["model_type"]].task == "captioning":
-        config, auto_class = build_config(fields, vocab_size=9487 + SPECIAL_TOKENS), "AutoModelForImageTextToText"
-    else:
-        config, auto_class = config_class(fields.pop("model_type"))(**fields), "AutoModel"
+        fields["vocab_size"], auto_class = 9487 + SPECIAL_TOKENS, "AutoModelForImageTextToText"
+    config = config_class(fields.pop("model_type"))(**fields)
     with torch.device("meta"):
         return model_class(config.model_type, auto_class)(config)
 
