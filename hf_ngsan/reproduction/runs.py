@@ -18,8 +18,7 @@ from typing import Any
 
 import torch
 
-from ..io.fields import read_json_or_none
-from ..io.files import write_text_atomically
+from ..io.files import read_json_or_none, write_text_atomically
 from ..training.config import ConfigError
 from .plan import Plan, PlannedRun
 
