@@ -22,7 +22,7 @@ from ..io.bounds import (
 )
 from ..io.files import check_place, write_output
 from ..io.folders import is_empty
-from ..io.listening import host_name
+from ..serving.hosts import host_name
 
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""

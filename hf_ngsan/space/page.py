@@ -17,9 +17,9 @@ from gradio.routes import ORJSONResponse
 from PIL import Image
 from starlette.middleware import Middleware
 
-from ..io.listening import OwnHosts, host_name, listen
 from ..io.weight_sources import licence_of
 from ..models.image_processing_captioning import load_image
+from ..serving.hosts import OwnHosts, host_name, listen
 from ..serving.images import size_of
 from ..sharing.cards import code
 from . import captions, drawing, examples, regions
@@ -302,7 +302,7 @@ def launch(
         page: page of [`make_page`].
         host, port: address to listen at; the first free port from 7860 if `port` is None.
         open_browser: whether to open the page in the user's browser.
-        allowed_hosts: further names that the page answers to; see [`~hf_ngsan.io.listening.OwnHosts`].
+        allowed_hosts: further names that the page answers to; see [`~hf_ngsan.serving.hosts.OwnHosts`].
 
     Returns:
         The URL of the page. `page.close()` ends it.

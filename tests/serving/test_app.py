@@ -22,8 +22,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaL
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app, downloads
 from hf_ngsan.serving.app import StopIfAbandoned
-from hf_ngsan.serving.downloads import DownloadError, download, is_public
-from hf_ngsan.serving.images import Budget, ImageReader
+from hf_ngsan.serving.images import Budget, DownloadError, ImageReader, download, is_public
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
 
