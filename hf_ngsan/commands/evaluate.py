@@ -179,7 +179,7 @@ def record(
     from ..io.files import write_output
     from ..loading.models import find_model_folder
     from ..loading.self_test import SELF_TEST, write_self_test
-    from ..sharing.evaluations import (
+    from ..sharing.facts import (
         EVALUATIONS,
         RecordedEvaluation,
         fingerprints_of,

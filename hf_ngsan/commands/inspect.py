@@ -291,8 +291,8 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
-    from ..data.inspection import sample_image
     from ..data.coco_files import number_at_the_end
+    from ..data.inspection import sample_image
     from ..io.image_files import image_files
     from ..models.image_processing_captioning import load_image
 
