@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from transformers import pipeline
 
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder
 from hf_ngsan.metrics import CiderD

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from hf_ngsan.data.collator import visual_arguments
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.metrics import CiderD, DocumentFrequency
 from hf_ngsan.metrics.comparison import compare
 from hf_ngsan.models.text_scores import token_log_probabilities

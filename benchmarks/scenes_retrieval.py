@@ -21,8 +21,8 @@ from hf_ngsan.data import load_data
 from hf_ngsan.data.scenes import Statement
 from hf_ngsan.data.scenes.relations import AMBIGUOUS, FAMILIES
 from hf_ngsan.data.scenes.scoring import answers_by_object
-from hf_ngsan.io.configs import find_config
 from hf_ngsan.io.files import write_text_atomically
+from hf_ngsan.io.packaged import find_config
 from hf_ngsan.tasks import load_training_config
 
 CONFIG = "mhsan/scenes"

@@ -20,8 +20,8 @@ from hf_ngsan.demo import journey, page, photographs
 from hf_ngsan.demo.configs import FROM_PIXELS, VARIANTS, scenes_config, search_config
 from hf_ngsan.demo.journey import COMPARED, main
 from hf_ngsan.demo.scenes import describe, load_captioners_of_scenes, scene_to_change
-from hf_ngsan.io import packaged_files
-from hf_ngsan.io.packaged_models import CAPTIONERS_OF_SCENES
+from hf_ngsan.io import packaged
+from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
 from hf_ngsan.tasks import load_training_config
 from hf_ngsan.training import ConfigError
 from tests.commands.running import fails, prints
@@ -192,7 +192,7 @@ def sources_of(html: str) -> list[str]:
 
 
 def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(packaged_files, "PHOTOGRAPHS", {"officer": packaged_files.PHOTOGRAPHS["officer"]})
+    monkeypatch.setattr(packaged, "PHOTOGRAPHS", {"officer": packaged.PHOTOGRAPHS["officer"]})
     monkeypatch.setattr(page, "NUM_DRAWINGS", 2)
     monkeypatch.setattr(page, "QUERIES", ("an old woman in a uniform", "two boys play football in the snow"))
     assert page.main(tmp_path / "new" / "demo", num_scenes=6) == 0
@@ -232,7 +232,7 @@ def test_the_whole_demo_is_on_one_page(tmp_path):
     command = [sys.executable, "-m", "hf_ngsan.cli", "demo", "--output", str(tmp_path)]
     subprocess.run(command, check=True)
     html = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert html.count('class="photograph"') == len(packaged_files.PHOTOGRAPHS)
+    assert html.count('class="photograph"') == len(packaged.PHOTOGRAPHS)
     accuracy = re.findall(r'aria-label="[^"]*SAN (\d+)%; NG-SAN (\d+)%; NG-SAN signed (\d+)%', html)
     symmetric, directional = ([int(share) for share in shares] for shares in accuracy)
     assert 40 < symmetric[0] < 60 and min(symmetric[1:]) > 97

@@ -4,7 +4,7 @@ import argparse
 import os
 
 from ..io.bounds import MAX_CAPTIONS
-from ..io.packaged_models import DUAL_ENCODER
+from ..io.packaged import DUAL_ENCODER
 from .arguments import (
     DATASETS,
     add_batch_size_argument,

@@ -12,11 +12,12 @@ from .arguments import (
     add_batch_size_argument,
     add_data_arguments,
     add_engine_argument,
-    add_generation_options,
+    add_generation_arguments,
     add_launch_argument,
     add_model_argument,
     check_data,
     check_output_files,
+    generation_arguments,
     user_path,
 )
 
@@ -59,7 +60,7 @@ class TaskOptions:
         kind: Any = task_class(task)
         self.task, self.group = task, self.parser.add_argument_group(f"for {kind.model_noun}")
         if kind.writes_text:
-            add_generation_options(self)  # type: ignore[arg-type]  # it only calls add_argument
+            add_generation_arguments(self)  # type: ignore[arg-type]  # it only calls add_argument
         kind.add_evaluation_options(self)
 
     def add_argument(self, name: str, **settings: Any) -> None:
@@ -71,8 +72,13 @@ class TaskOptions:
 
     def given(self, options: argparse.Namespace) -> dict[str, Any]:
         """Returns the options that differ from their defaults, by their names in the namespace."""
-        found = {dest: getattr(options, dest) for dest in self.owners}
-        return {dest: value for dest, value in found.items() if value != self.defaults[dest]}
+        values = {dest: getattr(options, dest) for dest in self.owners}
+        return {dest: value for dest, value in values.items() if value != self.defaults[dest]}
+
+    def arguments(self, options: argparse.Namespace) -> dict[str, Any]:
+        """Returns the arguments of the task's `evaluate`: the given options, with each argument of `generate()`."""
+        given = {name: value for name, value in self.given(options).items() if name != "generate"}
+        return given | generation_arguments(options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,7 +153,7 @@ def run(options: argparse.Namespace) -> None:
     use_engine(model.to(accelerator.device), processor, options.engine)
     task = kind(config_of(kind, options))
     rows = task.evaluation_rows(model, processor, load_split(task.load_rows, options.split, options.data))
-    given = options.task_options.given(options)
+    given = options.task_options.arguments(options)
     evaluation = task.evaluate_all(model, processor, rows, accelerator, **given)
     if accelerator.is_main_process:
         if options.output:
@@ -196,7 +202,7 @@ def record(
         split=options.split,
         rows=rows,
         scores=dict(evaluation.scores),
-        fingerprints=fingerprints_of(kind, evaluation, settings, options.task_options.given(options)),
+        fingerprints=fingerprints_of(kind, evaluation, settings, options.task_options.arguments(options)),
         weights=weights_checksum(folder),
     )
     if options.record:

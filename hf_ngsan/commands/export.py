@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.model_folders import find_model_folder
+from ..io.packaged import find_model_folder
 from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder, user_path
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def export_beside(options: argparse.Namespace, task: str | None) -> int:
 
 def export_dual_encoder(options: argparse.Namespace) -> int:
     from ..exporting.dual_encoder import write_exported_dual_encoder
-    from ..guests.exported import is_exported
+    from ..guests.dual_encoders import is_exported
     from ..io.folders import write_folder_atomically
     from ..loading.models import load_model
 

@@ -14,9 +14,9 @@ from .arguments import (
     add_reading_arguments,
     add_vision_arguments,
     at_most,
+    between,
     fraction,
     print_skipped,
-    share,
     user_path,
     vision_fields,
     whole_number,
@@ -75,7 +75,7 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     )
     copies.add_argument(
         "--smallest-crop",
-        type=share,
+        type=between(1e-6, 1),
         default=0.6,
         metavar="SHARE",
         help="smallest share of an image's area in a crop (%(default)s)",

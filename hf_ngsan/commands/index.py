@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..io.files import check_place
-from ..io.packaged_models import DUAL_ENCODER, packaged_models
+from ..io.packaged import DUAL_ENCODER, packaged_models
 from .arguments import (
     add_batch_size_argument,
     add_engine_argument,

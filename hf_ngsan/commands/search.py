@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..io.messages import printable
-from ..io.model_folders import find_model_folder
+from ..io.packaged import find_model_folder
 from .arguments import check_figure_file, check_images, positive_int, print_header, user_path
 
 if TYPE_CHECKING:

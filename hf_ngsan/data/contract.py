@@ -15,7 +15,7 @@ from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
 from ..io.bounds import MAX_TEXT_LENGTH
-from ..io.boxes import as_numbers, check_boxes
+from .boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")

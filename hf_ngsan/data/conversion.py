@@ -18,8 +18,7 @@ import pyarrow.compute as pc
 from datasets import Dataset, Features, Value
 
 from ..io.files import check_place, rename_durably, temporary_path, write_text_atomically
-from ..io.folders import is_empty
-from ..io.locks import FolderLock
+from ..io.folders import FolderLock, is_empty
 from ..io.progress_display import ProgressDisplay
 from ..io.shards import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
 from .coco_files import number_of

@@ -11,7 +11,7 @@ from ..data.scenes import Statement, relation_prompts, score_relation_completion
 from ..data.scenes.counterfactuals import RelationSwap, relation_swaps
 from ..data.scenes.relations import DIRECTIONAL, LANDMARK
 from ..data.scenes.scoring import answers_by_object, prompt_of, true_relation
-from ..io.packaged_models import CAPTIONERS_OF_SCENES
+from ..io.packaged import CAPTIONERS_OF_SCENES
 from ..loading.models import load_captioner
 from ..tasks.captioning_generation import caption_batch, complete_captions
 

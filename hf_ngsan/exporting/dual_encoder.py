@@ -13,8 +13,7 @@ from torch import nn
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..guests.exported import SETTINGS, ExportedDualEncoder, ExportedModel
+from ..guests.dual_encoders import EXPORTED_SETTINGS, DualEncoder, ExportedDualEncoder, ExportedModel, dual_encoder_of
 from ..io.files import write_text_atomically
 from ..io.weight_sources import complete_sources, write_licence
 from .graphs import UnexportableError, eager_attention, write_graph
@@ -67,7 +66,7 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
         fixed_length = write_text_graph(encoder, folder)
     longest = min(encoder.longest_text, MAX_FIXED_LENGTH if fixed_length else MAX_LENGTH)
     settings = {"dimension": encoder.dimension, "longest_text": longest, "fixed_length": fixed_length}
-    write_text_atomically(folder / SETTINGS, json.dumps(settings) + "\n")
+    write_text_atomically(folder / EXPORTED_SETTINGS, json.dumps(settings) + "\n")
     complete_sources(model)
     model.config.save_pretrained(folder)
     write_licence(model, folder)

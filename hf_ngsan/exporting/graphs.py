@@ -120,10 +120,10 @@ def empty_cache() -> EncoderDecoderCache:
 
 
 def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    states: dict[str, torch.Tensor] = {}
     for index, layer in enumerate(cache.layers):
-        found |= {f"{prefix}keys_{index}": layer.keys, f"{prefix}values_{index}": layer.values}
-    return found
+        states |= {f"{prefix}keys_{index}": layer.keys, f"{prefix}values_{index}": layer.values}
+    return states
 
 
 def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | None) -> dict[str, torch.Tensor]:
@@ -168,13 +168,12 @@ def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> di
         "past": {0: images, 1: captions, 3: words},
         "keys": {0: images, 2: regions},
     }
-
-    def of_input(name: str) -> dict[int, Dim]:
+    shapes = {}
+    for name in inputs:
         is_state = name.startswith(("visual_keys", "visual_values"))
-        found = axes["keys" if is_state else name.partition("_")[0]]
-        return {axis: dim for axis, dim in found.items() if regions_vary or dim is not regions}
-
-    return {name: of_input(name) for name in inputs}
+        of_input = axes["keys" if is_state else name.partition("_")[0]]
+        shapes[name] = {axis: dim for axis, dim in of_input.items() if regions_vary or dim is not regions}
+    return shapes
 
 
 @contextlib.contextmanager

@@ -26,6 +26,7 @@ from transformers import BaseImageProcessor
 from ..data import DataError, load_data
 from ..data.coco_files import images_by_id, in_order, number_at_the_end, read_json, records_of
 from ..data.formats.annotation_files import has_any
+from ..data.image_files import SUFFIXES, image_files, is_image, visible_files
 from ..data.images.decoding import decode_image
 from ..data.images.folder import how_to_caption, is_metadata
 from ..data.images.sources import split_names
@@ -33,7 +34,6 @@ from ..data.inspection import Findings
 from ..data.readers import READERS
 from ..data.splits import MIN_ROWS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
-from ..io.image_files import SUFFIXES, image_files, is_image, visible_files
 from ..io.messages import type_and_reason
 from ..io.progress_display import ProgressDisplay
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image

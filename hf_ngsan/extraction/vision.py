@@ -8,15 +8,13 @@ model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
 import os
 from typing import Any
 
-from ..loading.limits import check_image_processor
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..loading.preprocessing import check_size_of_images, load_image_processor, of_whole_images
+from ..loading.preprocessing import load_image_processor, of_whole_images
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
-from ..models.transformers_backbones import own_image_size
-from ..models.vision_sources import kind_of_source
+from ..models.pretrained_backbones import find_packaged_weights, is_packaged, packaged_config
+from ..models.transformers_backbones import check_size, kind_of_source, own_image_size
 from ..registry import own_model_types
 from .image_list import ExtractionError
 
@@ -55,9 +53,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
-    check_image_processor(image_processor)
     if image_size is not None:
-        check_size_of_images(model, image_size, image_size)
+        check_size(model.backbone, image_size, image_size)
     return model.eval(), image_processor
 
 

@@ -17,7 +17,6 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data import CaptionCollator, extra_scores_of
 from ..guests.captioners import Guest, guest_of
 from ..guests.dual_encoders import dual_encoder_of
-from ..io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..loading.models import is_guest, load_model
 from ..loading.provenance import remember_features
 from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
@@ -48,7 +47,7 @@ from .caption_rows import (
 )
 from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners, score_captions
 from .captioning_models import GuestSelfCritical, GuestTeacherForcing, new_captioner
-from .generation_options import checked_options, generation_settings
+from .generation_options import checked_generation, generation_settings
 from .image_augmentation import AugmentationSettings, augmentation_of, check_augmentation
 from .new_models import report_vocabulary
 
@@ -93,10 +92,8 @@ class CaptioningEvaluationSettings(EvaluationSettings):
     """Generation of captions for the validation split, and the choice of the best model."""
 
     metric: str = setting("cider_d", "score of the validation split that chooses the best model, higher is better")
-    num_beams: int = setting(3, "width of the beam search", minimum=1, maximum=MAX_CAPTIONS)
-    max_new_tokens: int = setting(
-        20, "longest generated caption in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
-    )
+    num_beams: int = setting(3, "width of the beam search", minimum=1)
+    max_new_tokens: int = setting(20, "longest generated caption in tokens, its end included", minimum=1)
     length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
 
 
@@ -234,12 +231,7 @@ class CaptioningTask(Task):
         return rows_for(model, processor, rows, self.config.data.spec)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
-        """Returns the stages that `training.stage` asks for.
-
-        Raises:
-            ConfigError: self-critical training has nothing to start from, or its settings do not go together.
-            RewardError: the reward cannot be computed.
-        """
+        """Returns the stages that `training.stage` asks for."""
         training, stages = self.config.training, []
         if training.teachers and self.guest is not None:
             raise ConfigError("training.teachers are for captioners of this package; a model of transformers has none.")
@@ -271,45 +263,28 @@ class CaptioningTask(Task):
         return Stage("distill", objective, settings, epoch_name="distillation epoch")
 
     def teacher(self, processor: Any) -> PreTrainedModel | None:
-        """Returns the captioner or ensemble that `training.teachers` names, if any.
-
-        Raises:
-            ConfigError: they have another vocabulary.
-            FileNotFoundError, ModelFolderError: see [`~hf_ngsan.tasks.captioning.generate.load_captioners`].
-        """
-        training = self.config.training
-        if not training.teachers:
+        """Returns the captioner or ensemble that `training.teachers` names, if any."""
+        names = self.config.training.teachers
+        if not names:
             return None
-        teacher, of_teacher = load_captioners(training.teachers)
-        other: Any = of_teacher
-        if other.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
+        teacher, of_teacher = load_captioners(names)
+        if of_teacher.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
             raise ConfigError(
-                f"training.teachers has {training.teachers[0]}, whose vocabulary is not that of this captioner; train "
-                "teachers on the same captions."
+                f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner; train teachers on "
+                "the same captions."
             )
         return teacher.requires_grad_(False)
 
-    def self_critical(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> SelfCritical:
+    def self_critical(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> SelfCritical:
         settings, tokenizer, references = self.config.self_critical, processor.tokenizer, list(rows["captions"])
         check_self_critical(self.config)
-        functions = {}
-        if settings.reward_function is not None:
-            function = load_reward_function(settings.reward_function)
-            functions[settings.reward_function] = (function, settings.reward_function_weight)
-        frequency = None
+        weights = {name: getattr(settings, f"{name}_weight") for name in ("cider_d", "bleu_4", "meteor")}
+        options: dict[str, Any] = {"weights": weights, "functions": {}, "end_token": settings.end_token_in_reward}
+        options["document_frequency"] = None
+        if (name := settings.reward_function) is not None:
+            options["functions"] = {name: (load_reward_function(name), settings.reward_function_weight)}
         if settings.document_frequency is not None:
-            frequency = load_document_frequency(settings.document_frequency)
-        weights = {
-            "cider_d": settings.cider_d_weight,
-            "bleu_4": settings.bleu_4_weight,
-            "meteor": settings.meteor_weight,
-        }
-        options: dict[str, Any] = {
-            "weights": weights,
-            "functions": functions,
-            "document_frequency": frequency,
-            "end_token": settings.end_token_in_reward,
-        }
+            options["document_frequency"] = load_document_frequency(settings.document_frequency)
         if settings.clip_score_model is not None:
             weights["clip_score"] = settings.clip_score_weight
             options["clip_score"] = ClipReward(load_clip_score(settings.clip_score_model, rows, truncate=True), rows)
@@ -345,7 +320,7 @@ class CaptioningTask(Task):
         **generate_arguments: Any,
     ) -> CaptionEvaluation:
         """Captions the rows and scores the captions; see [`CaptioningTask.add_evaluation_options`]."""
-        options = checked_options(generate_arguments, model.generation_config)
+        options = checked_generation(generate_arguments, model.generation_config)
         if truncate_captions and clip_score is None:
             raise ValueError("--truncate-captions is for --clip-score; leave it out.")
         clip = None
@@ -363,8 +338,8 @@ class CaptioningTask(Task):
         )
         if clip is not None and accelerator.is_main_process:
             references = [list(captions) for captions in rows["captions"]]
-            found = clip.compute(predictions=evaluation.captions, images=rows["image"], references=references)
-            evaluation = replace(evaluation, scores={**evaluation.scores, **found})
+            scores = clip.compute(predictions=evaluation.captions, images=rows["image"], references=references)
+            evaluation = replace(evaluation, scores={**evaluation.scores, **scores})
         return evaluation
 
     @classmethod
@@ -409,25 +384,20 @@ class CaptioningTask(Task):
     def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
         config: Any = model.config
         if is_guest(config):
-            return [
-                "import hf_ngsan  # brings the pipeline",
-                "from transformers import pipeline",
-                "",
-                f'captioner = pipeline("image-to-text", model={place})',
-                'print(captioner("photo.jpg"))',
-            ]
-        if "image-to-text" not in getattr(config, "remote_pipelines", {}):
-            return None
-        if config.vision_config is not None:
-            use = ['print(captioner("photo.jpg"))']
+            pipe = ["import hf_ngsan  # brings the pipeline", "from transformers import pipeline"], place
+        elif "image-to-text" in getattr(config, "remote_pipelines", {}):
+            pipe = ["from transformers import pipeline"], f"{place}, trust_remote_code=True"
         else:
+            return None
+        use = ['print(captioner("photo.jpg"))']
+        if not is_guest(config) and config.vision_config is None:
             size = config.visual_feature_size
             use = [
                 f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
                 'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
             ]
-        pipe = f'captioner = pipeline("image-to-text", model={place}, trust_remote_code=True)'
-        return ["from transformers import pipeline", "", pipe, *use]
+        imports, arguments = pipe
+        return [*imports, "", f'captioner = pipeline("image-to-text", model={arguments})', *use]
 
     @classmethod
     def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
@@ -443,12 +413,7 @@ class CaptioningTask(Task):
 
 
 def load_clip_score(name: str, rows: Dataset, truncate: bool, device: Any = "cpu") -> ClipScore:
-    """Returns CLIPScore by a dual encoder.
-
-    Raises:
-        ValueError: the rows have no images, or the dual encoder reads none.
-        FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`].
-    """
+    """Returns CLIPScore by a dual encoder; raises a ValueError for rows without images."""
     if "image" not in rows.column_names:
         raise ValueError("CLIPScore compares captions with images, and these rows have none; give data with images.")
     model, processor = load_model(name, "retrieval")
@@ -476,10 +441,8 @@ def check_self_critical(config: CaptioningConfig) -> None:
             f"self_critical.baseline={settings.baseline} compares the samples of an image; set "
             "self_critical.samples_per_image to 2 or more, or the baseline to greedy."
         )
-    if settings.decoding == "beam" and (settings.temperature != 1 or settings.top_p != 1):
-        raise ConfigError(
-            "self_critical.temperature and top_p apply to sampling; leave them at 1 with self_critical.decoding=beam."
-        )
+    if settings.decoding == "beam" and (settings.temperature, settings.top_p) != (1, 1):
+        raise ConfigError("self_critical.temperature and top_p are for sampling; leave them at 1 with decoding=beam.")
 
 
 def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> list[list[float]]:
@@ -498,16 +461,12 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
     """
     if not power:
         return [[1.0] * len(texts) for texts in captions]
-    pairs = [
-        (caption, [*texts[:index], *texts[index + 1 :]])
-        for texts in captions
-        if len(texts) > 1
-        for index, caption in enumerate(texts)
-    ]
+    several = [texts for texts in captions if len(texts) > 1]
     scores = iter(())
-    if pairs:
+    if several:
         metric = CiderD(document_frequency=DocumentFrequency.from_captions(captions))
-        candidates, references = (list(column) for column in zip(*pairs, strict=True))
+        candidates = [caption for texts in several for caption in texts]
+        references = [[*texts[:index], *texts[index + 1 :]] for texts in several for index in range(len(texts))]
         result = metric.compute(predictions=candidates, references=references, per_image=True)
         scores = iter(result["per_image"]["cider_d"])
 
@@ -517,6 +476,5 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
             weights.append([1.0] * len(texts))
             continue
         own = numpy.array([next(scores) for _ in texts]) + 1e-3
-        relative = (own / own.mean()) ** power
-        weights.append(relative.clip(*CONSENSUS_WEIGHTS).tolist())
+        weights.append(((own / own.mean()) ** power).clip(*CONSENSUS_WEIGHTS).tolist())
     return weights

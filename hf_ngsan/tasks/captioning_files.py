@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
+from ..data.image_files import FORMATS
 from ..exporting.captioner import Captioner, is_one_of
-from ..io.image_files import FORMATS
 
 
 class CaptionedImage(NamedTuple):

@@ -20,6 +20,7 @@ from ..loading.models import ModelFolderError, is_guest, load_captioner
 from ..loading.pipelines import CaptioningPipeline
 from ..metrics import CaptionMetrics
 from ..models.captioning import CaptioningForConditionalGeneration
+from ..models.decoding import with_search
 from ..models.ensemble import EnsembleForConditionalGeneration
 from ..training.batches import take
 from ..training.gathering import map_sharded
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from .retrieval_search import Reranker
 
 
-def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, ProcessorMixin]:
+def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, Any]:
     """Loads a captioner, or several that caption together as an ensemble, and the processor of the first.
 
     Args:
@@ -42,30 +43,26 @@ def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, ProcessorMix
         FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`]; captioners of other
             vocabularies, or that prepare images in other ways.
     """
-    loaded = [load_captioner(name) for name in names]
-    model, processor = loaded[0]
+    loaded: list[tuple[PreTrainedModel, Any]] = [load_captioner(name) for name in names]
     if len(loaded) == 1:
-        return model, processor
-    for name, (guest, _) in zip(names, loaded, strict=True):
-        if is_guest(guest.config):
+        return loaded[0]
+
+    def facts(model: PreTrainedModel, processor: Any) -> dict[str, Any]:
+        images = processor.image_processor
+        return {
+            "vocabulary": processor.tokenizer.get_vocab(),
+            "preprocessing of images": None if images is None else images.to_dict(),
+        }
+
+    for name, (model, processor) in zip(names, loaded, strict=True):
+        if is_guest(model.config):
             raise ModelFolderError(
-                f"{name} holds a {guest.config.model_type} model, which is in no ensemble; give it alone."
+                f"{name} holds a {model.config.model_type} model, which is in no ensemble; give it alone."
             )
-
-    def image_settings(processor: Any) -> dict | None:
-        return None if processor.image_processor is None else processor.image_processor.to_dict()
-
-    first: Any = processor
-    for name, (_, of_other) in zip(names[1:], loaded[1:], strict=True):
-        other: Any = of_other
-        if other.tokenizer.get_vocab() != first.tokenizer.get_vocab():
-            raise ModelFolderError(f"{name} has another vocabulary than {names[0]}; an ensemble needs one vocabulary.")
-        if image_settings(other) != image_settings(first):
-            raise ModelFolderError(f"{name} prepares images in another way than {names[0]}; an ensemble needs one way.")
-    try:
-        return EnsembleForConditionalGeneration([model for model, _ in loaded]).eval(), processor
-    except ValueError as error:
-        raise ModelFolderError(f"{', '.join(names)} cannot caption together: {error}") from error
+        for fact, value in facts(model, processor).items():
+            if value != facts(*loaded[0])[fact]:
+                raise ModelFolderError(f"{name} has another {fact} than {names[0]}; an ensemble needs the same.")
+    return EnsembleForConditionalGeneration([model for model, _ in loaded]).eval(), loaded[0][1]
 
 
 def generate_captions(
@@ -118,15 +115,8 @@ def complete_captions(
 
     def complete(positions: range) -> list[str]:
         indices, prefixes = zip(*(beginnings[position] for position in positions), strict=True)
-        return caption_batch(
-            model,
-            processor,
-            take(rows, indices),
-            prefixes=prefixes,
-            num_beams=1,
-            length_penalty=None,
-            max_new_tokens=max_new_tokens,
-        )
+        greedy: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": max_new_tokens}
+        return caption_batch(model, processor, take(rows, indices), prefixes, **greedy)
 
     return map_sharded(complete, len(beginnings), batch_size, accelerator, description="captioning")
 
@@ -150,6 +140,7 @@ def caption_batch(
         with torch.inference_mode():
             return caption_images_of(guest_of(model, processor), images, prefixes, **generate_arguments)
     inputs = processor(**visual_arguments(batch), text=list(prefixes) if prefixes is not None else None)
+    generate_arguments = with_search(generate_arguments, processor)
     with torch.inference_mode():
         ids = cast(CaptioningForConditionalGeneration, model).generate(**inputs.to(model.device), **generate_arguments)
     return processor.batch_decode(ids, skip_special_tokens=True)
@@ -185,6 +176,10 @@ def evaluate_captioner(
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
         metrics: metrics of [`CaptionMetrics`]; its default if `None`.
         extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
+
+    ```python
+    evaluate_captioner(model, processor, rows, num_beams=3).scores["cider_d"]
+    ```
     """
     metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
@@ -201,8 +196,8 @@ def evaluate_captioner(
             return complete_captions(model, processor, rows, beginnings, accelerator, batch_size, longest)
 
         scores |= extra_scores.compute(rows, captions, complete)
-    ids = [int(image_id) for image_id in rows["image_id"]]
-    results = [{"image_id": one, "caption": caption} for one, caption in zip(ids, captions, strict=True)]
+    ids = map(int, rows["image_id"])
+    results = [{"image_id": image_id, "caption": text} for image_id, text in zip(ids, captions, strict=True)]
     return CaptionEvaluation(scores, results=results)
 
 
@@ -252,21 +247,21 @@ def caption_images(
     if reranker is not None:
         generate_arguments["return_scores"] = True
     pipeline = CaptioningPipeline(model=model, processor=processor, batch_size=batch_size)
-    seen: Any = images
+    sources: Any = images
     images = images if isinstance(images, Dataset) else iter(images)
     answers = pipeline(images, on_error=on_error, **generate_arguments)
-    for number, ((name, file_name), of_image) in enumerate(zip(with_file_names(names), answers, strict=True)):
-        is_captioned = of_image[0].get("error") is None
+    for number, ((name, file_name), captions) in enumerate(zip(with_file_names(names), answers, strict=True)):
+        is_captioned = captions[0].get("error") is None
         if reranker is not None and is_captioned:
-            texts, scores = zip(*((one["generated_text"], one["score"]) for one in of_image), strict=True)
-            of_image = [of_image[reranker.order(seen[number], texts, scores)[0]]]
+            texts, scores = zip(*((caption["generated_text"], caption["score"]) for caption in captions), strict=True)
+            captions = [captions[reranker.order(sources[number], texts, scores)[0]]]
         drawn = None
         if attention_folder is not None and is_captioned:
             file = Path(attention_folder) / f"{file_name}.png"
-            if save_attention(of_image[0], name, file, plot_word_maps, ("image", "words", "attention")):
+            if save_attention(captions[0], name, file, plot_word_maps, ("image", "words", "attention")):
                 drawn = str(file)
-        for rank, (caption, answer) in enumerate({one["generated_text"]: one for one in of_image}.items()):
+        for rank, (text, answer) in enumerate({caption["generated_text"]: caption for caption in captions}.items()):
             scores = answer.get("score"), answer.get("word_scores")
             judgement = answer.get("confidence"), answer.get("unlike_training")
             figure = drawn if rank == 0 else None
-            yield CaptionedImage(name, caption, answer.get("error"), rank, *scores, figure, *judgement)
+            yield CaptionedImage(name, text, answer.get("error"), rank, *scores, figure, *judgement)

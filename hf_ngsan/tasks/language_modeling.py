@@ -8,26 +8,23 @@ from typing import Any, ClassVar
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
-from huggingface_hub.errors import StrictDataclassError
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data import CaptionCollator
 from ..data.collator import IGNORED_LABEL
 from ..data.vocabulary import build_tokenizer
-from ..io.messages import one_sentence
-from ..loading.models import quiet_loading
 from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
 from ..models.text_encoders import find_text_encoder
-from ..registry import model_class, processor_class
+from ..registry import processor_class
 from ..training.batches import take
-from ..training.config import ConfigError, TrainingConfig
+from ..training.config import TrainingConfig
 from ..training.gathering import map_sharded
 from ..training.objectives.objective import Update
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.settings import EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, InputRoles, Stage, Task
 from .caption_rows import CaptionDataSettings, captions_identity, load_rows
-from .new_models import check_field_names, config_class_of, report_vocabulary, trained_model
+from .new_models import check_fields, config_class_of, new_model, report_vocabulary, trained_model
 
 
 @dataclass(frozen=True)
@@ -71,30 +68,21 @@ def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) 
     """Makes the language model of a training config, with the vocabulary of the training captions.
 
     Words are aligned with the word pieces of a pretrained text encoder; a new text encoder has the words as pieces.
-
-    Raises:
-        ConfigError: unknown model type or fields, fields that do not fit together, or a text encoder that cannot be
-            used.
     """
     fields = dict(config.model)
     if "init_from" in fields:
         return trained_model(fields, "language_modeling")
     model_type = fields.pop("model_type")
     kind: Any = config_class_of(model_type, "language_modeling")
-    check_field_names(fields, kind)
+    check_fields(fields)
     tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
     encoder = fields.get("text_encoder_config")
     if isinstance(encoder, dict) and not fields.get("pretrained_text_encoder"):
         fields["text_encoder_config"] = {"vocab_size": len(tokenizer), **encoder}
     tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    try:
-        with quiet_loading():
-            model_config = kind(**fields, **tokens, vocab_size=len(tokenizer))
-            model = model_class(model_type, "AutoModel")(model_config)
-            if model_config.language_tokenization == "word_pieces":
-                align(model, tokenizer)
-    except (ValueError, TypeError, OSError, StrictDataclassError) as error:
-        raise ConfigError(f"section model: {one_sentence(error)}") from error
+    model = new_model(kind(**fields, **tokens, vocab_size=len(tokenizer)), "AutoModel")
+    if model.config.language_tokenization == "word_pieces":
+        align(model, tokenizer)
     return model, processor_class(model_type)(tokenizer=tokenizer)
 
 

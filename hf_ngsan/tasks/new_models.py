@@ -1,38 +1,30 @@
 """New models for a training config, and trained ones to fine-tune: the part that all tasks share.
 
-A task's `build.py` chooses the tokenizer and the fields that follow from its data; then
+A task chooses the tokenizer and the fields that follow from its data; then
 
 ```python
-config = new_config(kind, fields, vocab_size=len(tokenizer))
-model = new_model(config, "AutoModel")
+kind = config_class_of(fields.pop("model_type"), "retrieval")
+model = new_model(kind(**fields, vocab_size=len(tokenizer)), "AutoModel")
 processor = new_processor(model, tokenizer, image_size)
 ```
 """
 
-import dataclasses
 import logging
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data import DataError
-from ..io.files import is_stream
-from ..io.messages import one_sentence
-from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
-from ..loading.preprocessing import check_size_of_images, load_image_processor
-from ..models.configuration_hub import ConfigurationError, HubConfig
-from ..models.configuration_vision import VisionConfig
+from ..loading.models import is_guest, load_config, load_model, quiet_loading
+from ..loading.preprocessing import load_image_processor
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.transformers_backbones import own_image_size
+from ..models.transformers_backbones import check_size, own_image_size
 from ..registry import config_class, model_class, model_types_of, processor_class
 from ..training.config import ConfigError, TrainingConfig, suggestion
 
@@ -48,11 +40,7 @@ FOLLOWS_FROM_DATA = {
 
 
 def config_class_of(model_type: str, task: str) -> Any:
-    """Returns the configuration class of a model type.
-
-    Raises:
-        ConfigError: the task has no such model type (the closest one is named).
-    """
+    """Returns the configuration class of a model type; raises a ConfigError if the task has no such type."""
     known = model_types_of(task)
     if model_type not in known:
         of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
@@ -60,30 +48,14 @@ def config_class_of(model_type: str, task: str) -> Any:
     return config_class(model_type)
 
 
-def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
-    """Raises a ConfigError for a key of section `model` that is not a field of its configuration.
+def check_fields(fields: Mapping, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
+    """Raises a ConfigError for a key of section `model` that follows from elsewhere; `follows` says from where.
 
-    Args:
-        fields: fields of the section.
-        kind: class of the configuration.
-        follows: fields that a user may not choose, with their source.
+    The configuration refuses keys that are no fields of it.
     """
-    valid = config_fields(kind)
     for name in fields:
         if name in follows:
             raise ConfigError(f"model.{name} follows from {follows[name]}; leave it out.")
-        if name not in valid:
-            raise ConfigError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
-    for name in ("vision_config", "text_config"):
-        if not isinstance(fields.get(name, {}), Mapping | None):
-            raise ConfigError(f"model.{name} must be a mapping of keys to values or null, not {fields[name]!r}.")
-
-
-def config_fields(kind: type) -> set[str]:
-    """Returns the fields that a configuration class declares, without those of transformers' base class."""
-    own = [parent for parent in kind.__mro__ if issubclass(parent, HubConfig)]
-    names = {name for parent in own for name in parent.__annotations__}
-    return names & {field.name for field in dataclasses.fields(kind)}
 
 
 def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> None:
@@ -95,44 +67,24 @@ def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> No
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is None or has_vision:
         return
-    asked_for = fields.get("visual_feature_size")
-    if asked_for not in (None, size):
+    wanted = fields.get("visual_feature_size") or size
+    if wanted != size:
         raise ConfigError(
-            f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {size}; set "
-            f"model.visual_feature_size={size}, or leave it out."
+            f"model.visual_feature_size is {wanted}, but the features of {data} have dimension {size}; leave it out."
         )
     fields["visual_feature_size"] = size
 
 
-def new_config(kind: Any, fields: Mapping, **follows: Any) -> Any:
-    """Returns a configuration with the fields of section `model` and those that follow from the data.
-
-    Raises:
-        ConfigError: a field of the wrong type, or fields that do not fit together.
-    """
-    try:
-        return kind(**fields, **follows)
-    except (ValueError, TypeError, StrictDataclassError) as error:
-        raise ConfigError(f"section model: {one_sentence(error)}") from error
-
-
 def new_model(config: Any, auto_class: str) -> Any:
-    """Returns a new model of a configuration, on the CPU.
-
-    Raises:
-        ConfigError: its backbone cannot be used.
-    """
-    kind: Any = model_class(config.model_type, auto_class)
-    with usable_backbone(getattr(config, "vision_config", None)):
-        return kind(config)
+    """Returns a new model of a configuration, on the CPU, with the weights of its backbone."""
+    with quiet_loading():
+        return model_class(config.model_type, auto_class)(config)
 
 
 def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: int | None) -> ProcessorMixin:
     """Returns the processor of a new model, with an image processor for its vision encoder, if it has one."""
-    vision, image_processor = model.base_model.vision, None
-    if vision is not None:
-        image_processor = new_image_processor(vision, image_size)
-        check_image_size(vision, image_processor)
+    vision = model.base_model.vision
+    image_processor = None if vision is None else new_image_processor(vision, image_size)
     return processor_class(model.config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
 
 
@@ -145,23 +97,16 @@ def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
     config: Any = load_config(folder, task)
     if fields.pop("model_type", None) not in (None, config.model_type):
         raise ConfigError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
-    check_field_names(fields, type(config), follows)
+    check_fields(fields, follows)
     return folder, config
 
 
 def trained_model(
     fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA, **changes: Any
 ) -> tuple[PreTrainedModel, Any]:
-    """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor.
-
-    Raises:
-        ConfigError: unknown fields, or values that they cannot have.
-    """
+    """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor."""
     folder, _ = config_to_change(fields, task, follows)
-    try:
-        return load_model(folder, task, **fields, **changes)
-    except ConfigurationError as error:
-        raise ConfigError(f"section model: {error}") from error
+    return load_model(folder, task, **fields, **changes)
 
 
 def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
@@ -192,36 +137,8 @@ def trained_guest(
     more = [f"model.{key}" for key in config.model if key != "init_from"]
     more += [key for key in only_ours if attrgetter(key)(config) != attrgetter(key)(usual)]
     if more:
-        raise ConfigError(
-            f"{source} is a model of transformers, which has no {', '.join(more)}; leave "
-            f"{'it' if len(more) == 1 else 'them'} out."
-        )
+        raise ConfigError(f"{source} is a model of transformers, which has no {', '.join(more)}; leave that out.")
     return load_model(source, task)
-
-
-@contextmanager
-def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
-    """Turns an error inside the `with` block, of loading a backbone's weights, into a ConfigError.
-
-    Raises:
-        ConfigError: the weights cannot be loaded.
-    """
-    try:
-        with quiet_loading():
-            yield
-    except ModelFolderError:  # of the captioner around the backbone
-        raise
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        if vision is None or not vision.pretrained:
-            raise
-        raise unusable_backbone(vision.pretrained, error) from error
-
-
-def unusable_backbone(name: str, error: Exception) -> ConfigError:
-    return ConfigError(
-        f"model.vision_config: the backbone {name} cannot be used ({one_sentence(error)}); pretrained must be the "
-        "folder of a backbone or detection model itself, not of a captioner around it, or its name on the Hub."
-    )
 
 
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
@@ -232,29 +149,24 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
         image_size: height and width in pixels; `None` = those of the source, or that a patch encoder was made for.
 
     Raises:
-        ConfigError: the preprocessing is unknown, or does not suit boxes.
+        ValueError: the preprocessing is unknown, does not suit boxes, or gives images that the encoder does not take.
     """
-    source = vision.config.pretrained
-    if source is None:
-        side = image_size or own_image_size(vision)
-        if side is None:
-            return CaptioningImageProcessor()
-        return CaptioningImageProcessor(size={"height": side, "width": side})
-    own_size = own_image_size(vision)
-    try:
-        return load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
-    except (ValueError, OSError) as error:
-        raise unusable_backbone(source, error) from error
+    source, own_size = vision.config.pretrained, own_image_size(vision)
+    if source is not None:
+        processor = load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
+    elif side := image_size or own_size:
+        processor = CaptioningImageProcessor(size={"height": side, "width": side})
+    else:
+        processor = CaptioningImageProcessor()
+    check_image_size(vision, processor)
+    return processor
 
 
-def check_image_size(vision: VisionModel | None, image_processor: BaseImageProcessor | None) -> None:
-    """Raises a ConfigError if images are resized to a size that the vision encoder cannot take."""
-    size = getattr(image_processor, "size", None) or {}
-    if vision is not None and size.get("height") and size.get("width"):
-        try:
-            check_size_of_images(vision, size["height"], size["width"])
-        except ValueError as error:
-            raise ConfigError(str(error)) from error
+def check_image_size(vision: VisionModel, image_processor: BaseImageProcessor) -> None:
+    """Raises a ValueError if images are resized to a size that the vision encoder cannot take."""
+    size: Any = image_processor.size or {}
+    if size.get("height") and size.get("width"):
+        check_size(vision.backbone, size["height"], size["width"])
 
 
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
@@ -286,22 +198,22 @@ def fill_word_vectors(
 
     Raises:
         ConfigError: the vectors have another size than the model's.
-        DataError: the file cannot be used, or has none of the words.
+        DataError: the file has none of the words.
     """
     vocabulary = tokenizer.get_vocab()
-    found = read_word_vectors(path, dictionary, vocabulary)
+    vectors = read_word_vectors(path, dictionary, vocabulary)
+    known = len(vocabulary) - len(tokenizer.all_special_ids)
+    if not vectors:
+        raise DataError(f"data.word_vectors: {path} has none of the {known} words; give vectors of lower-cased words.")
     weight = model.get_input_embeddings().weight
-    for word, vector in found.items():
+    for word, vector in vectors.items():
         if len(vector) != weight.shape[1]:
             raise ConfigError(
                 f"data.word_vectors: {path} has vectors of {len(vector)} numbers; set {size_key}={len(vector)}."
             )
         with torch.no_grad():
             weight[vocabulary[word]] = torch.from_numpy(vector)
-    known = len(vocabulary) - len(tokenizer.all_special_ids)
-    if not found:
-        raise DataError(f"data.word_vectors: {path} has none of the {known} words; give vectors of lower-cased words.")
-    logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(found), known)
+    logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(vectors), known)
 
 
 def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -> dict[str, np.ndarray]:
@@ -314,48 +226,24 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
         words: words to look up.
 
     Raises:
-        DataError: the files cannot be used, or do not fit together.
+        DataError: an array without its words, or with those of another one.
     """
     wanted, file = set(words), Path(path).expanduser()
-    for name in filter(None, (path, dictionary)):
-        if is_stream(Path(name).expanduser()):  # it may never end
-            raise DataError(f"data.word_vectors: {name} is a device or a pipe; name a file.")
-    try:
-        if file.suffix == ".npy":
-            return vectors_of_array(file, dictionary, wanted)
-        if dictionary is not None:
-            raise DataError(f"data.dictionary is for word vectors in an .npy file, not for {path}; leave it out.")
+    if file.suffix != ".npy":
         return vectors_of_text(file, wanted)
-    except OSError as error:
-        raise DataError(f"data.word_vectors: {error.filename or path} cannot be read ({error.strerror}).") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"data.word_vectors: {path} or its dictionary is not UTF-8 text.") from error
-
-
-def vectors_of_array(file: Path, dictionary: str | None, wanted: set[str]) -> dict[str, np.ndarray]:
     if dictionary is None:
         raise DataError(f"{file} has vectors without their words; name the list of words with data.dictionary.")
-    try:
-        array = np.load(file, allow_pickle=False, mmap_mode="r")
-    except ValueError as error:
-        raise DataError(f"{file} is not an array of numbers that can be read without running code.") from error
-    with open(Path(dictionary).expanduser(), encoding="utf-8") as words:
-        lines = [word.strip() for word in words]
-    if array.ndim != 2 or array.dtype.kind != "f" or len(array) != len(lines):
-        raise DataError(
-            f"{file} has an array {array.dtype} {array.shape}; with the {len(lines)} lines of {dictionary} it must be "
-            f"one of floats, ({len(lines)}, size)."
-        )
-    rows = {line: index for index, line in enumerate(lines)}
-    found = {word: np.asarray(array[rows[word]], dtype=np.float32) for word in wanted & rows.keys()}
-    for word, vector in found.items():
-        if not np.isfinite(vector).all():
-            raise DataError(f"{file}: the vector of {word!r} has values that are not finite.")
-    return found
+    array = np.load(file, allow_pickle=False, mmap_mode="r")
+    with open(Path(dictionary).expanduser(), encoding="utf-8") as file_of_words:
+        lines = [line.strip() for line in file_of_words]
+    if len(array) != len(lines):
+        raise DataError(f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words; give its own list.")
+    places = {line: place for place, line in enumerate(lines)}
+    return {word: np.asarray(array[places[word]], dtype=np.float32) for word in wanted & places.keys()}
 
 
 def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
-    found: dict[str, np.ndarray] = {}
+    vectors: dict[str, np.ndarray] = {}
     size = None
     with open(file, encoding="utf-8", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
@@ -364,13 +252,6 @@ def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
                 continue
             size = size or line.count(" ")
             word, *numbers = line.rsplit(" ", size)  # some words of GloVe have blanks: "at name@domain.com"
-            if word not in wanted:
-                continue
-            try:
-                vector = [float(value) for value in numbers]
-            except ValueError:
-                vector = []
-            if not vector or len(vector) != size or not all(map(math.isfinite, vector)):
-                raise DataError(f"{file}, line {number}, must have a word and {size} finite numbers.")
-            found[word] = np.asarray(vector, dtype=np.float32)
-    return found
+            if word in wanted:
+                vectors[word] = np.array(numbers, dtype=np.float32)
+    return vectors

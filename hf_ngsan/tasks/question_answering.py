@@ -41,10 +41,9 @@ from .caption_rows import (
 )
 from .new_models import (
     FOLLOWS_FROM_DATA,
-    check_field_names,
+    check_fields,
     config_class_of,
     fill_word_vectors,
-    new_config,
     new_model,
     new_processor,
     set_feature_size,
@@ -235,7 +234,7 @@ def new_question_answerer(
     if "init_from" in fields:
         return trained_model(fields, "visual_question_answering", FOLLOWS_FROM_QUESTIONS)
     kind = config_class_of(fields.pop("model_type"), "visual_question_answering")
-    check_field_names(fields, kind, FOLLOWS_FROM_QUESTIONS)
+    check_fields(fields, FOLLOWS_FROM_QUESTIONS)
     set_feature_size(fields, kind, visual_feature_size(image_rows(rows)), data.spec)
     tokenizer = build_question_tokenizer(
         column(rows, "question"), min_count=data.min_word_count, max_length=data.max_question_length
@@ -243,7 +242,7 @@ def new_question_answerer(
     answers = known_answers(rows, data.min_answer_count)
     labels = {"id2label": dict(enumerate(answers)), "label2id": {text: index for index, text in enumerate(answers)}}
     tokens = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    model = new_model(new_config(kind, fields, **labels, **tokens), "AutoModelForVisualQuestionAnswering")
+    model = new_model(kind(**fields, **labels, **tokens), "AutoModelForVisualQuestionAnswering")
     processor = new_processor(model, tokenizer, data.image_size)
     if data.word_vectors is not None:
         fill_word_vectors(model, tokenizer, data.word_vectors, data.dictionary, "model.word_embedding_size")

@@ -42,13 +42,10 @@ def task_class_of(model: Mapping) -> type[Task]:
     """Returns the class of the task of a training config's section `model`.
 
     Raises:
-        ConfigError: the model type is unknown or has no task, or a name is not text.
+        ConfigError: the model type is unknown or has no task.
         FileNotFoundError, ModelFolderError: the folder of `init_from` has no model.
     """
     model_type = model.get("model_type")
-    for key, value in (("init_from", model.get("init_from", "")), ("model_type", model_type)):
-        if not isinstance(value, str) and not (key == "model_type" and value is None):
-            raise ConfigError(f"model.{key} must be text, not {value!r}; leave it out, or name a model there.")
     if "init_from" in model and model_type is None:
         config = load_config(model["init_from"])
         model_type, task = config.model_type, task_of(config)

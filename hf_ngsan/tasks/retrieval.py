@@ -40,10 +40,9 @@ from .caption_rows import (
 from .image_augmentation import AugmentationSettings, augmentation_of, check_augmentation
 from .new_models import (
     FOLLOWS_FROM_DATA,
-    check_field_names,
+    check_fields,
     config_class_of,
     fill_word_vectors,
-    new_config,
     new_model,
     new_processor,
     report_vocabulary,
@@ -205,10 +204,10 @@ def new_dual_encoder(
             processor.image_processor.size = SizeDict(height=data.image_size, width=data.image_size)
         return model, processor
     kind = config_class_of(fields.pop("model_type"), "retrieval")
-    check_field_names(fields, kind, follows)
+    check_fields(fields, follows)
     set_feature_size(fields, kind, visual_feature_size, data.spec)
     tokenizer = new_tokenizer(fields, config, captions)
-    model = new_model(new_config(kind, fields, **of_loss), "AutoModel")
+    model = new_model(kind(**fields, **of_loss), "AutoModel")
     processor = new_processor(model, tokenizer, data.image_size)
     if data.word_vectors is not None:
         size_key = "model.text_config.word_embedding_size"

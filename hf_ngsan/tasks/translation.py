@@ -30,11 +30,10 @@ from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, InputRoles, Stage, Task
-from .generation_options import checked_options, generation_settings
+from .generation_options import checked_generation, generation_settings
 from .new_models import (
-    check_field_names,
+    check_fields,
     config_class_of,
-    new_config,
     new_model,
     set_generation_defaults,
     trained_model,
@@ -193,7 +192,7 @@ def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrained
         model, tokenizer = trained_model(fields, "translation")
     else:
         kind = config_class_of(fields.pop("model_type"), "translation")
-        check_field_names(fields, kind)
+        check_fields(fields)
         tokenizer = build_subword_tokenizer(
             chain.from_iterable(rows[side] for side in SIDES),
             vocab_size=data.vocab_size,
@@ -201,7 +200,7 @@ def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrained
         )
         tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
         tokens |= {"decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer)}
-        model = new_model(new_config(kind, fields, **tokens), "AutoModelForSeq2SeqLM")
+        model = new_model(kind(**fields, **tokens), "AutoModelForSeq2SeqLM")
     set_generation_defaults(model, config.evaluation)
     return model, tokenizer
 
@@ -339,7 +338,7 @@ class TranslationTask(Task):
     def evaluate(
         self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
     ) -> TranslationEvaluation:
-        given = checked_options(generate_arguments, model.generation_config)
+        given = checked_generation(generate_arguments, model.generation_config)
         spec, batch_size = self.config.data.spec, self.config.evaluation.batch_size
         translations = translate_rows(model, processor, rows, accelerator, data=spec, batch_size=batch_size, **given)
         scored = score_translations(translations, rows["target"][:])

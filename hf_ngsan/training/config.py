@@ -33,8 +33,8 @@ from typing import Any, ClassVar, Self
 import yaml
 
 from ..io.bounds import MAX_INTEGER
-from ..io.configs import find_config
 from ..io.files import is_stream, write_text_atomically
+from ..io.packaged import find_config
 from .adapters import LoraSettings
 from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
 from .settings import DataSettings, EvaluationSettings, TrainingSettings

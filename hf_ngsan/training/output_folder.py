@@ -12,8 +12,7 @@ from pathlib import Path
 
 from ..io.fields import read_json_or_none
 from ..io.files import TEMPORARY_PREFIX, write_text_atomically
-from ..io.folders import MANIFEST, REPLACED_PREFIX, is_empty, remove_leftovers
-from ..io.locks import FolderLock
+from ..io.folders import MANIFEST, REPLACED_PREFIX, FolderLock, is_empty, remove_leftovers
 from .checkpoints import CHECKPOINT_FILES
 from .config import ConfigError, TrainingConfig, load_training_config, save_training_config
 

@@ -228,7 +228,7 @@ def test_a_push_of_a_run_is_checked_whole(evaluated, tmp_path, capsys):
     check_checkpoint(target)
 
 
-@each_row(("options", "recorded"), [([], "1.0"), (["--length-penalty", "0"], "0.0")])
+@each_row(("options", "recorded"), [([], "1.0"), (["--generate", "length_penalty=0.0"], "0.0")])
 def test_the_length_penalty_is_recorded(run, tmp_path, options, recorded):
     shutil.copytree(run, tmp_path / "run")
     data = ["--data", SPEC, "--num-beams", "2", "--limit", "2", "--record"]

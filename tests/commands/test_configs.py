@@ -2,7 +2,7 @@
 
 import pytest
 
-from hf_ngsan.io.configs import describe_config, packaged_configs
+from hf_ngsan.io.packaged import describe_config, packaged_configs
 from hf_ngsan.tasks import load_training_config
 from tests.commands.running import fails, prints
 from tests.tables import each_row

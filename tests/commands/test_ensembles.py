@@ -63,7 +63,7 @@ def test_captioners_of_pixels(tmp_path, capsys):
     PHOTOS[0].save(photo)
     alone = prints(capsys, "caption", "--model", models[0], photo)
     assert prints(capsys, "caption", "--model", *models, photo) == alone, "both have the same weights"
-    assert "--save-attention" in fails(capsys, "caption", "--model", *models, photo, "--save-attention", tmp_path / "a")
+    assert "return_attention" in fails(capsys, "caption", "--model", *models, photo, "--save-attention", tmp_path / "a")
 
 
 def test_captioners_that_do_not_go_together(folders, tmp_path, capsys):

@@ -8,7 +8,7 @@ from hf_ngsan import MHSANConfig
 from hf_ngsan.cli import main
 from hf_ngsan.commands.export import data_of
 from hf_ngsan.exporting import Captioner, folder, graphs
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from tests.commands.running import fails, prints
 from tests.exporting import eager
 from tests.models.tiny import tiny_captioner, tiny_processor

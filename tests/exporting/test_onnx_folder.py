@@ -25,7 +25,7 @@ from hf_ngsan.exporting.onnx_folder import (
     record_sources,
     remove_old_graphs,
 )
-from hf_ngsan.io.packaged_models import CAPTIONER, DUAL_ENCODER, packaged_models
+from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER, packaged_models
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
@@ -98,10 +98,8 @@ def test_options_that_need_more_take_pytorch(monkeypatch):
         "--max-new-tokens 3 --debug": True,
         "--engine torch": False,
         "--scores": False,
-        "--length-penalty 0": False,
-        "--contrastive 0": False,
+        "--generate length_penalty=0": False,
         "--text a": False,
-        "--require dog": False,
         "--save-attention maps": False,
     }
     for row, is_quick in rows.items():

@@ -369,7 +369,7 @@ def test_a_folder_whose_rows_are_lost_is_not_described_by_them(photos, tmp_path)
 
 
 def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.io.locks.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("hf_ngsan.io.folders.LOCK_SECONDS", 0.1)
     (tmp_path / "out").mkdir()
     with FileLock(tmp_path / "out" / ".incomplete-lock"), pytest.raises(ExtractionError, match="out"):
         extract(photos, tmp_path / "out")

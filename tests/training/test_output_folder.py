@@ -89,7 +89,7 @@ def test_contradicting_options_are_refused_before_anything_happens(tmp_path, fin
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.io.locks.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("hf_ngsan.io.folders.LOCK_SECONDS", 0.1)
     (tmp_path / "run").mkdir()
     with FileLock(tmp_path / "run" / LOCK), pytest.raises(FileExistsError, match="run"):
         train(tiny_training_config(tmp_path / "run", training={"epochs": 1}))

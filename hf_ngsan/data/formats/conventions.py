@@ -7,7 +7,7 @@ contract_boxes(np.array([[50, 20, 100, 40]]), (200, 100), "xywh", "image 1")  # 
 
 import numpy as np
 
-from ...io.boxes import BOX_TOLERANCE
+from ..boxes import BOX_TOLERANCE
 from ..errors import DataError
 from .registry import ORDERS
 

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 from datasets import Features, Value
 
-from ...io.boxes import cell_boxes
+from ..boxes import cell_boxes
 from ..coco_files import number_of
 from ..contract import caption_features, check_row, refuse_long_caption
 from ..errors import DataError

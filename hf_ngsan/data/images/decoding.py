@@ -14,8 +14,8 @@ import PIL.ImageOps
 from datasets.utils.file_utils import xopen
 
 from ...io.files import is_stream
-from ...io.image_files import FORMATS
 from ..errors import DataError
+from ..image_files import FORMATS
 from .own_files import HUB, ZIP
 
 

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Dataset, Image
 
-from ...io.image_files import is_image, visible_files
 from ..errors import DataError, reason_of
+from ..image_files import is_image, visible_files
 from ..splits import OTHER_NAMES, VALIDATION
 from .own_files import OwnFiles
 

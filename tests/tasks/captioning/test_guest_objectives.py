@@ -4,8 +4,7 @@ import pytest
 import torch
 
 from hf_ngsan.data.collator import IGNORED_LABEL
-from hf_ngsan.guests.captioners import guest_of
-from hf_ngsan.guests.checkpoints import whole_processor
+from hf_ngsan.guests.captioners import guest_of, whole_processor
 from hf_ngsan.models.text_scores import token_log_probabilities
 from hf_ngsan.tasks.captioning_models import GuestSelfCritical, GuestTeacherForcing
 from hf_ngsan.training.batches import MicroBatch

@@ -25,7 +25,6 @@ from hf_ngsan.tasks.translation import (
     translate_rows,
     with_lengths,
 )
-from hf_ngsan.training.config import ConfigError
 from tests.commands.running import fails, prints
 from tests.tables import each_row
 from tests.tasks.tiny_translation import tiny_sections
@@ -117,7 +116,7 @@ def test_pairs_beyond_the_limit_are_counted_named_and_not_trained_on(tmp_path, c
 def test_configs_that_cannot_be_are_refused(section, change, named, tmp_path):
     sections = tiny_sections(tmp_path)
     sections[section] |= change
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(ValueError, match=named):
         train(config_of(sections))
 
 

@@ -17,8 +17,7 @@ from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 from hf_ngsan import packaged_model, save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.data import draw_scene, load_data
-from hf_ngsan.io.model_folders import is_model
-from hf_ngsan.io.packaged_models import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, packaged_models
+from hf_ngsan.io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, is_model, packaged_models
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
@@ -168,9 +167,10 @@ def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
     assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
 
 
-@each_row("options", [[], ["--diversity-penalty", "0"]])
+@each_row("options", [[], ["diversity_penalty=0.0"]])
 def test_its_captions_of_one_photograph_differ(options, capsys):
-    assert main(["caption", PHOTOGRAPH, "--groups", "3", *options]) == 0
+    groups = ["num_beams=3", "num_beam_groups=3", "num_return_sequences=3"]
+    assert main(["caption", PHOTOGRAPH, "--generate", *groups, *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(set(lines)) == 3
 
@@ -179,7 +179,8 @@ def test_its_captions_of_one_photograph_differ(options, capsys):
 @pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/coco_photos")
 @pytest.mark.parametrize(("groups", "beams"), [(3, 3), (3, 6), (5, 5)])
 def test_its_captions_of_many_photographs_differ(groups, beams, capsys):
-    options = ["--groups", str(groups), "--num-beams", str(beams), "--limit", "20"]
+    options = ["--num-beams", str(beams), "--limit", "20"]
+    options += ["--generate", f"num_beam_groups={groups}", f"num_return_sequences={groups}"]
     assert main(["caption", str(PHOTOGRAPHS), *options]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) == len(set(lines)) == 20 * groups
