@@ -20,8 +20,7 @@ from hf_ngsan.demo.configs import FROM_PIXELS, VARIANTS, folder_name, scenes_con
 from hf_ngsan.demo.runs import CHANCE, calm_logs, read_scores, train_and_score
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.sharing.cards import CardFacts
-from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
+from hf_ngsan.sharing.facts import CardFacts, RecordedEvaluation, fingerprints_of
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.training.task import Evaluation
 
