@@ -286,15 +286,6 @@ def test_wrong_values_are_refused_with_the_name_of_the_field(name, fields, named
     assert "\n" not in str(caught.value)
 
 
-def test_configurations_share_no_list_and_no_part():
-    first, second = NGSANConfig(), NGSANConfig()
-    first.geometric_bias.append("key")
-    assert second.geometric_bias == NGSANConfig().geometric_bias == ["query"]
-    first, second = SpatialCaptionerConfig(), SpatialCaptionerConfig()
-    first.vision_config.backbone_config.hidden_sizes.append(7)
-    assert second.vision_config.backbone_config.hidden_sizes[-1] == 512
-
-
 def test_configuration_of_a_trained_language_model_is_taken(tmp_path):
     language_model = rstnet.tiny_language_model()
     language_model.save_pretrained(tmp_path)
