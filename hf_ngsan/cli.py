@@ -27,7 +27,7 @@ from .visualization import MissingPlotsError
 
 GROUPS = {
     "caption and search": {
-        "demo": "demo.command",
+        "demo": "demo",
         "caption": "commands.caption",
         "answer": "commands.answer",
         "translate": "commands.translate",

@@ -184,7 +184,7 @@ def record(
     from ..io.files import write_output
     from ..loading.models import find_model_folder
     from ..loading.self_test import write_self_test
-    from ..sharing.evaluations import (
+    from ..sharing.facts import (
         RecordedEvaluation,
         fingerprints_of,
         record_evaluation,
