@@ -14,13 +14,14 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 from tqdm.auto import tqdm
 
-from ..io.bounds import MAX_TEXT_LENGTH
 from .boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
 DTYPES = ("float16", "float32")
 """Types of features on disk."""
+MAX_TEXT_LENGTH = 100_000
+"""Characters of a caption that is read: tokenizers take some 70 bytes for each, and abort without memory."""
 MIN_SIDE = 1e-3
 """Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
 

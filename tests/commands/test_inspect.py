@@ -10,11 +10,11 @@ from datasets import Image as ImageColumn
 from PIL import Image
 
 from hf_ngsan.data import DataError, caption_features
+from hf_ngsan.data.contract import MAX_TEXT_LENGTH
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import SPLITS_SHOWN, Findings, inspect_data
 from hf_ngsan.data.saved import load_saved
 from hf_ngsan.extraction.image_list import inspect_images
-from hf_ngsan.io.bounds import MAX_TEXT_LENGTH
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.sharing import write_checkpoint

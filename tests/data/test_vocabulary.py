@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_ngsan.data import build_tokenizer
+from hf_ngsan.data.contract import MAX_TEXT_LENGTH
 from hf_ngsan.data.vocabulary import words_of
-from hf_ngsan.io.bounds import MAX_TEXT_LENGTH
 from tests.data.facts import fails_naming
 from tests.tables import each_row
 
