@@ -1,23 +1,21 @@
 """Train a captioner by a training config and measure the best model on the test split.
 
     python examples/train_captioning.py --config ngsan/scenes training.epochs=5
-    accelerate launch --cpu --num_processes 2 examples/train_captioning.py --config ngsan/scenes
+    torchrun --nproc-per-node 2 examples/train_captioning.py --config ngsan/scenes
 
-`accelerate launch` needs --cpu on a machine without a GPU; on GPUs leave it out. A run that was stopped continues with
---resume as if it had not been. `hf-ngsan train` does the same without the final measurement.
+A run that was stopped continues with --resume as if it had not been. `hf-ngsan train` does the same without the final
+measurement.
 """
 
 import argparse
 import json
 import logging
-import sys
 
 from hf_ngsan.data import extra_scores_of
-from hf_ngsan.io.launching import launch_processes, make_accelerator
+from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import evaluate_captioner, load_training_config, train
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
-from hf_ngsan.training.output_folder import claim_files
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -45,13 +43,10 @@ def main() -> None:
         model.to(accelerator.device), processor, rows, accelerator, extra_scores=extra_scores_of(config.data.spec)
     )
     if accelerator.is_main_process:
-        name = f"captions_{options.test_split}.json"
-        claim_files(result.output_dir, [name])  # else --overwrite would refuse to delete it
-        evaluation.save(result.output_dir / name)
+        evaluation.save(result.output_dir / f"captions_{options.test_split}.json")
         print(json.dumps(evaluation.scores, indent=2))
     accelerator.end_training()
 
 
 if __name__ == "__main__":
-    launch_processes(sys.argv)
     main()

@@ -52,7 +52,7 @@ def test_help_lists_each_command_in_one_line_of_one_group(capsys):
     assert list(GROUPS) == ["caption and search", "train and evaluate", "data", "share"]
     assert sum(map(len, GROUPS.values())) == len(COMMANDS)
     modules = {f"commands.{file.stem}" for file in Path(commands_package.__file__).parent.glob("*.py")}
-    assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo.command"}
+    assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo"}
 
 
 def test_one_command_lists_the_datasets(capsys):
@@ -123,8 +123,8 @@ def test_an_unknown_name_is_answered_with_the_nearest_one_or_with_help(words, ne
 
 def test_words_that_are_no_options():
     for words, name, value in (
-        (["explain", "--model", "m", "--factor", "-1"], "factor", -1.0),
-        (["explain", "--model", "m", "--factor=-1e-1"], "factor", -0.1),
+        (["explain", "--model", "m", "--offset", "-1", "0"], "offset", [-1.0, 0.0]),
+        (["explain", "--model", "m", "--offset", "-0.1", "2"], "offset", [-0.1, 2.0]),
         (
             ["caption", "p.jpg", "--generate", "a=-1", "b=1e-3", "c=true"],
             "generate",

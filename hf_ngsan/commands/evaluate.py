@@ -142,7 +142,7 @@ def check(options: argparse.Namespace) -> str:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..io.launching import leave_process_group, make_accelerator
+    from ..io.processes import leave_process_group, make_accelerator
     from ..loading.engines import use_engine
     from ..tasks.registry import task_class
     from ..training.run import load_split
@@ -179,20 +179,17 @@ def record(
 ) -> None:
     """Writes the scores, with the settings that they depend on, into the file asked for or the folder of the model.
 
-    The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`. `--overwrite` of its training run may
-    delete both files.
+    The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`.
     """
     from ..io.files import write_output
     from ..loading.models import find_model_folder
-    from ..loading.self_test import SELF_TEST, write_self_test
+    from ..loading.self_test import write_self_test
     from ..sharing.facts import (
-        EVALUATIONS,
         RecordedEvaluation,
         fingerprints_of,
         record_evaluation,
         weights_checksum,
     )
-    from ..training.output_folder import MARKER, claim_files
 
     folder = Path(find_model_folder(options.model[0]))
     generation = getattr(model, "generation_config", None)
@@ -208,7 +205,5 @@ def record(
     if options.record:
         write_output(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")
         return
-    if (folder.parent / MARKER).is_file():
-        claim_files(folder.parent, [f"{folder.name}/{name}" for name in (EVALUATIONS, SELF_TEST)])
     record_evaluation(folder, found)
     write_self_test(model, processor, folder)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.formats.registry import FORMATS
-from ..io.fields import read_json_or_none
+from ..io.files import read_json_or_none
 from ..io.packaged import folder_of_packaged
 from .arguments import check_figure_file, user_path, whole_number
 
@@ -86,7 +86,7 @@ def verify(path: Path) -> str:
     from ..retrieval import IndexFolder
     from ..retrieval.index_folder import DESCRIPTION
     from ..retrieval.local import FOLDER
-    from ..training.checkpoints import Checkpoints, read_state
+    from ..training.checkpoints import Checkpoints
 
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is not a folder; name an index, extracted features, or a training run.")
@@ -103,7 +103,6 @@ def verify(path: Path) -> str:
     checkpoints = Checkpoints(path / "checkpoints").all()
     for checkpoint in checkpoints:
         check_folder(checkpoint)
-        read_state(checkpoint)
     others = [folder for folder in (path, *path.iterdir()) if (folder / MANIFEST).is_file()]
     for folder in others:
         check_folder(folder)

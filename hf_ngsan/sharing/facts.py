@@ -20,10 +20,9 @@ from ..io.files import sha256, write_text_atomically
 from ..io.weight_sources import CARD, INITIALIZED_FROM
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
 from ..tasks.registry import load_training_config, task_class
-from ..training.config import TrainingConfig
+from ..training.config import TrainingConfig, read_yaml
 from ..training.config import load_training_config as load_training_config_of_class
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, training_config_of
-from ..training.plain_yaml import read_yaml
 from ..training.task import Evaluation, Task
 
 EVALUATIONS = "evaluations.json"
@@ -226,7 +225,7 @@ def config_of(folder: Path) -> dict | None:
     if config is not None:
         return config_anywhere(config)
     file = folder / TRAINING_CONFIG
-    return read_yaml(file) if file.is_file() else None
+    return read_yaml(file.read_bytes(), str(file)) if file.is_file() else None
 
 
 def run_of(folder: Path) -> Path | None:

@@ -22,8 +22,7 @@ from ..metrics import CaptionMetrics
 from ..models.captioning import CaptioningForConditionalGeneration
 from ..models.decoding import with_search
 from ..models.ensemble import EnsembleForConditionalGeneration
-from ..training.batches import take
-from ..training.gathering import map_sharded
+from ..training.batches import map_sharded, take
 from ..training.task import Evaluation
 from ..visualization import plot_word_maps
 from .caption_rows import prepare_figures, save_attention

@@ -16,9 +16,8 @@ from ..data.vocabulary import build_tokenizer
 from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
 from ..models.text_encoders import find_text_encoder
 from ..registry import processor_class
-from ..training.batches import take
+from ..training.batches import map_sharded, take
 from ..training.config import TrainingConfig
-from ..training.gathering import map_sharded
 from ..training.objectives.objective import Update
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.settings import EvaluationSettings, TrainingSettings, another_default, setting

@@ -32,14 +32,14 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from ..io.bounds import MAX_INTEGER
-from ..io.files import is_stream, write_text_atomically
+from ..io.files import write_text_atomically
 from ..io.packaged import find_config
 from .adapters import LoraSettings
-from .plain_yaml import PlainYAMLError, parse_yaml, read_yaml
 from .settings import DataSettings, EvaluationSettings, TrainingSettings
 
 WITH_LORA = "with_lora"
+RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
+"""First line of the training config in the folder of a run."""
 
 
 class ConfigError(ValueError):
@@ -91,8 +91,6 @@ class TrainingConfig:
                 raise ConfigError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
             if not isinstance(values, Mapping):
                 raise ConfigError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
-            for key, value in values.items():
-                check_encodable(value, f"{where}: {name}.{key}")
         parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
         return cls(model=dict(sections.get("model", {})), **parsed)
 
@@ -138,7 +136,7 @@ def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
 
 
 def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any:
-    optional = isinstance(annotation, types.UnionType) and types.NoneType in typing.get_args(annotation)
+    optional = isinstance(annotation, types.UnionType)
     if optional:
         if value is None:
             return None
@@ -157,36 +155,19 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
     if not isinstance(value, annotation) or (annotation is int and isinstance(value, bool)):
         expected = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[annotation]
         raise ConfigError(f"{where} must be {expected}{' or null' if optional else ''}, not {value!r}.")
-    if value != value:
-        raise ConfigError(f"{where} must be a number, not nan.")
     if bounds["choices"] and value not in bounds["choices"]:
         raise ConfigError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
     for name, (words, holds) in LIMITS.items():
-        limit = MAX_INTEGER if name == "maximum" and annotation is int and bounds[name] is None else bounds[name]
-        if limit is not None and not holds(value, limit):
-            raise ConfigError(f"{where} must be {words} {limit}, not {value!r}.")
+        if bounds[name] is not None and not holds(value, bounds[name]):
+            raise ConfigError(f"{where} must be {words} {bounds[name]}, not {value!r}.")
     return value
-
-
-def check_encodable(value: Any, where: str) -> None:
-    """Raises a ConfigError for text with lone surrogates in a value, which UTF-8 cannot encode."""
-    if isinstance(value, Mapping):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, list | tuple):
-        for item in value:
-            check_encodable(item, where)
-    elif isinstance(value, str) and any("\ud800" <= character <= "\udfff" for character in value):
-        raise ConfigError(f"{where} is {value!r:.60}, which is not UTF-8 text; correct it.")
 
 
 def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
     """Returns the end of a message about an unknown name: the most similar valid name, or all valid names."""
-    valid = list(valid)
-    prefix = f"{section}." if section else ""
+    prefix, valid = f"{section}." if section else "", list(valid)
     close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
-    if close:
-        return f"; did you mean {prefix}{close[0]}?"
-    return f"; valid are {', '.join(prefix + name for name in valid)}."
+    return f"; did you mean {prefix}{close[0]}?" if close else f"; valid are {', '.join(map(prefix.__add__, valid))}."
 
 
 def load_training_config(
@@ -203,7 +184,7 @@ def load_training_config(
         config_class_of: returns the config class for the section `model`.
 
     Raises:
-        FileNotFoundError, IsADirectoryError: the file or its base does not exist, or is a folder.
+        FileNotFoundError: the file or its base does not exist.
         ConfigError: not YAML, unknown key, or a value of the wrong type; the message names the file and the key.
     """
     path = find_config(path)
@@ -211,8 +192,7 @@ def load_training_config(
     with_lora = sections.pop(WITH_LORA, {})
     changes = [parse_override(text) for text in overrides]
     of_model = {key: value for section, key, value in changes if section == "model"}
-    model = sections.get("model", {})
-    model = dict(model) if isinstance(model, Mapping) else {}
+    model = dict(sections.get("model", {}))
     if "init_from" in of_model:  # the file may name a model on the Hub that is out of reach
         model["init_from"] = of_model["init_from"]
     config_class_of(model).from_dict(sections, where=str(path))
@@ -233,40 +213,43 @@ def load_training_config(
 
 
 def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
+    """Returns the sections of a file, those of its `base` where it has none."""
     if path.resolve() in seen:
         raise ConfigError(f"{path}: its base files name each other in a circle.")
-    try:
-        sections = read_yaml(path)
-    except PlainYAMLError as error:
-        line = f", line {error.line}" if error.line else ""
-        raise ConfigError(f"{path}{line}: not valid YAML ({error}).") from None
-    if sections is None:
-        sections = {}
+    sections = read_yaml(path.read_bytes(), str(path)) or {}
     if not isinstance(sections, dict):
         raise ConfigError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
-    # YAML has null for a section without keys
-    sections = {name: {} if values is None else values for name, values in sections.items()}
-    if not isinstance(sections.get(WITH_LORA, {}), dict):
-        raise ConfigError(f"{path}: section {WITH_LORA} must be a mapping of keys to values.")
+    for name, values in sections.items():
+        if not isinstance(values, dict | None):
+            raise ConfigError(f"{path}: section {name} must be a mapping of keys to values, not {values!r}.")
+    sections = {name: values or {} for name, values in sections.items()}  # YAML has null for a section without keys
     if base is None:
         return sections
-    if not isinstance(base, str):
-        raise ConfigError(f"{path}: base must be the name of a YAML file, not {base!r}.")
     try:
-        base = find_config(base, path.parent)
+        base = find_config(str(base), path.parent)
     except OSError as error:
         raise type(error)(f"{path}, base: {error}") from None
-    if is_stream(base):  # it may never end
-        raise ConfigError(f"{path}: base is {base}, a device or a pipe; it must be the name of a YAML file.")
     merged = read_with_base(base, (*seen, path.resolve()))
     for section, values in sections.items():
-        for key in values if isinstance(values, dict) else ():
+        for key in values:
             merged.get(WITH_LORA, {}).pop(f"{section}.{key}", None)
-    for name, values in sections.items():
-        both = isinstance(values, dict) and isinstance(merged.get(name), dict)
-        merged[name] = {**merged[name], **values} if both else values
+        merged[section] = {**merged.get(section, {}), **values}
     return merged
+
+
+def read_yaml(text: str | bytes, where: str) -> Any:
+    """Returns the value of YAML text.
+
+    Raises:
+        ConfigError: it is not YAML; the message begins with `where` and has the line.
+    """
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        mark, reason = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}{line}: not valid YAML ({' '.join(reason.split())}).") from None
 
 
 def parse_override(text: str) -> tuple[str, str, Any]:
@@ -274,12 +257,8 @@ def parse_override(text: str) -> tuple[str, str, Any]:
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
-    try:
-        parsed = parse_yaml(value)
-    except PlainYAMLError as error:
-        raise ConfigError(f"{name}: the value is not valid YAML ({error}).") from None
     section, _, key = name.rpartition(".")
-    return section, key, parsed
+    return section, key, read_yaml(value, name)
 
 
 def section_of(key: str, kind: type[TrainingConfig]) -> str:
@@ -299,8 +278,8 @@ def section_of(key: str, kind: type[TrainingConfig]) -> str:
 
 def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:
     """Writes a training config as commented YAML, whole or not at all; [`load_training_config`] reads an equal one."""
-    lines = ["# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."]
-    lines.append(yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf")).removesuffix("\n"))
+    model = yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf"))
+    lines = [RUN_HEADER, model.removesuffix("\n")]
     for section, kind in config.sections().items():
         lines += ["", f"{section}:"]
         for entry in dataclasses.fields(kind):

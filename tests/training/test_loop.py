@@ -122,17 +122,6 @@ def test_an_objective_can_warn_after_an_epoch(tmp_path, monkeypatch, caplog):
     assert [number for number in (1, 2) if any(f"{number} of 2" in text for text in told)] == [1, 2]
 
 
-@each_row(("size", "updates", "told"), [(5, 6, 1), (10, 3, 0)])
-def test_the_pace_is_told_once_in_the_first_epoch_unless_that_is_short(tmp_path, caplog, size, updates, told):
-    caplog.clear()
-    config = tiny_training_config(tmp_path / str(size), training={"batch_size": size}, data={"validation_split": None})
-    with caplog.at_level("INFO", "hf_ngsan.training.loop"):
-        train(config)
-    records = [record for record in caplog.records if record.funcName == "tell_pace"]
-    assert len(records) == told
-    assert all(record.args[0] > 0 and record.args[1] == updates for record in records)
-
-
 def test_early_stopping_keeps_the_best_model(tmp_path):
     config = tiny_training_config(
         tmp_path / "run", training={"epochs": 9, "learning_rate": 0.0, "early_stopping_patience": 2}

@@ -10,8 +10,7 @@ from filelock import FileLock
 
 from hf_ngsan.tasks import train
 from hf_ngsan.training import ConfigError
-from hf_ngsan.training.output_folder import LOCK, MARKER, check_output_folder, claim_files, files_in
-from tests.tables import each_row
+from hf_ngsan.training.output_folder import LOCK
 
 from ..tasks.tiny import tiny_training_config
 
@@ -27,58 +26,35 @@ def copy(folder, target):
     return shutil.copytree(folder, target)
 
 
+def files_in(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
 def test_overwriting_deletes_the_run_and_nothing_else(tmp_path, finished):
     folder = copy(finished, tmp_path / "run")
-    before = set(files_in(folder))
-    result = train(tiny_training_config(folder, training={"epochs": 1, "seed": 3, "tracker": None}), overwrite=True)
-    after = set(files_in(folder))
-    assert any(name.startswith("tensorboard/") for name in before)
-    assert not any(name.startswith("tensorboard/") for name in after)
-    assert "best/config.json" in after and len(result.history) == 1
-
-
-@each_row("name", ["thesis.tex", "best/notes.txt", "checkpoints/mine/a.txt", "data/1.jpg"])
-def test_a_folder_with_files_of_the_users_is_not_overwritten(tmp_path, finished, name):
-    folder = copy(finished, tmp_path / "run")
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text("years of work")
-    before = files_in(folder)
-    with pytest.raises(FileExistsError, match=name):
-        train(tiny_training_config(folder, training={"epochs": 1}), overwrite=True)
-    assert files_in(folder) == before
-
-
-def test_a_folder_without_the_marker_is_not_overwritten(tmp_path):
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "training_config.yaml").write_text("model: {}\n")
-    with pytest.raises(FileExistsError, match=MARKER):
-        train(tiny_training_config(tmp_path / "project"), overwrite=True)
-    assert files_in(tmp_path / "project") == ["training_config.yaml"]
-
-
-def test_files_that_were_claimed_are_the_runs(tmp_path, finished):
-    folder = copy(finished, tmp_path / "run")
-    (folder / "scores.json").write_text("{}")
-    claim_files(folder, ["scores.json"])
-    check_output_folder(tiny_training_config(folder, training={"epochs": 1}), resume=False, overwrite=True)
-
-
-def test_a_link_to_a_run_is_overwritten_in_its_place(tmp_path, finished):
-    folder = copy(finished, tmp_path / "run")
-    (tmp_path / "link").symlink_to(folder)
-    train(tiny_training_config(tmp_path / "link", training={"epochs": 1, "seed": 5}), overwrite=True)
-    assert (tmp_path / "link").is_symlink()
-    assert (folder / "last" / "config.json").is_file()
-
-
-def test_a_link_in_a_run_is_not_followed(tmp_path, finished):
-    folder = copy(finished, tmp_path / "run")
+    (folder / "data").mkdir()
+    for name in ("thesis.tex", "data/1.jpg"):
+        (folder / name).write_text("years of work")
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("x")
     (folder / "link").symlink_to(tmp_path / "precious")
-    with pytest.raises(FileExistsError, match="link"):
-        train(tiny_training_config(folder, training={"epochs": 1}), overwrite=True)
-    assert (tmp_path / "precious" / "file").is_file()
+    before = set(files_in(folder))
+    (tmp_path / "alias").symlink_to(folder)
+    config = tiny_training_config(tmp_path / "alias", training={"epochs": 1, "seed": 3, "tracker": None})
+    result = train(config, overwrite=True)
+    after = set(files_in(folder))
+    assert any(name.startswith("tensorboard/") for name in before)
+    assert not any(name.startswith("tensorboard/") for name in after)
+    assert {"best/config.json", "thesis.tex", "data/1.jpg"} <= after and len(result.history) == 1
+    assert (tmp_path / "alias").is_symlink() and (tmp_path / "precious" / "file").is_file()
+
+
+def test_a_folder_that_no_run_wrote_is_not_overwritten(tmp_path):
+    (tmp_path / "project" / "best").mkdir(parents=True)
+    (tmp_path / "project" / "training_config.yaml").write_text("model: {}\n")
+    with pytest.raises(FileExistsError, match="project"):
+        train(tiny_training_config(tmp_path / "project"), overwrite=True)
+    assert (tmp_path / "project" / "best").is_dir()
 
 
 def test_contradicting_options_are_refused_before_anything_happens(tmp_path, finished):
@@ -111,16 +87,6 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, finished):
     result = train(tiny_training_config(folder, training={"epochs": 1, "tracker": None}), resume=True)
     assert len(result.history) == 1
     assert (folder / "training_config.yaml").read_text() == before
-
-
-def test_a_model_with_its_training_config_is_no_run(tmp_path, finished):
-    shutil.copytree(finished / "best", tmp_path / "model")
-    shutil.copy(finished / "training_config.yaml", tmp_path / "model")
-    before = files_in(tmp_path / "model")
-    for how in ({}, {"resume": True}, {"overwrite": True}):
-        with pytest.raises(FileExistsError, match="model"):
-            train(tiny_training_config(tmp_path / "model", training={"epochs": 1}), **how)
-    assert files_in(tmp_path / "model") == before
 
 
 def test_a_run_whose_folder_is_deleted_says_so(tmp_path, monkeypatch):

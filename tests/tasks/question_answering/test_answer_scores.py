@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hf_ngsan.training.objectives.answer_scores import AnswerScores
+from hf_ngsan.tasks.question_answering import AnswerScores
 
 
 def model(features: torch.Tensor) -> SimpleNamespace:
