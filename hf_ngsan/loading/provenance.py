@@ -183,7 +183,9 @@ def features_provenance(rows: "Dataset", data: str) -> dict | None:
     for part in description.split("\n\n") if isinstance(description, str) else ():  # `concatenate_datasets` joins them
         with suppress(ValueError, RecursionError):
             provenance = json.loads(part)
-            if is_provenance(provenance) and provenance["checksums"] not in [one["checksums"] for one in provenances]:
+            if is_provenance(provenance) and provenance["checksums"] not in [
+                known["checksums"] for known in provenances
+            ]:
                 provenances.append(described(provenance))
     if len(provenances) > 1:
         raise ProvenanceError(
