@@ -16,8 +16,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare, holm
-from hf_ngsan.reproduction import runs
-from hf_ngsan.reproduction import find_table
+from hf_ngsan.reproduction import find_table, runs
 from hf_ngsan.reproduction.plan import make_plan
 from hf_ngsan.reproduction.runs import execute
 
