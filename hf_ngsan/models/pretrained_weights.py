@@ -63,7 +63,9 @@ def read_source(name: str) -> tuple[str, dict]:
     try:
         config, _ = PreTrainedConfig.get_config_dict(name)
     except OSError as error:
-        raise OSError(f"pretrained is {name!r}, but there is no such folder, and it cannot be read from the Hub.") from error
+        raise OSError(
+            f"pretrained is {name!r}, but there is no such folder, and it cannot be read from the Hub."
+        ) from error
     return from_part("transformers_backbones.kind_of_source")(name, config), config
 
 
