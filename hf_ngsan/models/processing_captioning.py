@@ -188,10 +188,11 @@ class CaptioningProcessor(ProcessorMixin):
         features = ["visual_features", "visual_boxes", "attention_mask"]
         return [*pixels, *features, "decoder_input_ids", "decoder_attention_mask", "labels"]
 
-    def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
-        super().save_pretrained(save_directory, *args, **kwargs)
+    def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> list[str]:
+        files = super().save_pretrained(save_directory, *args, **kwargs)
         if self._auto_class is not None and self.has_own_image_processor:
             custom_object_save(self.image_processor, save_directory)
+        return files
 
     def to_dict(self) -> dict:
         output = super().to_dict()
