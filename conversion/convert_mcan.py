@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from state_dicts import ConversionError, check_is_new, check_texts, convert, load_state_dict
 
-from hf_ngsan.data.formats.vqa_v2 import Questions
-from hf_ngsan.data.questions import PADDING, UNKNOWN, build_question_tokenizer, make_question_tokenizer
+from hf_ngsan.data.vocabulary import PADDING, UNKNOWN, build_question_tokenizer, make_question_tokenizer
+from hf_ngsan.data.vqa import read_questions
 from hf_ngsan.io.folders import replace_folder_contents
 from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
@@ -189,7 +189,7 @@ def convert_files(
             raise ConversionError(f"{vocabulary} must begin with PAD, number 0, and UNK, number 1.")
         tokenizer = make_question_tokenizer([SPECIAL.get(word, word) for word in words], max_length=longest)
     else:
-        asked = [row["question"] for path in questions or [] for row in Questions([Path(path)], None).rows]
+        asked = [row["question"] for path in questions or [] for row in read_questions([Path(path)], None)]
         tokenizer = build_question_tokenizer(asked, max_length=longest)
     model = convert_weights(weights, texts, settings.get("MULTI_HEAD", NUM_HEADS))
     if len(tokenizer) != model.config.vocab_size:

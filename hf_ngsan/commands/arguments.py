@@ -266,8 +266,7 @@ def check_figure_folder(path: str, option: str, inputs: Iterable[str | None]) ->
 
 def places_of(inputs: Iterable[str | None]) -> Iterator[str]:
     """Yields the files and folders that exist among inputs: paths, and the sources and values of specs of datasets."""
-    from ..data.readers import find_reader
-    from ..data.specs import parse_spec
+    from ..data.readers import find_reader, parse_spec
 
     for given in inputs:
         if given is None or "://" in given:
@@ -281,8 +280,7 @@ def places_of(inputs: Iterable[str | None]) -> Iterator[str]:
 
 def check_data(spec: str | None) -> None:
     """Raises a DataError for a spec of no kind of dataset, or with an unknown key, before a model is loaded."""
-    from ..data.readers import find_reader
-    from ..data.specs import parse_spec
+    from ..data.readers import find_reader, parse_spec
 
     if spec is not None:
         parse_spec(spec, find_reader(spec))

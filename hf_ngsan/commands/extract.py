@@ -100,7 +100,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..data.feature_copies import copy_folder
+    from ..data.saved import copy_folder
     from ..extraction.extract import extract_features
     from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
     from ..extraction.vision import load_vision

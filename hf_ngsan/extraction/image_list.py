@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..data import load_data
-from ..data.formats.annotation_files import has_any
-from ..data.images.decoding import decode_image
+from ..data.annotations import has_any
+from ..data.images.files import decode_image
 from ..data.readers import READERS
 from ..io.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
 from ..io.files import FileStamp, is_unchanged, stamp_of_content

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
-from ..data.specs import check_captions
+from ..data.readers import check_captions
 from ..io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_SIDE
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance

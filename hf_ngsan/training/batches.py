@@ -12,7 +12,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from ..data import EpochSampler, shuffle_buffer_of
-from ..data.row_formats import with_whole_arrays
+from ..data.contract import with_whole_arrays
 from .settings import TrainingSettings
 
 

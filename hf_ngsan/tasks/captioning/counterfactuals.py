@@ -14,7 +14,7 @@ import torch
 from transformers import PreTrainedModel
 
 from ...data import DataError
-from ...data.scenes.counterfactuals import relation_swaps, score_swaps
+from ...data.scenes.scoring import relation_swaps, score_swaps
 from ...models.text_scores import text_scores
 from ...visualization import word_attention
 from .generate import caption_batch
@@ -122,7 +122,7 @@ def score_counterfactuals(
         batch_size: images captioned together.
 
     Returns:
-        For scenes, the groups of [`~hf_ngsan.data.scenes.counterfactuals.score_swaps`]. For other images `images` with
+        For scenes, the groups of [`~hf_ngsan.data.scenes.scoring.score_swaps`]. For other images `images` with
         two regions or more, and the share whose caption `changed` when two regions, drawn at random, exchange boxes.
 
     Raises:

@@ -3,7 +3,7 @@
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ...data.questions import build_question_tokenizer
+from ...data.vocabulary import build_question_tokenizer
 from ..caption_rows import visual_feature_size
 from ..new_models import (
     FOLLOWS_FROM_DATA,

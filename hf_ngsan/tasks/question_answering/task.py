@@ -8,7 +8,7 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import PreTrainedModel, ProcessorMixin
 
-from ...data.questions import words_of_question
+from ...data.vocabulary import words_of_question
 from ...loading.provenance import remember_features
 from ...metrics.vqa import normalize_answer
 from ...training.objectives.answer_scores import AnswerScores

@@ -6,7 +6,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ...data.parallel_text import SIDES
-from ...data.subwords import build_subword_tokenizer
+from ...data.vocabulary import build_subword_tokenizer
 from ..new_models import (
     check_field_names,
     config_class_of,

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...data.subwords import MIN_SUBWORDS
+from ...data.vocabulary import MIN_SUBWORDS
 from ...io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_VOCABULARY
 from ...training.recipe import Recipe
 from ...training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
