@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 from transformers import pipeline
 
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning.calibration import area_under_curve, expected_calibration_error
+from hf_ngsan.tasks.captioning_analysis import area_under_curve, expected_calibration_error
 
 RESAMPLES, GROUPS, REQUIRED = 1000, 4, 0.70
 

@@ -25,7 +25,7 @@ from transformers.utils import logging
 
 from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.exporting import Captioner, compare, write_exported_captioner
-from hf_ngsan.exporting.checking import MAX_LOSS
+from hf_ngsan.exporting.folder import MAX_LOSS
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 from hf_ngsan.training.batches import take
@@ -43,7 +43,7 @@ def seconds(caption: Callable[[Any], list[str]], batches: list) -> float:
 
 def exported(model: Any, processor: Any, folder: Path, threads: int, int8: bool = False) -> Captioner:
     folder.mkdir()
-    write_exported_captioner(model, processor, folder, "onnx", int8)
+    write_exported_captioner(model, processor, folder, int8)
     size = sum(file.stat().st_size for file in folder.glob("*.onnx*")) / 1e6
     print(f"{folder.name}: {size:.1f} MB", flush=True)
     return Captioner(folder, num_threads=threads)

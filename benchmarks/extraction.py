@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 from hf_ngsan.extraction import extract_features, list_images
-from hf_ngsan.extraction.image_list import DatasetImages, ImageList
+from hf_ngsan.extraction.image_list import ImageList
 from hf_ngsan.extraction.vision import load_vision
 
 LIMIT = 0.9
@@ -61,9 +61,9 @@ class Extraction:
             self.model(**self.image_processor(images=pictures, return_tensors="pt"))
 
     def picture(self, images: ImageList, position: int) -> Image.Image:
-        if isinstance(images, DatasetImages):
+        if images.rows is not None:
             return images.rows[position]["image"].convert("RGB")
-        return Image.open(images.path_of(position)).convert("RGB")
+        return Image.open(images.folder / images.images[position].file_name).convert("RGB")
 
 
 def processor_seconds(work, number: int) -> float:

@@ -46,8 +46,8 @@ def work(options: argparse.Namespace):
     from accelerate.utils import gather_object
 
     from hf_ngsan.extraction import extract_features, list_images
+    from hf_ngsan.extraction.extract import extraction_accelerator
     from hf_ngsan.extraction.image_list import ImageList
-    from hf_ngsan.extraction.together import extraction_accelerator
     from hf_ngsan.models.configuration_vision import VisionConfig
     from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
     from hf_ngsan.models.modeling_vision import VisionModel
@@ -55,7 +55,7 @@ def work(options: argparse.Namespace):
     torch.manual_seed(0)
     model = VisionModel(VisionConfig(backbone_config={"model_type": "ngsan_vgg"}, grid_size=[7, 7]))
     listed = list_images(options.images)
-    images = ImageList(listed.source, listed.folder, listed.images[: options.limit])
+    images = ImageList(listed.source, listed.images[: options.limit], listed.folder)
     accelerator = extraction_accelerator()
     accelerator.wait_for_everyone()
     before = time.process_time()

@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from hf_ngsan.data.collator import visual_arguments
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.metrics import CiderD, DocumentFrequency
 from hf_ngsan.metrics.comparison import compare
 from hf_ngsan.models.text_scores import token_log_probabilities
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
-from hf_ngsan.tasks.captioning.generate import load_captioners
+from hf_ngsan.tasks.captioning_generation import load_captioners
 from hf_ngsan.training.batches import take
 
 BEAMS, SAMPLES, TEMPERATURE = 8, 20, 0.7

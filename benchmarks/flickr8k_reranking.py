@@ -16,9 +16,9 @@ from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning.captioned_image import CaptionedImage
-from hf_ngsan.tasks.captioning.images import caption_images
-from hf_ngsan.tasks.retrieval.search import SIMILARITY_WEIGHT, Reranker
+from hf_ngsan.tasks.captioning_files import CaptionedImage
+from hf_ngsan.tasks.captioning_generation import caption_images
+from hf_ngsan.tasks.retrieval_search import SIMILARITY_WEIGHT, Reranker
 
 
 def parse_arguments() -> argparse.Namespace:

@@ -49,16 +49,15 @@ from hf_ngsan.data.collator import IGNORED_LABEL
 from hf_ngsan.data.contract import caption_features, with_arrays
 from hf_ngsan.data.prepared import Rows, write_rows
 from hf_ngsan.extraction import extract_features, list_images
-from hf_ngsan.extraction.loading import load_batches
+from hf_ngsan.extraction.image_list import load_batches
 from hf_ngsan.extraction.vision import load_vision
 from hf_ngsan.io.launching import make_accelerator
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipelines.items import Items
 from hf_ngsan.models.captioning import shift_behind_start
 from hf_ngsan.models.geometry import sinusoids
-from hf_ngsan.tasks.captioning.recipe import CaptioningRecipe
-from hf_ngsan.tasks.captioning.task import CaptioningTask
+from hf_ngsan.tasks.captioning import CaptioningConfig, CaptioningTask
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
@@ -385,7 +384,7 @@ def training_loop(bench: Bench) -> None:
                 training |= {"mixed_precision": None if precision == "fp32" else precision, "tracker": None}
                 training["max_grad_norm"] = 5.0
                 task = CachedFeaturesTask(
-                    CaptioningRecipe.from_dict({"model": model, "data": data, "training": training})
+                    CaptioningConfig.from_dict({"model": model, "data": data, "training": training})
                 )
                 task.rows = rows
                 accelerator = make_accelerator(mixed_precision="no" if precision == "fp32" else precision)
@@ -479,7 +478,7 @@ def extraction(bench: Bench) -> None:
                 )
 
         def read() -> None:
-            for _ in load_batches(images, batches, image_processor, workers):
+            for _ in load_batches(images, batches, image_processor, workers, make_accelerator(), "reading"):
                 pass
 
         works = {"extraction": extract, "reading and preprocessing alone": read}

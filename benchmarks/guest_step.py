@@ -24,7 +24,7 @@ from transformers.utils import logging
 
 from hf_ngsan.data.collator import IGNORED_LABEL
 from hf_ngsan.guests.captioners import guest_of
-from hf_ngsan.tasks.captioning.guest_objectives import GuestSelfCritical
+from hf_ngsan.tasks.captioning_models import GuestSelfCritical
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings

@@ -32,7 +32,7 @@ from vision_batches import step_by_step
 
 import hf_ngsan  # noqa: F401  # brings the pipeline
 from hf_ngsan.extraction import list_images
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.models import load_model
 
 TOKENS = {"max_new_tokens": 12, "min_new_tokens": 12}

@@ -16,7 +16,7 @@ import time
 
 import numpy as np
 
-from hf_ngsan.io.coco_files import read_references
+from hf_ngsan.data.coco_files import read_references
 from hf_ngsan.metrics import Meteor, PTBTokenizer
 from hf_ngsan.metrics.meteor import shared_scorer
 

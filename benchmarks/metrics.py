@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from hf_ngsan.io.coco_files import read_references
+from hf_ngsan.data.coco_files import read_references
 from hf_ngsan.metrics import CaptionMetrics
 
 REQUIRED_RATIO, REQUIRED_DIFFERENCE = 10, 1e-9

@@ -4,7 +4,7 @@
     python benchmarks/scenes.py --variants SAN NG-SAN "NG-SAN signed" --checkpoints checkpoints  # the packaged ones
 
 A seed is that of the scenes and of the weights. Each run is a process with one CPU thread, trained by the demo's
-recipe. A run that is finished is skipped, one that was stopped is resumed, so the command can be repeated.
+config. A run that is finished is skipped, one that was stopped is resumed, so the command can be repeated.
 """
 
 import argparse
@@ -16,9 +16,9 @@ from pathlib import Path
 
 from flickr8k_checkpoint import config_anywhere, write_files
 
-from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, folder_name, scenes_recipe
+from hf_ngsan.demo.configs import FROM_PIXELS, VARIANTS, folder_name, scenes_config
 from hf_ngsan.demo.runs import CHANCE, calm_logs, read_scores, train_and_score
-from hf_ngsan.io.packaged_models import CAPTIONERS_OF_SCENES
+from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.sharing.cards import CardFacts
 from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
@@ -88,9 +88,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def score(variant: str, seed: int, output: Path) -> dict[str, float]:
     """Returns scores of one run, read if they are there, else trained for and measured."""
-    recipe = scenes_recipe(variant, output / f"{folder_name(variant)}-{seed}", seed, {"training": {"num_threads": 1}})
+    config = scenes_config(variant, output / f"{folder_name(variant)}-{seed}", seed, {"training": {"num_threads": 1}})
     with calm_logs():
-        return read_scores(recipe) or train_and_score(recipe)
+        return read_scores(config) or train_and_score(config)
 
 
 def table(scores: dict[str, list[dict[str, float]]], columns: dict[str, tuple[str, str]] = COLUMNS) -> str:

@@ -21,9 +21,9 @@ from hf_ngsan.data import load_data
 from hf_ngsan.data.scenes import Statement
 from hf_ngsan.data.scenes.relations import AMBIGUOUS, FAMILIES
 from hf_ngsan.data.scenes.scoring import answers_by_object
-from hf_ngsan.io.configs import find_config
 from hf_ngsan.io.files import write_text_atomically
-from hf_ngsan.tasks import load_recipe
+from hf_ngsan.io.packaged import find_config
+from hf_ngsan.tasks import load_training_config
 
 CONFIG = "mhsan/scenes"
 REQUIRED, MOST_CPU_MINUTES = 60, 30
@@ -45,7 +45,7 @@ def parse_arguments() -> argparse.Namespace:
 def scores(options: argparse.Namespace, seed: int) -> dict[str, float]:
     """Returns the scores of one run on its test scenes: read if they are there, else trained for and measured."""
     run = options.output / f"mhsan-{seed}"
-    spec = load_recipe(find_config(CONFIG), options.overrides).data.spec.replace("seed=0", f"seed={seed}")
+    spec = load_training_config(find_config(CONFIG), options.overrides).data.spec.replace("seed=0", f"seed={seed}")
     if not (run / "test_scores.json").exists():
         settings = [f"training.output_dir={run}", f"training.seed={seed}", "training.num_threads=1"]
         call(run, "train", "--config", CONFIG, *options.overrides, f"data.spec={spec}", *settings, "--resume")
@@ -90,7 +90,7 @@ def main() -> None:
     minutes = max(cpu_minutes(options.output / f"mhsan-{seed}") for seed in options.seeds)
     print(f"\nrecall@1 of scenes: at least {worst:.1f}%, required: {REQUIRED}%")
     print(f"CPU minutes of a training: at most {minutes:.1f}, required: at most {MOST_CPU_MINUTES}")
-    spec = load_recipe(find_config(CONFIG), options.overrides).data.spec
+    spec = load_training_config(find_config(CONFIG), options.overrides).data.spec
     bounds = {number: best_possible(spec, number) for number in (1, 5)}
     print(f"a perfect model: {bounds[1]:.1f}% by one statement, {bounds[5]:.1f}% by all five")
 

@@ -12,9 +12,9 @@ import argparse
 import numpy as np
 
 from hf_ngsan.data import load_data
-from hf_ngsan.io.packaged_models import DUAL_ENCODER
+from hf_ngsan.io.packaged import DUAL_ENCODER
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.tasks.retrieval.encoders import embed_images, embed_texts
+from hf_ngsan.tasks.retrieval_search import embed_images, embed_texts
 
 SEED = 0
 

@@ -4,7 +4,7 @@
     python benchmarks/self_critical_runs.py --data DIR
 
 Each run is a process with one CPU thread. A run that is finished is skipped, one that was stopped is resumed. Keys of
-the recipe can be changed behind the options: `self_critical.baseline=greedy`.
+the config can be changed behind the options: `self_critical.baseline=greedy`.
 """
 
 import argparse
@@ -31,11 +31,11 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--output", type=Path, default=Path("runs/coco_layout_self_critical"), metavar="DIR", help="(%(default)s)"
     )
-    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="recipe (coco_layout_self_critical.yaml)")
+    parser.add_argument("--config", default=CONFIG, metavar="FILE", help="config (coco_layout_self_critical.yaml)")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2], metavar="N", help="(0 1 2)")
     parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N", help="runs at a time (%(default)s)")
     parser.add_argument("--figure", type=Path, metavar="FILE", help="of the curves (curve.png in the output folder)")
-    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the recipe of every run")
+    parser.add_argument("overrides", nargs="*", metavar="key=value", help="changes to the config of every run")
     return parser.parse_intermixed_args()
 
 

@@ -20,8 +20,8 @@ import torch
 from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.loading.engines import ENGINES, use_engine
 from hf_ngsan.models import modeling_efficientnet_lite, modeling_vision
-from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteConfig
 
 
 @contextmanager

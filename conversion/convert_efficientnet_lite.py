@@ -15,12 +15,13 @@ import sys
 import torch
 from state_dicts import Conversion, convert, main
 
-from hf_ngsan.models.configuration_efficientnet_lite import VARIANTS, NGSANEfficientNetLiteConfig
 from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
 from hf_ngsan.models.modeling_efficientnet_lite import (
+    VARIANTS,
     NGSANEfficientNetLiteBackbone,
+    NGSANEfficientNetLiteConfig,
 )
-from hf_ngsan.models.packaged_backbones import find_packaged_weights, preprocessing_of_variant, source_names
+from hf_ngsan.models.pretrained_backbones import find_packaged_weights, preprocessing_of_variant, source_names
 
 NUM_CLASSES = 1000
 HEAD_SIZE = 1280

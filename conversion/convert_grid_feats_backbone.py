@@ -15,8 +15,7 @@ import sys
 import torch
 from state_dicts import Conversion, ConversionError, convert, main, resnext_weight
 
-from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
-from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 
 RESNET_50 = {"depths": [3, 4, 6, 3], "groups": 1, "width_per_group": 64, "stride_in_1x1": True}
 RESNEXT_101 = {"depths": [3, 4, 23, 3], "groups": 32, "width_per_group": 8}

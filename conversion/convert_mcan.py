@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import yaml
 from state_dicts import ConversionError, check_is_new, check_texts, convert, load_state_dict
 
 from hf_ngsan.data.vocabulary import PADDING, UNKNOWN, build_question_tokenizer, make_question_tokenizer
@@ -29,7 +30,6 @@ from hf_ngsan.loading.models import save_model, without_progress_bars
 from hf_ngsan.models.configuration_mcan import MCANConfig
 from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering
 from hf_ngsan.models.processing_mcan import MCANProcessor
-from hf_ngsan.training.plain_yaml import PlainYAMLError, read_yaml
 
 NUM_HEADS, LONGEST_QUESTION = 8, 14
 """`MULTI_HEAD` and `MAX_TOKEN` of the release."""
@@ -130,8 +130,8 @@ def read_settings(path: str | Path) -> dict[str, Any]:
         ConversionError: it is no table of settings, or `MULTI_HEAD` or `MAX_TOKEN` is no number.
     """
     try:
-        settings = read_yaml(Path(path))
-    except PlainYAMLError as error:
+        settings = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, ValueError) as error:
         raise ConversionError(f"{path} is no file of settings in YAML or JSON ({error}).") from error
     if not isinstance(settings, dict):
         raise ConversionError(f"{path} is no table of settings, such as MULTI_HEAD: 8.")

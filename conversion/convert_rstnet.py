@@ -30,8 +30,7 @@ from hf_ngsan.data.vocabulary import make_tokenizer
 from hf_ngsan.io.folders import replace_folder_contents
 from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars
-from hf_ngsan.models.configuration_rstnet import RSTNetConfig
-from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from hf_ngsan.models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor

@@ -14,10 +14,8 @@ from state_dicts import Conversion, convert, main, resnext_weight
 from transformers import ResNetBackbone, ResNetConfig
 from transformers.configuration_utils import PreTrainedConfig
 
-from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
-from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
-from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
-from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
+from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 
 VGG_DEPTHS = {"vgg11": [1, 1, 2, 2, 2], "vgg13": [2, 2, 2, 2, 2], "vgg16": [2, 2, 3, 3, 3], "vgg19": [2, 2, 4, 4, 4]}
 RESNET_DEPTHS = {"50": [3, 4, 6, 3], "101": [3, 4, 23, 3], "152": [3, 8, 36, 3]}

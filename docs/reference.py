@@ -93,9 +93,9 @@ def training_configs_page() -> str:
     parts = ["# Keys of training configs", "", "By task; `hf-ngsan configs` lists the packaged training configs.", ""]
     for task in TASKS:
         parts += [f"## {task.replace('_', ' ').capitalize()}", ""]
-        recipe = task_class(task).recipe_class
-        for section in fields(recipe):
-            settings = get_type_hints(recipe)[section.name]
+        config = task_class(task).config_class
+        for section in fields(config):
+            settings = get_type_hints(config)[section.name]
             if is_dataclass(settings):
                 parts += [f"### {section.name}", "", "| key | default | meaning |", "| --- | --- | --- |"]
                 parts += [key_row(entry) for entry in fields(settings) if "help" in entry.metadata]

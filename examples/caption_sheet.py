@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from transformers import pipeline
 
 import hf_ngsan  # noqa: F401  # registers the models with transformers
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading import find_model_folder
 from hf_ngsan.visualization import save_figure
 

@@ -15,9 +15,8 @@ import sys
 from hf_ngsan.data import extra_scores_of
 from hf_ngsan.io.launching import launch_processes, make_accelerator
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.tasks import evaluate_captioner, load_recipe, train
+from hf_ngsan.tasks import evaluate_captioner, load_training_config, train
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
-from hf_ngsan.training.output_folder import claim_files
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -35,19 +34,17 @@ def main() -> None:
     logging.basicConfig(format="%(message)s")
     logging.getLogger("hf_ngsan").setLevel(logging.INFO)
 
-    recipe = load_recipe(options.config, options.overrides)
-    result = train(recipe, resume=options.resume, overwrite=options.overwrite)
+    config = load_training_config(options.config, options.overrides)
+    result = train(config, resume=options.resume, overwrite=options.overwrite)
 
     accelerator = make_accelerator()
     model, processor = load_captioner(result.best_dir)
-    rows = rows_for(model, processor, load_rows(recipe.data.spec, options.test_split), recipe.data.spec)
+    rows = rows_for(model, processor, load_rows(config.data.spec, options.test_split), config.data.spec)
     evaluation = evaluate_captioner(
-        model.to(accelerator.device), processor, rows, accelerator, extra_scores=extra_scores_of(recipe.data.spec)
+        model.to(accelerator.device), processor, rows, accelerator, extra_scores=extra_scores_of(config.data.spec)
     )
     if accelerator.is_main_process:
-        name = f"captions_{options.test_split}.json"
-        claim_files(result.output_dir, [name])  # else --overwrite would refuse to delete it
-        evaluation.save(result.output_dir / name)
+        evaluation.save(result.output_dir / f"captions_{options.test_split}.json")
         print(json.dumps(evaluation.scores, indent=2))
     accelerator.end_training()
 

@@ -11,36 +11,31 @@ from .registry import is_command_line, register
 
 if TYPE_CHECKING:
     from .guests.captioners import register_guest
-    from .io.packaged_models import packaged_model
+    from .io.packaged import packaged_model
     from .loading.hub import save_for_hub
     from .loading.models import load_model
     from .loading.pipelines import ImageToTextPipeline, TranslationPipeline, VisualQuestionAnsweringPipeline
-    from .models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
     from .models.configuration_mcan import MCANConfig
     from .models.configuration_mhsan import MHSANConfig
-    from .models.configuration_mhsan_text import MHSANTextConfig
     from .models.configuration_ngsan import NGSANConfig
     from .models.configuration_nsa_transformer import NSATransformerConfig
-    from .models.configuration_resnext import NGSANResNeXtConfig
-    from .models.configuration_rstnet import RSTNetConfig
-    from .models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
+    from .models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
-    from .models.configuration_vgg import NGSANVGGConfig
     from .models.configuration_vision import VisionConfig
     from .models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
     from .models.ensemble import EnsembleForConditionalGeneration
     from .models.image_processing_captioning import CaptioningImageProcessor
-    from .models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
+    from .models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
     from .models.modeling_mcan import MCANForVisualQuestionAnswering, MCANModel
     from .models.modeling_mhsan import MHSANModel
-    from .models.modeling_mhsan_text import MHSANTextModel
+    from .models.modeling_mhsan_text import MHSANTextConfig, MHSANTextModel
     from .models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
     from .models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
-    from .models.modeling_resnext import NGSANResNeXtBackbone
+    from .models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
     from .models.modeling_rstnet import RSTNetForConditionalGeneration, RSTNetModel
     from .models.modeling_rstnet_language_model import RSTNetLanguageModel
     from .models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
-    from .models.modeling_vgg import NGSANVGGBackbone
+    from .models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
     from .models.modeling_vision import VisionModel
     from .models.processing_mcan import MCANProcessor
     from .models.processing_mhsan import MHSANProcessor

@@ -19,12 +19,11 @@ from typing import Any
 
 from . import __version__
 from .commands.arguments import DATASETS
-from .io.configs import packaged_configs
 from .io.freed_memory import keep_freed_memory
 from .io.launching import has_lost_another, launch_processes, tell_error
 from .io.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
-from .io.user_modules import import_user_module
-from .registry import register
+from .io.packaged import packaged_configs
+from .registry import import_user_module, register
 from .visualization import MissingPlotsError
 
 GROUPS = {

@@ -5,12 +5,16 @@ register_model_type(MyConfig, task="captioning")  # an architecture of another p
 ```
 """
 
+import os
 import sys
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from pkgutil import resolve_name
+from types import ModuleType
 from typing import Any
+
+from .io.messages import type_and_reason
 
 
 @dataclass(frozen=True)
@@ -99,24 +103,29 @@ MCAN_PAPER = cited(
     "CVPR",
     2019,
 )
-HERE = "hf_ngsan.models.configuration_"
+HERE = "hf_ngsan.models"
 MODEL_TYPES = {
-    "ngsan": ModelType(f"{HERE}ngsan", "captioning", "NG-SAN", NGSAN_PAPER),
-    "spatial_captioner": ModelType(f"{HERE}spatial_captioner", "captioning", "the spatial captioner", SPATIAL_PAPER),
-    "mhsan": ModelType(f"{HERE}mhsan", "retrieval", "MHSAN", MHSAN_PAPER),
-    "mhsan_text": ModelType(f"{HERE}mhsan_text"),
-    "rstnet": ModelType(f"{HERE}rstnet", "captioning", "RSTNet", RSTNET_PAPER),
+    "ngsan": ModelType(f"{HERE}.configuration_ngsan", "captioning", "NG-SAN", NGSAN_PAPER),
+    "spatial_captioner": ModelType(
+        f"{HERE}.configuration_spatial_captioner", "captioning", "the spatial captioner", SPATIAL_PAPER
+    ),
+    "mhsan": ModelType(f"{HERE}.configuration_mhsan", "retrieval", "MHSAN", MHSAN_PAPER),
+    "mhsan_text": ModelType(f"{HERE}.modeling_mhsan_text"),
+    "rstnet": ModelType(f"{HERE}.configuration_rstnet", "captioning", "RSTNet", RSTNET_PAPER),
     "rstnet_language_model": ModelType(
-        f"{HERE}rstnet_language_model", "language_modeling", "the language model of RSTNet", RSTNET_PAPER
+        f"{HERE}.configuration_rstnet", "language_modeling", "the language model of RSTNet", RSTNET_PAPER
     ),
     "nsa_transformer": ModelType(
-        f"{HERE}nsa_transformer", "translation", "a Transformer with normalized self-attention", NGSAN_PAPER
+        f"{HERE}.configuration_nsa_transformer",
+        "translation",
+        "a Transformer with normalized self-attention",
+        NGSAN_PAPER,
     ),
-    "mcan": ModelType(f"{HERE}mcan", "visual_question_answering", "MCAN", MCAN_PAPER),
-    "ngsan_vision": ModelType(f"{HERE}vision"),
-    "ngsan_vgg": ModelType(f"{HERE}vgg"),
-    "ngsan_resnext": ModelType(f"{HERE}resnext"),
-    "ngsan_efficientnet_lite": ModelType(f"{HERE}efficientnet_lite"),
+    "mcan": ModelType(f"{HERE}.configuration_mcan", "visual_question_answering", "MCAN", MCAN_PAPER),
+    "ngsan_vision": ModelType(f"{HERE}.configuration_vision"),
+    "ngsan_vgg": ModelType(f"{HERE}.modeling_vgg"),
+    "ngsan_resnext": ModelType(f"{HERE}.modeling_resnext"),
+    "ngsan_efficientnet_lite": ModelType(f"{HERE}.modeling_efficientnet_lite"),
 }
 """The registry of model types; [`register_model_type`] adds to it."""
 PIPELINES = {
@@ -288,3 +297,35 @@ def keep_registered_tasks() -> None:
         return task if task in pipelines.PIPELINE_REGISTRY.supported_tasks else resolve(task)
 
     pipelines._resolve_deprecated_task = resolve_task
+
+
+class UserModuleError(ValueError):
+    """A module that cannot be imported; the message names the option or key, the module and the reason."""
+
+
+def import_user_module(name: str, asked_for_by: str) -> ModuleType:
+    """Imports a module that registers something; one in the current folder is found too, after all other places.
+
+    Args:
+        name: as in Python, such as `package.module`.
+        asked_for_by: option or key that names the module, for messages.
+
+    Raises:
+        UserModuleError: no such name or module, or a module that fails.
+    """
+    if not all(map(str.isidentifier, name.split("."))):
+        raise UserModuleError(f"{asked_for_by}: {name!r} names no module; write it as in Python, e.g. package.module.")
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    try:
+        return import_module(name)
+    except Exception as error:
+        missing = getattr(error, "name", None) if isinstance(error, ModuleNotFoundError) else None
+        if missing and f"{name}.".startswith(f"{missing}."):
+            raise UserModuleError(
+                f"{asked_for_by}: there is no module {missing}; install it, start from the folder it lies in, or add "
+                "that folder to PYTHONPATH."
+            ) from None
+        raise UserModuleError(
+            f"{asked_for_by}: importing {name} failed ({type_and_reason(error)}); correct it."
+        ) from error

@@ -47,7 +47,7 @@ def output_of(*command: object) -> str:
 
 def main(commands: Path) -> None:
     import hf_ngsan
-    from hf_ngsan.io.packaged_models import packaged_models
+    from hf_ngsan.io.packaged import packaged_models
 
     folder = packaged_models()[CAPTIONER]
     assert folder.is_relative_to(Path(hf_ngsan.__file__).parent), f"{folder} is not that of the wheel"

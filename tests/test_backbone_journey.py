@@ -16,7 +16,7 @@ from tests.extraction.tiny import write_coco_file
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[1]
-RECIPE = ROOT / "examples/configs/spatial_captioner/coco.yaml"
+CONFIG = ROOT / "examples/configs/spatial_captioner/coco.yaml"
 SMALL = {"encoder_layers": 1, "decoder_layers": 1, "hidden_size": 32, "intermediate_size": 32, "num_attention_heads": 2}
 SHORT = {"training.epochs": 1, "training.batch_size": 4, "training.num_threads": 1, "training.tracker": "null"}
 NUMBERS = {"train": 6, "validation": 3}
@@ -57,12 +57,12 @@ def extract(folder: Path, backbone: str, split: str, output: str) -> int:
 
 
 def train(folder: Path, backbone: str, features: str, run: str, *more) -> int:
-    vision = {**yaml.safe_load(RECIPE.read_text())["model"]["vision_config"], "pretrained": str(folder / backbone)}
+    vision = {**yaml.safe_load(CONFIG.read_text())["model"]["vision_config"], "pretrained": str(folder / backbone)}
     overrides = {**{f"model.{name}": value for name, value in SMALL.items()}, **SHORT}
     overrides |= {"data.min_word_count": 1, "data.num_workers": 0, "data.spec": f"features:{folder / features}"}
     words = [f"{name}={value}" for name, value in overrides.items()]
     words += [f"model.vision_config={json.dumps(vision)}", f"training.output_dir={folder / run}"]
-    return hf_ngsan("train", "--config", RECIPE, *words, *more)
+    return hf_ngsan("train", "--config", CONFIG, *words, *more)
 
 
 def evaluate(folder: Path, features: str) -> int:

@@ -100,7 +100,7 @@ def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
         ("evalute --model m", "evaluate"),
         ("attach_vision --model m", "attach-vision"),
         ("--debug tarin --config a.yaml", "train"),
-        ("caption photo.jpg --lenght-penalty 2", "--length-penalty"),
+        ("caption photo.jpg --genrate length_penalty=2", "--generate"),
         ("train --confg a.yaml", "--config"),
         ("train --config a.yaml a=1 --resme", "--resume"),
         ("train --config a.yaml --num_processes=2", "--num-processes"),
@@ -123,8 +123,13 @@ def test_an_unknown_name_is_answered_with_the_nearest_one_or_with_help(words, ne
 
 def test_words_that_are_no_options():
     for words, name, value in (
-        (["caption", "p.jpg", "--length-penalty", "-1"], "length_penalty", -1.0),
-        (["caption", "p.jpg", "--length-penalty=-1e-1"], "length_penalty", -0.1),
+        (["explain", "--model", "m", "--offset", "-1", "0"], "offset", [-1.0, 0.0]),
+        (["explain", "--model", "m", "--offset", "-0.1", "2"], "offset", [-0.1, 2.0]),
+        (
+            ["caption", "p.jpg", "--generate", "a=-1", "b=1e-3", "c=true"],
+            "generate",
+            [("a", -1), ("b", 1e-3), ("c", True)],
+        ),
         (["caption", "p.jpg", "--num-b", "3"], "num_beams", 3),
         (["caption", "p.jpg", "--text", "- a dog"], "text", "- a dog"),
         (["translate", "--model", "m", "--", "--no-option"], "texts", ["--no-option"]),

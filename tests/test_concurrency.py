@@ -16,7 +16,7 @@ from hf_ngsan.guests import dual_encoder_of
 from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.retrieval.index_folder import IndexFolder
-from hf_ngsan.tasks.retrieval.search import search_images
+from hf_ngsan.tasks.retrieval_search import search_images
 from tests.guests.tiny import photos, save_all
 from tests.models.tiny import tiny_captioner, tiny_processor
 

@@ -17,13 +17,13 @@ from transformers.utils import logging as transformers_logging
 from hf_ngsan.cli import main as command
 from hf_ngsan.data import load_data
 from hf_ngsan.demo import journey, page, photographs
+from hf_ngsan.demo.configs import FROM_PIXELS, VARIANTS, scenes_config, search_config
 from hf_ngsan.demo.journey import COMPARED, main
-from hf_ngsan.demo.recipes import FROM_PIXELS, VARIANTS, scenes_recipe, search_recipe
 from hf_ngsan.demo.scenes import describe, load_captioners_of_scenes, scene_to_change
-from hf_ngsan.io import packaged_files
-from hf_ngsan.io.packaged_models import CAPTIONERS_OF_SCENES
-from hf_ngsan.tasks import load_recipe
-from hf_ngsan.training import RecipeError
+from hf_ngsan.io import packaged
+from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
+from hf_ngsan.tasks import load_training_config
+from hf_ngsan.training import ConfigError
 from tests.commands.running import fails, prints
 
 TINY = {
@@ -58,15 +58,15 @@ def read(folder: Path) -> dict[str, bytes]:
 
 
 def test_variants_differ_in_their_model_alone():
-    recipes = [scenes_recipe(name, Path("run")).to_dict() for name in ("SAN", "NG-SAN", "NG-SAN signed")]
+    configs = [scenes_config(name, Path("run")).to_dict() for name in ("SAN", "NG-SAN", "NG-SAN signed")]
     assert set(COMPARED) <= {*VARIANTS, FROM_PIXELS}
-    models = [recipe.pop("model") for recipe in recipes]
-    assert recipes[0] == recipes[1] == recipes[2]
+    models = [config.pop("model") for config in configs]
+    assert configs[0] == configs[1] == configs[2]
     assert models[0] == {**models[1], "query_norm": None, "geometric_bias": []}
     assert models[2] == {**models[1], "geometry_features": "signed"}
     assert models[1]["geometric_bias"] == ["query", "key"]  # eq. 12 + eq. 13
     assert not {"query_norm", "geometry_features"} & models[1].keys()  # as in runs of earlier versions
-    pixels, search = scenes_recipe(FROM_PIXELS, Path("run"), 3), search_recipe(Path("run"), 3)
+    pixels, search = scenes_config(FROM_PIXELS, Path("run"), 3), search_config(Path("run"), 3)
     assert pixels.data.spec == "scenes:size=16000,validation=200,test=500,images=true,image_size=64,seed=3"
     assert search.data.spec == "scenes:size=3000,validation=200,test=200,descriptions=true,seed=3"
     assert (pixels.training.seed, pixels.output_dir, search.model["text_config"]["hidden_size"]) == (3, Path("run"), 64)
@@ -167,7 +167,7 @@ def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys,
     before = read(folder)
     message = fails(capsys, "demo", "--train", "--output", folder, "--seed", seed)
     assert str(folder) in message and "--retrain" in message
-    with pytest.raises(RecipeError):
+    with pytest.raises(ConfigError):
         main(folder, seed=1, **TINY_DEMO)
     assert read(folder) == before
 
@@ -192,7 +192,7 @@ def sources_of(html: str) -> list[str]:
 
 
 def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(packaged_files, "PHOTOGRAPHS", {"officer": packaged_files.PHOTOGRAPHS["officer"]})
+    monkeypatch.setattr(packaged, "PHOTOGRAPHS", {"officer": packaged.PHOTOGRAPHS["officer"]})
     monkeypatch.setattr(page, "NUM_DRAWINGS", 2)
     monkeypatch.setattr(page, "QUERIES", ("an old woman in a uniform", "two boys play football in the snow"))
     assert page.main(tmp_path / "new" / "demo", num_scenes=6) == 0
@@ -232,7 +232,7 @@ def test_the_whole_demo_is_on_one_page(tmp_path):
     command = [sys.executable, "-m", "hf_ngsan.cli", "demo", "--output", str(tmp_path)]
     subprocess.run(command, check=True)
     html = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert html.count('class="photograph"') == len(packaged_files.PHOTOGRAPHS)
+    assert html.count('class="photograph"') == len(packaged.PHOTOGRAPHS)
     accuracy = re.findall(r'aria-label="[^"]*SAN (\d+)%; NG-SAN (\d+)%; NG-SAN signed (\d+)%', html)
     symmetric, directional = ([int(share) for share in shares] for shares in accuracy)
     assert 40 < symmetric[0] < 60 and min(symmetric[1:]) > 97
@@ -248,7 +248,7 @@ def test_retraining_with_another_seed(demo, tmp_path):
     assert first[weights] == read(folder)[weights]
     main(tmp_path / "demo", seed=5, retrain=True, **TINY_DEMO)
     assert read(tmp_path / "demo")[weights] != first[weights]
-    assert load_recipe(tmp_path / "demo" / "san" / "training_config.yaml").training.seed == 5
+    assert load_training_config(tmp_path / "demo" / "san" / "training_config.yaml").training.seed == 5
 
 
 def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):

@@ -13,10 +13,10 @@ from matplotlib.cbook import get_sample_data
 
 from hf_ngsan import __version__
 from hf_ngsan.cli import parse
+from hf_ngsan.demo.configs import FROM_PIXELS, scenes_config, search_config
 from hf_ngsan.demo.journey import SHOWN, search_scenes, use, use_on_pixels
-from hf_ngsan.demo.recipes import FROM_PIXELS, scenes_recipe, search_recipe
-from hf_ngsan.io.configs import find_config
-from hf_ngsan.tasks import load_recipe, train
+from hf_ngsan.io.packaged import find_config
+from hf_ngsan.tasks import load_training_config, train
 from tests.tables import each_row
 from tests.test_demo import TINY, TINY_PIXELS, TINY_SEARCH
 
@@ -55,11 +55,11 @@ def folder_of_the_demo(tmp_path_factory):
     folder = tmp_path_factory.mktemp("documents")
     shutil.copy(get_sample_data("grace_hopper.jpg", asfileobj=False), folder / "photo.jpg")
     output = folder / "runs" / "demo"
-    of_regions = scenes_recipe(SHOWN, output / "regions", changes=TINY)
-    of_pixels = scenes_recipe(FROM_PIXELS, output / "pixels", changes=TINY_PIXELS)
-    searching = search_recipe(output / "mhsan", changes=TINY_SEARCH)
-    for recipe in (of_regions, of_pixels, searching):
-        train(recipe)
+    of_regions = scenes_config(SHOWN, output / "regions", changes=TINY)
+    of_pixels = scenes_config(FROM_PIXELS, output / "pixels", changes=TINY_PIXELS)
+    searching = search_config(output / "mhsan", changes=TINY_SEARCH)
+    for config in (of_regions, of_pixels, searching):
+        train(config)
     use(of_regions, output)
     use_on_pixels(of_pixels, output)
     search_scenes(searching, output)
@@ -131,7 +131,7 @@ def test_the_commands_of_a_page_exist(page, monkeypatch, tmp_path):
             if options.config in configs_of(page):
                 file = tmp_path / options.config
                 file.write_text(configs_of(page)[options.config], encoding="utf-8")
-                assert load_recipe(file, options.overrides)
+                assert load_training_config(file, options.overrides)
             else:
                 assert find_config(options.config)
 

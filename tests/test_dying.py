@@ -24,16 +24,16 @@ pytestmark = pytest.mark.timeout(7200)
 PRELOADED = [
     "tests.test_dying",
     "hf_ngsan.training.run",
-    "hf_ngsan.tasks.captioning.task",
+    "hf_ngsan.tasks.captioning",
     "hf_ngsan.extraction.extract",
-    "hf_ngsan.tasks.question_answering.task",
-    "hf_ngsan.tasks.retrieval.task",
-    "hf_ngsan.tasks.translation.task",
-    "hf_ngsan.tasks.retrieval.index",
+    "hf_ngsan.tasks.question_answering",
+    "hf_ngsan.tasks.retrieval",
+    "hf_ngsan.tasks.translation",
+    "hf_ngsan.tasks.retrieval_index",
     "hf_ngsan.data.conversion",
     "hf_ngsan.sharing.upload_folder",
 ]
-PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning.build", "torch.utils.tensorboard"]
+PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning_models", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20
 
 
@@ -44,7 +44,7 @@ def train(folder: Path) -> int:
 def extract(folder: Path, *further: str) -> int:
     """Features of one folder of photos, and those of another one added to them."""
     options = ["--backbone", str(folder / "vision"), "--output", "features", "--batch-size", "2", "--num-workers", "0"]
-    options += ["--images-per-shard", "4", *further]
+    options += ["--images-per-shard", "4", "--skip-errors", *further]
     for split in ("train", "test"):
         code = main(["extract", "--images", str(folder / split), "--split", split, *options])
         if code:
@@ -202,7 +202,7 @@ def write_dual_encoder(folder: Path) -> list[str]:
     model = tiny_dual_encoder.tiny_model(vision_config=tiny_dual_encoder.VISION)
     save_model(model, tiny_dual_encoder.tiny_processor(pixels=True), folder / "model")
     command = ["index", "--images", str(folder / "photos"), "--model", str(folder / "model"), "--num-workers", "0"]
-    return [*command, "--images-per-shard", "2", "--to", "exact", "--output"]
+    return [*command, "--images-per-shard", "2", "--backend", "exact", "--output"]
 
 
 def write_model(folder: Path) -> list[str]:

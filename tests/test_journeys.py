@@ -26,7 +26,7 @@ NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 pytestmark = pytest.mark.slow
 
 
-def write_recipe(folder, **sections):
+def write_config(folder, **sections):
     file = folder / "tiny.yaml"
     file.write_text(yaml.safe_dump(tiny_sections(folder / "run", **sections)))
     return file
@@ -71,7 +71,7 @@ def kill_and_compare(tmp_path, sections):
     folders = [tmp_path / "straight", tmp_path / "killed"]
     for folder in folders:
         folder.mkdir()
-    straight, killed = (write_recipe(folder, **sections) for folder in folders)
+    straight, killed = (write_config(folder, **sections) for folder in folders)
     succeed("-m", "hf_ngsan.cli", "train", "--config", straight)
 
     moments = random.Random(0)
@@ -105,7 +105,7 @@ def test_several_processes_do_what_one_does(tmp_path, num_processes):
     folders = [tmp_path / "one", tmp_path / "several"]
     for folder in folders:
         folder.mkdir()
-    one, several = (write_recipe(folder, **sections) for folder in folders)
+    one, several = (write_config(folder, **sections) for folder in folders)
     succeed("-m", "hf_ngsan.cli", "train", "--config", one)
     succeed("-m", "hf_ngsan.cli", "train", "--config", several, "--num-processes", num_processes)
 
@@ -141,7 +141,7 @@ def test_self_critical_training_does_on_two_processes_what_it_does_on_one(tmp_pa
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    one, two = (write_recipe(folder, **sections) for folder in folders)
+    one, two = (write_config(folder, **sections) for folder in folders)
     succeed("-m", "hf_ngsan.cli", "train", "--config", one)
     succeed("-m", "hf_ngsan.cli", "train", "--config", two, "--num-processes", 2)
     weights = [load_file(folder / "run" / "last" / "model.safetensors") for folder in folders]
@@ -161,9 +161,9 @@ def test_a_self_critical_run_killed_again_and_again_ends_as_one_that_was_not(tmp
 
 
 def test_the_example_under_accelerate_launch_uses_both_processes(tmp_path):
-    recipe = write_recipe(tmp_path, training={"epochs": 1})
+    config = write_config(tmp_path, training={"epochs": 1})
     launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", 2]
-    output, errors = succeed(*launch, EXAMPLE, "--config", recipe, "seed=3")
+    output, errors = succeed(*launch, EXAMPLE, "--config", config, "seed=3")
     assert "on 2 processes" in errors
     assert json.loads(output)["cider_d"] >= 0
     captions = json.loads((tmp_path / "run" / "captions_test.json").read_text())
@@ -216,8 +216,8 @@ register_reader(Reader(name="mine", loader=load, summary="scenes of a user's", c
 
 def test_modules_of_the_user_are_imported_by_every_process(tmp_path):
     (tmp_path / "my_reader.py").write_text(READER)
-    recipe = write_recipe(tmp_path, data={"spec": "mine"}, training={"epochs": 1})
-    arguments = ["train", "--import", "my_reader", "--config", recipe, "--num-processes", 2]
+    config = write_config(tmp_path, data={"spec": "mine"}, training={"epochs": 1})
+    arguments = ["train", "--import", "my_reader", "--config", config, "--num-processes", 2]
     _, errors = succeed("-m", "hf_ngsan.cli", *arguments, cwd=tmp_path)
     assert "on 2 processes" in errors
     assert (tmp_path / "run" / "best" / "model.safetensors").is_file()
@@ -271,7 +271,7 @@ def test_a_backbone_of_the_user_is_extracted_with_and_attached(tmp_path):
     extract = ["--images", file, "--split", "train", "--dtype", "float32", "--num-workers", 2, "--output", "features"]
     succeed(*command, "extract", *vision, *extract, "--num-processes", 2, cwd=tmp_path)
     data = {"spec": f"features:{tmp_path / 'features'}", "validation_split": None}
-    succeed(*command, "train", "--config", write_recipe(tmp_path, data=data), cwd=tmp_path)
+    succeed(*command, "train", "--config", write_config(tmp_path, data=data), cwd=tmp_path)
     succeed(*command, "attach-vision", "--model", "run", *vision, "--output", "captioner", cwd=tmp_path)
     of_photos, _ = succeed(*command, "caption", "--model", "captioner", "photos", cwd=tmp_path)
     of_rows, _ = succeed(

@@ -80,5 +80,5 @@ def test_an_extraction_that_one_process_cannot_continue(tmp_path):
     (tmp_path / "photos" / "000007.png").write_bytes(b"")
     tiny_vision().save_pretrained(tmp_path / "vision")
     tiny_processor().save_pretrained(tmp_path / "vision")
-    options = ["--backbone", "vision", "--output", "features", "--batch-size", 2, "--images-per-shard", 2, "--strict"]
+    options = ["--backbone", "vision", "--output", "features", "--batch-size", 2, "--images-per-shard", 2]
     assert "000007.png" in refusal_of(tmp_path, "extract", "--images", "photos", *options, "--num-workers", 0)

@@ -10,7 +10,7 @@ from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPProcessor
 from hf_ngsan import register_model_type, registry, save_for_hub
 from hf_ngsan.loading.models import auto_classes_of, load_config
 from hf_ngsan.loading.self_test import SELF_TEST
-from hf_ngsan.tasks.captioning.build import new_captioner
+from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
 from tests.loading.test_hub import result_of
 from tests.models.tiny import random_images, tiny_config, tiny_processor
@@ -18,7 +18,7 @@ from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideL
 from tests.outside.modeling_outside import LoudLayer, OutsideCaptioner, OutsideLanguageModel
 from tests.outside.processing_outside import OutsideProcessor
 from tests.tables import each_row
-from tests.tasks.tiny import tiny_recipe
+from tests.tasks.tiny import tiny_training_config
 
 REGISTER = """
 import hf_ngsan
@@ -97,8 +97,10 @@ def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
     monkeypatch.setitem(TASKS, "rhyming", int)
     assert task_class_of({"model_type": "outside_language_model"}) is int
     assert task_class_of({"model_type": "outside_captioner"}) is task_class_of({"model_type": "ngsan"})
-    recipe = tiny_recipe(tmp_path, {"model_type": "outside_captioner", "loudness": 3.0, "visual_feature_size": 12})
-    model, processor = new_captioner(recipe, ["a word"])
+    training_config = tiny_training_config(
+        tmp_path, {"model_type": "outside_captioner", "loudness": 3.0, "visual_feature_size": 12}
+    )
+    model, processor = new_captioner(training_config, ["a word"])
     assert (type(model), type(processor)) == (OutsideCaptioner, OutsideProcessor)
     assert model.model.decoder.layers[-1].loudness == 3.0
 

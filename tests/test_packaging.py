@@ -15,7 +15,7 @@ from matplotlib.cbook import get_sample_data
 from transformers import pipeline as load_pipeline
 
 from hf_ngsan import packaged_model, save_for_hub
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading import load_captioner
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
 
@@ -121,9 +121,10 @@ def test_a_checkpoint_is_found_without_the_checkout(installed, tmp_path):
 def test_the_configs_are_found_without_the_checkout(installed, tmp_path):
     code = (
         "import hf_ngsan\n"
-        "from hf_ngsan.io.configs import find_config\n"
-        "from hf_ngsan.tasks import load_recipe\n"
-        "print(hf_ngsan.__file__, find_config('ngsan/scenes'), load_recipe('ngsan/n_san').output_dir, sep='\\n')"
+        "from hf_ngsan.io.packaged import find_config\n"
+        "from hf_ngsan.tasks import load_training_config\n"
+        "folder = load_training_config('ngsan/n_san').output_dir\n"
+        "print(hf_ngsan.__file__, find_config('ngsan/scenes'), folder, sep='\\n')"
     )
     run = subprocess.run(
         [sys.executable, "-c", code],

@@ -101,9 +101,9 @@ PROMISES = {
     "caption --model runs/demo/pixel-model runs/demo/scene.png --save-attention runs/demo/maps": Promise(
         1, r"runs/demo/scene\.png\t.+", ("runs/demo/maps/scene.png",)
     ),
-    "caption photo.jpg --require dog grass": Promise(1, r"photo\.jpg\t(?=.*\bdog\b)(?=.*\bgrass\b).+"),
-    "caption photo.jpg --groups 3": Promise(3, CAPTION),
-    "caption photo.jpg --contrastive 0.6": Promise(1, CAPTION),
+    "caption photo.jpg --generate required_words=dog,grass": Promise(1, r"photo\.jpg\t(?=.*\bdog\b)(?=.*\bgrass\b).+"),
+    "caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3": Promise(3, CAPTION),
+    "caption photo.jpg --generate penalty_alpha=0.6": Promise(1, CAPTION),
     "caption photo.jpg --scores": Promise(1, r"photo\.jpg\t[^\t]+\t-\d\.\d+\t\d\.\d+(\tunlike the training images)?"),
     "caption photo.jpg --json": Promise(1, r'\{"image": "photo\.jpg", "caption": .*\}'),
     "caption photos --json --output captions.jsonl": Promise(0, files=("captions.jsonl",)),

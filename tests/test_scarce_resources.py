@@ -167,14 +167,13 @@ def test_an_error_that_does_not_tell_of_the_full_disk(small_disk):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["onnx", "torch-export"])
-def test_a_full_disk_ends_an_export_in_one_sentence(kind, tmp_path, small_disk, capsys):
+def test_a_full_disk_ends_an_export_in_one_sentence(tmp_path, small_disk, capsys):
     pytest.importorskip("onnxruntime", reason="the extra export is not installed")
     tiny_captioner().save_pretrained(tmp_path / "model")
     tiny_processor().save_pretrained(tmp_path / "model")
     for size in (2**13, 2**16, 2**17):
         resize(small_disk, size)
-        words = ["export", "--model", tmp_path / "model", "--format", kind, "--output", small_disk / "exported"]
+        words = ["export", "--model", tmp_path / "model", "--output", small_disk / "exported"]
         assert NO_SPACE in fails(capsys, *words)
         assert list(small_disk.iterdir()) == []
 

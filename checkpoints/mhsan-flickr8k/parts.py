@@ -3,9 +3,8 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .configuration_efficientnet_lite import *
     from .configuration_vision import *
     from .left_out_weights import *
     from .modeling_efficientnet_lite import *
     from .modeling_vision import *
-    from .source_weights import *
+    from .pretrained_backbones import *

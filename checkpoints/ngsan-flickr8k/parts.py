@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .configuration_efficientnet_lite import *
     from .configuration_vision import *
     from .modeling_efficientnet_lite import *
     from .modeling_vision import *

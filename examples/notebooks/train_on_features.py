@@ -9,7 +9,7 @@ from datasets import Dataset, DatasetDict
 
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.tasks import load_recipe, train
+from hf_ngsan.tasks import load_training_config, train
 
 NUM_IMAGES = 1000
 
@@ -40,11 +40,11 @@ print({split: len(rows) for split, rows in splits.items()})
 # begin with the config `ngsan/flickr8k`, or `ngsan/ngsan`, the paper's.
 
 # %%
-recipe = load_recipe(
+config = load_training_config(
     "ngsan/scenes",
     ["data.spec=features:my-features", "training.epochs=3", "evaluation.every_epochs=3", "training.output_dir=my-run"],
 )
-train(recipe)
+train(config)
 
 # %% [markdown]
 # ## Caption

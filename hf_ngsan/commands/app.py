@@ -4,10 +4,9 @@ import argparse
 import threading
 from contextlib import suppress
 
-from ..io.argument_types import user_path
 from ..io.listening import listen
-from ..io.packaged_models import CAPTIONER
-from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument
+from ..io.packaged import CAPTIONER
+from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument, user_path
 
 SUMMARY = """Open a web page with captions, attention maps and search.
 

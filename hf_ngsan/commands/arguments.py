@@ -1,40 +1,83 @@
-"""Arguments that several commands share, and checks of their values."""
+"""Arguments that several commands share, their types, and checks of the places that they name."""
 
 import argparse
 import json
 import os
 import re
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..io.argument_types import at_most, fraction, positive_int, user_path, whole_number
-from ..io.bounds import MAX_BATCH_SIZE, MAX_GRID, MAX_REGIONS, MAX_SIDE, MAX_WORKERS, max_processes
-from ..io.files import check_place
+from ..io.bounds import (
+    MAX_BATCH_SIZE,
+    MAX_CAPTION_LENGTH,
+    MAX_CAPTIONS,
+    MAX_GRID,
+    MAX_REGIONS,
+    MAX_SIDE,
+    MAX_WORKERS,
+    max_processes,
+)
+from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..io.listening import host_name
-from ..tasks.generation_options import GENERATION_OPTIONS, add_generation_options, checked_options
-
-if TYPE_CHECKING:
-    from transformers import GenerationConfig
-
 
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
-ENGINES = ("torch", "onnx", "openvino", "auto")
+ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
-MAX_KEPT = 2**26
-"""Bytes of lines that are kept in memory until their file is written; further ones are in a temporary file."""
 MAX_PORT = 65_535
-LISTED_AT_MOST = 20
+MAX_SHOWN_REASONS = 20
 """Records and images whose reasons for being skipped are printed."""
 MODEL = "folder of a model, folder of a training run (for its best model), or name on the Hub"
 """Help of an argument that names a model."""
+
+
+def between(least: float, most: float, kind: Callable[[str], float] = float) -> Callable[[str], Any]:
+    """Returns the type of a number within two bounds, which are included."""
+
+    def number(text: str) -> float:
+        try:
+            value = kind(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(
+                f"{text[:50]!r} is not a {'whole ' if kind is int else ''}number"
+            ) from None
+        if value > most:
+            raise argparse.ArgumentTypeError(f"{text[:50]} is too large; it can be {most:g} at most")
+        if not value >= least:  # NaN, too
+            raise argparse.ArgumentTypeError(f"{text[:50]} is too small; it must be at least {least:g}")
+        return value
+
+    return number
+
+
+def at_most(largest: int, least: int = 1) -> Callable[[str], int]:
+    """Returns the type of a whole number up to a bound."""
+    return between(least, largest, int)
+
+
+positive_int = at_most(2**63 - 1)
+whole_number = at_most(2**63 - 1, 0)
+fraction = between(0, 1)
+user_path = os.path.expanduser
+
+
+def key_and_value(text: str) -> tuple[str, Any]:
+    """Returns the key and the value of KEY=VALUE, a number, true, false, null, text or a list; of words by commas."""
+    import yaml
+
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not KEY=VALUE; images and texts stand before the option")
+    if key == "required_words":  # where "no" and "2" are words
+        return key, yaml.load(value, yaml.BaseLoader) if value.startswith("[") else value.split(",")  # nosec B506
+    try:
+        return key, float(value) if re.fullmatch(r"[-+]?\d+(\.\d+)?e[-+]?\d+", value) else yaml.safe_load(value)
+    except yaml.YAMLError:
+        raise argparse.ArgumentTypeError(f"the value of {key} is not valid YAML") from None
 
 
 def add_model_argument(
@@ -75,7 +118,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
     """Adds the options for reading images and for writing them in shards."""
     parser.add_argument(
         "--num-workers",
-        type=at_most(MAX_WORKERS, whole_number),
+        type=at_most(MAX_WORKERS, 0),
         metavar="N",
         help="number of processes that read images (one per processor, at most 4)",
     )
@@ -85,7 +128,7 @@ def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="images per shard; a run that is killed loses at most one shard (depends on the number of images)",
     )
-    parser.add_argument("--strict", action="store_true", help="stop at an image that cannot be read")
+    add_skip_errors_argument(parser, "images that cannot be read, which are named and counted")
 
 
 def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True, default_split: str = "test") -> None:
@@ -95,17 +138,40 @@ def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True, d
 
 
 def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
-    add_generation_options(parser)
-    add_batch_size_argument(parser, 64)
+    parser.add_argument("--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="number of beams (the model's)")
+    parser.add_argument(
+        "--max-new-tokens",
+        type=at_most(MAX_CAPTION_LENGTH),
+        metavar="N",
+        help="maximal tokens of a text, with its end token (the model's)",
+    )
+    parser.add_argument(
+        "--generate",
+        nargs="+",
+        action="extend",
+        type=key_and_value,
+        metavar="KEY=VALUE",
+        help="other arguments of generate(), such as length_penalty=2 or no_repeat_ngram_size=3 (the model's)",
+    )
+
+
+def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments of `generate()` that a command line gives.
+
+    Raises:
+        ValueError: one is given twice.
+    """
+    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
+    pairs = [*((key, value) for key, value in given.items() if value is not None), *(options.generate or ())]
+    if len(dict(pairs)) < len(pairs):
+        twice = next(key for key, _ in pairs if [other for other, _ in pairs].count(key) > 1)
+        raise ValueError(f"{twice} is given twice; give it once.")
+    return dict(pairs)
 
 
 def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> None:
     parser.add_argument(
-        "--batch-size",
-        type=at_most(MAX_BATCH_SIZE),
-        default=default,
-        metavar="N",
-        help="batch size (%(default)s)",
+        "--batch-size", type=at_most(MAX_BATCH_SIZE), default=default, metavar="N", help="batch size (%(default)s)"
     )
 
 
@@ -114,8 +180,8 @@ def add_engine_argument(parser: argparse.ArgumentParser) -> None:
         "--engine",
         choices=ENGINES,
         default="torch",
-        help="runtime of the vision encoder's convolutional backbone on a CPU (torch): onnx and openvino "
-        "export it on first use; auto is onnx where it is installed and can run the model",
+        help="runtime of the vision encoder's convolutional backbone on a CPU (torch): onnx exports it on "
+        "first use; auto is onnx where it is installed and can run the model",
     )
 
 
@@ -127,29 +193,16 @@ def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None
 
 def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, port_help: str) -> None:
     parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s: this machine only)")
-    parser.add_argument("--port", type=at_most(MAX_PORT, whole_number), default=port, metavar="N", help=port_help)
+    parser.add_argument("--port", type=at_most(MAX_PORT, 0), default=port, metavar="N", help=port_help)
     parser.add_argument(
         "--allowed-host",
         action="append",
-        type=allowed_host,
+        type=host_name,
         default=[],
         metavar="NAME",
         help="also answer requests for this name or address, such as that of a proxy, beside localhost and --host; may "
         "be repeated",
     )
-
-
-def allowed_host(text: str) -> str:
-    try:
-        return host_name(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text[:80]!r} is no name of a machine, without scheme and port") from None
-
-
-def generation_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
-    """Returns the arguments of `generate()` that replace settings of the model, checked."""
-    given = {name: getattr(options, name) for name in GENERATION_OPTIONS}
-    return checked_options({name: value for name, value in given.items() if value is not None}, own)
 
 
 def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
@@ -163,7 +216,7 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out-features",
         nargs="+",
-        type=stage,
+        type=lambda text: int(text) if text.lstrip("-").isdecimal() else text,
         metavar="STAGE",
         help="stages of a backbone, whose feature maps are concatenated, by name or position: stage5 stage7, or -2 for "
         "the layer before the last (the last stage)",
@@ -195,11 +248,6 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def stage(text: str) -> str | int:
-    """Returns the name of a stage, or its position."""
-    return int(text) if text.lstrip("-").isdecimal() else text
-
-
 def vision_fields(options: argparse.Namespace) -> dict:
     """Returns the values of [`add_vision_arguments`] but the backbone, by name; None where an option is left out."""
     names = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
@@ -210,6 +258,16 @@ def add_launch_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--num-processes", type=at_most(max_processes()), metavar="N", help="split the work among N processes (1)"
     )
+
+
+def add_json_arguments(parser: argparse.ArgumentParser, what: str) -> None:
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help=f"print a JSON object a line: the {what} with its score, the mean log-probability of its tokens, and the "
+        "log-probability of each word",
+    )
+    parser.add_argument("--output", type=user_path, metavar="FILE", help="write the lines to this file (print them)")
 
 
 def check_output_file(path: str, option: str = "--output", inputs: Iterable[str | None] = ()) -> None:
@@ -226,9 +284,7 @@ def check_output_file(path: str, option: str = "--output", inputs: Iterable[str 
     """
     if os.path.isdir(path):
         raise IsADirectoryError(f"{option} {path} is a folder; name a file, such as captions.json.")
-    for place in places_of(inputs) if os.path.isfile(path) else ():
-        if is_within(path, place):
-            raise ValueError(f"{option} {path} would replace what this command reads ({place}); choose another file.")
+    check_replaces_none([path], f"{option} {path}", inputs)
     check_place(Path(path))
 
 
@@ -239,65 +295,6 @@ def check_output_files(outputs: Mapping[str, str | None], inputs: Sequence[str |
         check_output_file(path, option, inputs)
     if len(set(map(os.path.realpath, given.values()))) < len(given):
         raise ValueError(f"{' and '.join(given)} name the same file; name two.")
-
-
-def check_figure_folder(path: str, option: str, inputs: Iterable[str | None]) -> None:
-    """Checks that figures NAME.png can be written into a folder, and replace no image that the command reads.
-
-    Raises:
-        OSError: the folder is a file, or cannot be made.
-        ValueError: the folder has PNG files that are inputs.
-        MissingPlotsError: matplotlib is not installed.
-    """
-    from ..visualization import check_matplotlib
-
-    check_matplotlib()
-    folder = Path(path)
-    if folder.exists() and not folder.is_dir():
-        raise NotADirectoryError(f"{option} {path} is a file; name a folder for the figures.")
-    check_place(folder / "figure.png")
-    if not folder.is_dir():
-        return
-    figures = [str(file) for file in folder.glob("*.png")]
-    for place in places_of(inputs) if figures else ():
-        if any(is_within(figure, place) for figure in figures):
-            raise ValueError(f"{option} {path} holds images that this command reads ({place}); name another folder.")
-
-
-def places_of(inputs: Iterable[str | None]) -> Iterator[str]:
-    """Yields the files and folders that exist among inputs: paths, and the sources and values of specs of datasets."""
-    from ..data.readers import find_reader, parse_spec
-
-    for given in inputs:
-        if given is None or "://" in given:
-            continue
-        if os.path.exists(given):
-            yield given
-        elif ":" in given:
-            source, values = parse_spec(given, find_reader(given))
-            yield from (place for place in (source, *map(str, values.values())) if os.path.exists(place))
-
-
-def check_data(spec: str | None) -> None:
-    """Raises a DataError for a spec of no kind of dataset, or with an unknown key, before a model is loaded."""
-    from ..data.readers import find_reader, parse_spec
-
-    if spec is not None:
-        parse_spec(spec, find_reader(spec))
-
-
-def is_within(path: str, place: str) -> bool:
-    """Returns whether a file is another one, or in a folder, after all links."""
-    if os.path.isdir(place):
-        return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(place))
-    return os.path.samefile(path, place)
-
-
-def check_images(places: Iterable[str | None]) -> None:
-    """Raises a FileNotFoundError for an image file that does not exist; URLs and `None` pass."""
-    for place in places:
-        if place is not None and ":" not in place and not os.path.exists(place):
-            raise FileNotFoundError(f"There is no image file {place}.")
 
 
 def check_figure_file(path: str, inputs: Iterable[str | None] = ()) -> None:
@@ -319,45 +316,67 @@ def check_figure_file(path: str, inputs: Iterable[str | None] = ()) -> None:
     check_output_file(path, "--figure", inputs)
 
 
+def check_figure_folder(path: str, option: str, inputs: Iterable[str | None]) -> None:
+    """Checks that figures NAME.png can be written into a folder, and replace no image that the command reads.
+
+    Raises:
+        OSError: the folder is a file, or cannot be made.
+        ValueError: the folder has PNG files that are inputs.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    from ..visualization import check_matplotlib
+
+    check_matplotlib()
+    if os.path.isfile(path):
+        raise NotADirectoryError(f"{option} {path} is a file; name a folder for the figures.")
+    check_place(Path(path, "figure.png"))
+    check_replaces_none(map(str, Path(path).glob("*.png")), f"{option} {path}", inputs)
+
+
+def check_replaces_none(paths: Iterable[str], option: str, inputs: Iterable[str | None]) -> None:
+    """Raises a ValueError if one of the files is an input of the command, or lies in a folder that is one."""
+    from ..data.readers import find_reader, parse_spec
+
+    files = {Path(os.path.realpath(path)) for path in paths if os.path.isfile(path)}
+    for given in inputs if files else ():
+        places: list[Any] = [given]
+        if given is not None and ":" in given and "://" not in given and not os.path.exists(given):
+            source, values = parse_spec(given, find_reader(given))
+            places = [source, *map(str, values.values())]
+        for place in filter(None, places):
+            if any(file.is_relative_to(os.path.realpath(place)) for file in files):
+                raise ValueError(f"{option} would replace what this command reads ({place}); choose another place.")
+
+
 def check_new_folder(path: str, option: str = "--output") -> None:
     """Raises an OSError if a folder exists and is not empty, or cannot be made."""
-    folder = Path(path)
-    if not is_empty(folder):
+    if not is_empty(Path(path)):
         raise FileExistsError(f"{option} {path} exists already; choose another folder.")
-    check_place(folder)
+    check_place(Path(path))
 
 
-def check_text(text: str, name: str) -> None:
-    """Raises a ValueError for an argument that is not UTF-8: Python decodes its bytes to lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{name} {text!r} is not UTF-8 text; write it in characters.") from None
+def check_data(spec: str | None) -> None:
+    """Raises a DataError for a spec of no kind of dataset, or with an unknown key, before a model is loaded."""
+    from ..data.readers import find_reader, parse_spec
+
+    if spec is not None:
+        parse_spec(spec, find_reader(spec))
+
+
+def check_images(places: Iterable[str | None]) -> None:
+    """Raises a FileNotFoundError for an image file that does not exist; URLs and `None` pass."""
+    for place in places:
+        if place is not None and ":" not in place and not os.path.exists(place):
+            raise FileNotFoundError(f"There is no image file {place}.")
 
 
 def print_skipped(reasons: Sequence[str], folder: str | None = None) -> None:
     """Prints the first reasons why something was skipped; `folder` has the file with all of them."""
-    for reason in reasons[:LISTED_AT_MOST]:
+    for reason in reasons[:MAX_SHOWN_REASONS]:
         print(f"skipped: {reason}")
-    if len(reasons) > LISTED_AT_MOST:
+    if len(reasons) > MAX_SHOWN_REASONS:
         where = f"; all are in {folder}/skipped.json" if folder else ""
-        print(f"skipped: {len(reasons) - LISTED_AT_MOST} more{where}.")
-
-
-def add_json_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help=f"print a JSON object a line: the {what} with its score, the mean log-probability of its tokens, and the "
-        "log-probability of each word",
-    )
-    parser.add_argument("--output", type=user_path, metavar="FILE", help="write the lines to this file (print them)")
-
-
-def json_of(record: dict) -> str:
-    """Returns a line of JSON; lone surrogates, as in file names that are not UTF-8, are escaped."""
-    text = json.dumps(record, ensure_ascii=False)
-    return re.sub("[\ud800-\udfff]", lambda found: f"\\u{ord(found[0]):04x}", text)
+        print(f"skipped: {len(reasons) - MAX_SHOWN_REASONS} more{where}.")
 
 
 def print_header(*columns: str) -> None:
@@ -366,15 +385,18 @@ def print_header(*columns: str) -> None:
         print("\t".join(columns), flush=True)
 
 
+def json_of(record: dict) -> str:
+    """Returns a line of JSON; lone surrogates, as in file names that are not UTF-8, are escaped."""
+    text = json.dumps(record, ensure_ascii=False)
+    return re.sub("[\ud800-\udfff]", lambda surrogate: f"\\u{ord(surrogate[0]):04x}", text)
+
+
 @contextmanager
 def written_lines(path: str | None) -> Iterator[Callable[[str], object]]:
     """Yields a function that prints a line, or keeps it for a file, which is written at the end, whole."""
-    from ..io.files import write_file_atomically
-
     if path is None:
         yield lambda line: print(line, flush=True)
         return
-    with tempfile.SpooledTemporaryFile(MAX_KEPT) as kept:
-        yield lambda line: kept.write(f"{line}\n".encode())
-        kept.seek(0)
-        write_file_atomically(path, partial(shutil.copyfileobj, kept))
+    lines: list[str] = []
+    yield lines.append
+    write_output(path, "".join(f"{line}\n" for line in lines))

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..io.argument_types import user_path
-from .arguments import add_model_argument, add_vision_arguments, check_new_folder, vision_fields
+from .arguments import add_model_argument, add_vision_arguments, check_new_folder, user_path, vision_fields
 
 SUMMARY = """Add a vision encoder to a captioner trained on features.
 
@@ -41,7 +40,7 @@ def run(options: argparse.Namespace) -> None:
     from ..sharing.cards import CardFacts
     from ..sharing.known_facts import recorded_config
     from ..sharing.upload_folder import write_facts
-    from ..tasks.captioning.attached_vision import attach_vision
+    from ..tasks.captioning_models import attach_vision
 
     check_new_folder(options.output)
     model, processor = attach_vision(

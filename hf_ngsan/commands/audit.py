@@ -2,8 +2,7 @@
 
 import argparse
 
-from ..io.argument_types import whole_number
-from .arguments import add_model_argument
+from .arguments import add_model_argument, whole_number
 
 SUMMARY = """Check that a model sees no later words, padding or other rows.
 

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..io.argument_types import positive_int, user_path
-from .arguments import check_new_folder
+from .arguments import check_new_folder, positive_int, user_path
 
 SUMMARY = "Average the last checkpoints of a training run into a model."
 EPILOG = """examples:

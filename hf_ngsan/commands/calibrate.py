@@ -3,16 +3,17 @@
 import argparse
 import os
 
-from ..io.argument_types import at_most, user_path
 from ..io.bounds import MAX_CAPTIONS
-from ..io.packaged_models import DUAL_ENCODER
+from ..io.packaged import DUAL_ENCODER
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
     add_data_arguments,
     add_model_argument,
+    at_most,
     check_data,
     check_output_file,
+    user_path,
 )
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.
@@ -51,7 +52,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.confidence import CONFIDENCE
     from ..loading.models import find_model_folder, load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning.calibration import calibrate, write_calibration
+    from ..tasks.captioning_analysis import calibrate, write_calibration
 
     folder = find_model_folder(options.model)
     if not os.path.isdir(folder):

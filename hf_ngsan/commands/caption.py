@@ -3,42 +3,36 @@
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import at_most, between, fraction, user_path
-from ..io.bounds import MAX_CAPTIONS
 from ..io.messages import printable
-from ..io.model_folders import find_model_folder, is_model
-from ..io.packaged_models import CAPTIONER
+from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from .arguments import (
     DATASETS,
+    add_batch_size_argument,
     add_data_arguments,
     add_engine_argument,
     add_generation_arguments,
     add_json_arguments,
     add_model_argument,
     add_skip_errors_argument,
+    between,
     check_data,
     check_figure_folder,
     check_images,
     check_output_files,
-    check_text,
-    generation_options,
+    generation_arguments,
     json_of,
     print_header,
+    user_path,
     written_lines,
 )
 
 if TYPE_CHECKING:
-    from datasets import Dataset
-    from transformers import GenerationConfig, PreTrainedModel, ProcessorMixin
-
-    from ..tasks.captioning.captioned_image import CaptionedImage
-    from ..tasks.retrieval.encoders import PassingImages
-
+    from ..tasks.captioning_files import CaptionedImage
 
 OPTIONS_OF_GRAPHS = {
     "batch_size",
@@ -57,7 +51,6 @@ OPTIONS_OF_GRAPHS = {
 """Options with which the graphs beside a captioner caption images."""
 MAX_IMAGES_OF_GRAPHS = 1000
 """For more than so many, importing torch, which may have a GPU, does not count."""
-MAX_DIVERSITY_PENALTY = 100
 MAX_SIMILARITY_WEIGHT = 1e6
 SUMMARY = """Print a caption for each image.
 
@@ -69,10 +62,15 @@ EPILOG = f"""examples:
   hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
   hf-ngsan caption --model runs/first runs/second --data scenes --split test
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
-  hf-ngsan caption photo.jpg --require dog grass
-  hf-ngsan caption photo.jpg --groups 3
+  hf-ngsan caption photo.jpg --generate required_words=dog,grass
+  hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
+  hf-ngsan caption photo.jpg --generate penalty_alpha=0.6
   hf-ngsan caption photos --json --output captions.jsonl
   hf-ngsan caption photos --scores
+
+--generate takes the arguments of generate() of transformers, and those of three searches: required_words are in every
+caption (constrained beam search), num_beam_groups groups of beams avoid each other's words by diversity_penalty
+(diverse beam search), penalty_alpha prefers words that differ from those before them (contrastive search).
 
 {DATASETS}"""
 
@@ -88,6 +86,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser, CAPTIONER, or_ensemble=True)
     add_data_arguments(parser, required=False)
     add_generation_arguments(parser)
+    add_batch_size_argument(parser, 64)
     add_engine_argument(parser)
     parser.set_defaults(engine=None)  # which lets graphs beside the captioner caption
     texts = parser.add_mutually_exclusive_group()
@@ -97,7 +96,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help='instruction for a model that follows one, such as "<DETAILED_CAPTION>" for Florence-2',
     )
-    add_search_arguments(parser)
     parser.add_argument(
         "--save-attention",
         type=user_path,
@@ -134,113 +132,60 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_skip_errors_argument(parser, "an image that cannot be read")
 
 
-def add_search_arguments(parser: argparse.ArgumentParser) -> None:
-    searches = parser.add_mutually_exclusive_group()
-    searches.add_argument(
-        "--require", nargs="+", metavar="WORD", help="words that every caption must contain (constrained beam search)"
-    )
-    searches.add_argument(
-        "--groups",
-        type=at_most(MAX_CAPTIONS),
-        metavar="N",
-        help="print N captions of each image that avoid each other's words (diverse beam search)",
-    )
-    searches.add_argument(
-        "--contrastive",
-        type=fraction,
-        metavar="ALPHA",
-        help="prefer words that differ from those before them, from 0 (not at all) to 1 (contrastive search)",
-    )
-    parser.add_argument(
-        "--diversity-penalty",
-        type=between(0, MAX_DIVERSITY_PENALTY),
-        metavar="P",
-        help="with --groups: reduce a word's log-probability by P for each group that has chosen it (1.5)",
-    )
-
-
-def search_options(options: argparse.Namespace, own: "GenerationConfig") -> dict[str, Any]:
-    """Returns the arguments of `generate()` that replace settings of the model, with those of the search.
-
-    Raises:
-        ValueError: an option does not apply to the search.
-    """
-    if options.groups is not None:
-        beams = options.num_beams or own.num_beams or 1
-        options.num_beams = options.groups * max(1, round(beams / options.groups))
-    given = generation_options(options, own)
-    if options.diversity_penalty is not None and options.groups is None:
-        raise ValueError("--diversity-penalty needs several captions of an image; ask for them with --groups.")
-    if options.contrastive is not None and options.length_penalty is not None:
-        raise ValueError("--length-penalty ranks beams, and contrastive search has one; leave one of the options out.")
-    if options.require is not None:
-        given["required_words"] = options.require
-    if options.groups is not None:
-        given |= {"num_beam_groups": options.groups, "num_return_sequences": options.groups}
-    if options.diversity_penalty is not None:
-        given["diversity_penalty"] = options.diversity_penalty
-    if options.contrastive is not None:
-        given["penalty_alpha"] = options.contrastive
-    return given
-
-
 def run(options: argparse.Namespace) -> int:
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
-    check(options)
-    if len(models) > 1 and options.save_attention:
-        raise ValueError("--save-attention draws the attention of one captioner; give one --model.")
     paths = list(paths_of_images(options.images))[: options.limit]
-    check_outputs(options, [*paths, options.data])
-    for name in (*models, options.rerank_with, *(options.with_embeddings or ())[:1]):
-        if name is not None:
-            find_model_folder(name)
+    check(options, [*models, options.rerank_with, *(options.with_embeddings or ())[:1]], [*paths, options.data])
     captioned = captioned_by_graphs(options, models, paths)
     if captioned is not None:
-        return report(*written(options, captioned))
-    from ..loading.models import is_guest, reads_images
-    from ..tasks.captioning.generate import load_captioners
+        return write(options, captioned)
+    from ..io.launching import make_accelerator
+    from ..loading.engines import use_engine
+    from ..loading.models import load_model
+    from ..tasks.captioning_generation import caption_images, load_captioners
+    from ..tasks.generation_options import checked_generation
+    from ..tasks.retrieval_search import SIMILARITY_WEIGHT, PassingImages, Reranker
 
     model, processor = load_captioners(models)
-    text = text_of(options, model, processor)
-    generation = search_options(options, model.generation_config)
+    own, device = model.generation_config, make_accelerator().device
+    assert own is not None
+    arguments: dict[str, Any] = checked_generation(generation_arguments(options), own, several=True)
+    arguments |= text_of(options, model, processor) | scores_of(options, model)
+    images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
     if options.rerank_with is not None:
-        generation |= reranked(options, generation.get("num_beams", model.generation_config.num_beams or 1))
-    if options.save_attention and is_guest(model.config):
-        raise ValueError(
-            f"--save-attention needs a captioner of hf-ngsan; {models[0]} is a {model.config.model_type} model."
-        )
-    if paths and not reads_images(model.config):
-        raise ValueError(
-            f"{models[0]} has no vision encoder and reads no image files; give it features with --data, or the "
-            "vision encoder that its features were made with: hf-ngsan attach-vision."
-        )
-    embedded = None if options.with_embeddings is None else embeddings_of(options)
-    images, names = (paths, paths) if paths else of_dataset(options, model, processor)
-    if embedded is not None:
-        names = list(names)
-        images = embedded.seeing(images, names)
-    scores = returned_scores(options, model)
+        beams = arguments.setdefault("num_beams", own.num_beams or 1)
+        if beams < 2:
+            raise ValueError("--rerank-with needs several beams; ask for them with --num-beams.")
+        dual_encoder, texts = load_model(options.rerank_with, "retrieval")
+        weight = SIMILARITY_WEIGHT if options.similarity_weight is None else options.similarity_weight
+        arguments |= {"reranker": Reranker(dual_encoder.to(device), texts, weight), "num_return_sequences": beams}
+    embedder = None
+    if options.with_embeddings is not None:
+        dual_encoder, texts = load_model(options.with_embeddings[0], "retrieval")
+        embedder = PassingImages(dual_encoder.to(device), texts, options.batch_size)
+        images = embedder.seeing(images, names)
+    use_engine(model.to(device), processor, options.engine or "torch")
+    captioned = caption_images(
+        model,
+        processor,
+        images,
+        names,
+        attention_folder=options.save_attention,
+        on_error="skip",
+        batch_size=options.batch_size,
+        **arguments,
+    )
     if options.scores and not options.json and options.output is None:
-        print_header("image", "caption", "score", *(["confidence"] if scores["return_confidence"] else []))
-    arguments = {**text, **generation, **scores}
-    errors, number = caption_here(options, model, processor, images, names, arguments)
-    if embedded is not None:
-        embedded.save(options.with_embeddings[1])
-    return report(errors, number)
+        print_header("image", "caption", "score", *(["confidence"] if arguments["return_confidence"] else []))
+    code = write(options, captioned)
+    if embedder is not None:
+        embedder.save(options.with_embeddings[1])
+    return code
 
 
-def report(errors: list[str], number: int) -> int:
-    """Prints why some of a number of images were skipped; returns the exit code."""
-    for error in errors:
-        print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
-    if errors:
-        print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)
-    return 2 if errors and len(errors) == number else 0
-
-
-def check(options: argparse.Namespace) -> None:
+def check(options: argparse.Namespace, models: Iterable[str | None], inputs: Sequence[str | None]) -> None:
     """Raises an error, before torch comes, for options that exclude or need each other, and for missing files."""
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
@@ -251,36 +196,12 @@ def check(options: argparse.Namespace) -> None:
     check_data(options.data)
     if not options.skip_errors:
         check_images(options.images)
-
-
-def check_outputs(options: argparse.Namespace, inputs: Sequence[str | None]) -> None:
-    """Checks the places that the command writes to; see [`check_output_files`]."""
     embeddings = None if options.with_embeddings is None else options.with_embeddings[1]
     check_output_files({"--output": options.output, "--with-embeddings": embeddings}, inputs)
     if options.save_attention is not None:
         check_figure_folder(options.save_attention, "--save-attention", inputs)
-
-
-def caption_here(
-    options: argparse.Namespace, model: Any, processor: Any, images: Any, names: Iterable[str], arguments: dict
-) -> tuple[list[str], int]:
-    """Captions images in this process; returns the reasons of skipped images, and the number of images."""
-    from ..io.launching import make_accelerator
-    from ..loading.engines import use_engine
-    from ..tasks.captioning.images import caption_images
-
-    use_engine(model.to(make_accelerator().device), processor, options.engine or "torch")
-    results = caption_images(
-        model,
-        processor,
-        images,
-        names,
-        attention_folder=options.save_attention,
-        on_error="skip",
-        batch_size=options.batch_size,
-        **arguments,
-    )
-    return written(options, results)
+    for name in filter(None, models):
+        find_model_folder(name)
 
 
 def captioned_by_graphs(
@@ -291,7 +212,7 @@ def captioned_by_graphs(
     if given - OPTIONS_OF_GRAPHS or len(models) > 1 or not 0 < len(paths) <= MAX_IMAGES_OF_GRAPHS:
         return None
     from ..exporting.onnx_folder import open_captioner
-    from ..tasks.captioning.graphs import caption_files
+    from ..tasks.captioning_files import caption_files
 
     captioner = open_captioner(find_model_folder(models[0]))
     if captioner is None:
@@ -306,42 +227,26 @@ def captioned_by_graphs(
     )
 
 
-def written(options: argparse.Namespace, results: "Iterable[CaptionedImage]") -> tuple[list[str], int]:
-    """Writes captions; returns the reasons of skipped images, and the number of images."""
-    from ..tasks.captioning.captioned_image import skipped_error
+def write(options: argparse.Namespace, captioned: "Iterable[CaptionedImage]") -> int:
+    """Writes captions, and why images were skipped on the standard error; returns the exit code."""
+    from ..tasks.captioning_files import skipped_error
 
-    errors, number, as_line = [], 0, line_format(options)
-    with written_lines(options.output) as write:
-        for found in results:
-            if found.error is not None:
-                errors.append(skipped_error(found.error, options.skip_errors))
-            write(as_line(found))
-            number += found.rank == 0
-    return errors, number
-
-
-def returned_scores(options: argparse.Namespace, model: Any) -> dict[str, bool]:
-    """Returns the arguments of the pipeline for scores and confidence; a note says if there is no confidence."""
-    from ..loading.confidence import is_calibrated
-
-    if not options.scores:
-        return {"return_scores": options.json}
-    has_confidence = is_calibrated(model)
-    if not has_confidence:
-        print(
-            f"hf-ngsan: {options.model[0]} has no calibration, so its captions get no probability; make one with "
-            "hf-ngsan calibrate.",
-            file=sys.stderr,
-        )
-    return {"return_scores": True, "return_confidence": has_confidence}
+    errors, number = [], 0
+    line = json_line if options.json else partial(text_line, with_scores=options.scores)
+    with written_lines(options.output) as write_line:
+        for caption in captioned:
+            if caption.error is not None:
+                errors.append(skipped_error(caption.error, options.skip_errors))
+            write_line(line(caption))
+            number += caption.rank == 0
+    for error in errors:
+        print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
+    if errors:
+        print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)
+    return 2 if errors and len(errors) == number else 0
 
 
-def line_format(options: argparse.Namespace) -> "Callable[[CaptionedImage], str]":
-    """Returns the function that turns a caption into a line of the output."""
-    return json_line if options.json else partial(line, with_scores=options.scores)
-
-
-def line(found: "CaptionedImage", with_scores: bool) -> str:
+def text_line(found: "CaptionedImage", with_scores: bool) -> str:
     """Returns the columns of a caption: name, caption and, if wanted, its score, confidence and a warning."""
     columns = [printable(found.name), found.caption or ""]
     if with_scores and found.score is not None:
@@ -365,6 +270,22 @@ def json_line(found: "CaptionedImage") -> str:
     return json_of(record)
 
 
+def scores_of(options: argparse.Namespace, model: Any) -> dict[str, bool]:
+    """Returns the arguments of the pipeline for scores and confidence; a note says if there is no confidence."""
+    from ..loading.confidence import is_calibrated
+
+    if not options.scores:
+        return {"return_scores": options.json}
+    has_confidence = is_calibrated(model)
+    if not has_confidence:
+        print(
+            f"hf-ngsan: {options.model[0]} has no calibration, so its captions get no probability; make one with "
+            "hf-ngsan calibrate.",
+            file=sys.stderr,
+        )
+    return {"return_scores": True, "return_confidence": has_confidence}
+
+
 def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str, str]:
     """Returns the argument `text` of the pipeline: the beginning of captions, or the prompt.
 
@@ -374,50 +295,23 @@ def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str
     from ..guests.captioners import guest_of
     from ..loading.models import is_guest
 
-    guest = guest_of(model, processor) if is_guest(model.config) else None
-    takes_prompts, kind = guest is not None and guest.follows_prompts, model.config.model_type
-    if options.prompt is not None:
-        check_text(options.prompt, "--prompt")
-        if not takes_prompts:
-            raise ValueError(f"A {kind} model takes no --prompt; give the beginning of its captions with --text.")
-        return {"text": options.prompt}
-    if options.text is None:
+    text, kind = options.text if options.prompt is None else options.prompt, model.config.model_type
+    if text is None:
         return {}
-    check_text(options.text, "--text")
-    if takes_prompts:
+    guest = guest_of(model, processor) if is_guest(model.config) else None
+    takes_prompts = guest is not None and guest.follows_prompts
+    if options.prompt is not None and not takes_prompts:
+        raise ValueError(f"A {kind} model takes no --prompt; give the beginning of its captions with --text.")
+    if options.text is not None and takes_prompts:
         raise ValueError(f"A {kind} model continues no --text; give it an instruction with --prompt.")
-    if guest is None and (unknown := processor.unknown_words(options.text)):
+    if guest is None and (unknown := processor.unknown_words(text)):
         raise ValueError(f"--text has words that this captioner does not know: {', '.join(map(repr, unknown))}.")
-    return {"text": options.text}
-
-
-def embeddings_of(options: argparse.Namespace) -> "PassingImages":
-    """Returns the embedder of the images that are captioned."""
-    from ..io.launching import make_accelerator
-    from ..loading.models import load_model
-    from ..tasks.retrieval.encoders import PassingImages
-
-    model, processor = load_model(options.with_embeddings[0], "retrieval")
-    return PassingImages(model.to(make_accelerator().device), processor, options.batch_size)
-
-
-def reranked(options: argparse.Namespace, beams: int) -> dict:
-    """Returns the arguments of `generate()` that rank the beams of each image by a dual encoder."""
-    from ..io.launching import make_accelerator
-    from ..loading.models import load_model
-    from ..tasks.retrieval.search import SIMILARITY_WEIGHT, Reranker
-
-    if beams < 2:
-        raise ValueError("--rerank-with needs several beams; ask for them with --num-beams.")
-    dual_encoder, processor = load_model(options.rerank_with, "retrieval")
-    weight = SIMILARITY_WEIGHT if options.similarity_weight is None else options.similarity_weight
-    reranker = Reranker(dual_encoder.to(make_accelerator().device), processor, weight)
-    return {"reranker": reranker, "num_beams": beams, "num_return_sequences": beams}
+    return {"text": text}
 
 
 def paths_of_images(places: Iterable[str]) -> Iterator[str]:
     """Yields paths and URLs, with each folder replaced by its images in the order of `hf-ngsan extract`."""
-    from ..extraction.image_files import sorted_image_files
+    from ..extraction.image_list import sorted_image_files
 
     for place in places:
         if os.path.isdir(place):
@@ -426,14 +320,12 @@ def paths_of_images(places: Iterable[str]) -> Iterator[str]:
             yield place
 
 
-def of_dataset(
-    options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
-) -> tuple["Dataset", Iterator[str]]:
+def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> tuple[Any, list[str]]:
     """Returns the columns of a dataset that the captioner reads, and the image ids."""
     from ..tasks.caption_rows import COLUMNS_READ, check_drawable, load_rows, rows_for
 
     rows = load_rows(options.data, options.split, with_captions=False, limit=options.limit)
-    names = map(str, rows["image_id"])
+    names = list(map(str, rows["image_id"]))
     draws = options.save_attention is not None
     rows = rows_for(model, processor, rows, options.data, keep_images=draws)
     rows = rows.select_columns([name for name in COLUMNS_READ if name in rows.column_names])

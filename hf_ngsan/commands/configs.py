@@ -2,8 +2,8 @@
 
 import argparse
 
-from ..io.argument_types import user_path
-from ..io.configs import copy_config, describe_config, packaged_config, packaged_configs
+from ..io.packaged import copy_config, describe_config, packaged_config, packaged_configs
+from .arguments import user_path
 
 SUMMARY = """List the packaged training configs, or copy one to change it.
 

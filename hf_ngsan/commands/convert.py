@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from ..data.annotations import FORMATS as ANNOTATION_FORMATS
 from ..data.formats import CONVENTIONS, FORMATS
-from ..io.argument_types import at_most, positive_int, user_path
 from ..io.bounds import MAX_GRID
-from .arguments import print_skipped
+from .arguments import at_most, positive_int, print_skipped, user_path
 
 if TYPE_CHECKING:
     from ..data.conversion import ConversionResult

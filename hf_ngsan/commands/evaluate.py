@@ -7,16 +7,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import user_path
 from .arguments import (
     DATASETS,
     add_batch_size_argument,
     add_data_arguments,
     add_engine_argument,
+    add_generation_arguments,
     add_launch_argument,
     add_model_argument,
     check_data,
     check_output_files,
+    generation_arguments,
+    user_path,
 )
 
 if TYPE_CHECKING:
@@ -55,8 +57,11 @@ class TaskOptions:
         """Adds the options of a task."""
         from ..tasks.registry import task_class
 
-        self.task, self.group = task, self.parser.add_argument_group(f"for {task_class(task).model_noun}")
-        task_class(task).add_evaluation_options(self)  # type: ignore[arg-type]  # it only calls add_argument
+        kind: Any = task_class(task)
+        self.task, self.group = task, self.parser.add_argument_group(f"for {kind.model_noun}")
+        if kind.writes_text:
+            add_generation_arguments(self)  # type: ignore[arg-type]  # it only calls add_argument
+        kind.add_evaluation_options(self)
 
     def add_argument(self, name: str, **settings: Any) -> None:
         dest = settings.get("dest", name.lstrip("-").replace("-", "_"))
@@ -67,8 +72,13 @@ class TaskOptions:
 
     def given(self, options: argparse.Namespace) -> dict[str, Any]:
         """Returns the options that differ from their defaults, by their names in the namespace."""
-        found = {dest: getattr(options, dest) for dest in self.owners}
-        return {dest: value for dest, value in found.items() if value != self.defaults[dest]}
+        values = {dest: getattr(options, dest) for dest in self.owners}
+        return {dest: value for dest, value in values.items() if value != self.defaults[dest]}
+
+    def arguments(self, options: argparse.Namespace) -> dict[str, Any]:
+        """Returns the arguments of the task's `evaluate`: the given options, with each argument of `generate()`."""
+        given = {name: value for name, value in self.given(options).items() if name != "generate"}
+        return given | generation_arguments(options)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -141,9 +151,9 @@ def run(options: argparse.Namespace) -> None:
     kind, accelerator = task_class(name), make_accelerator()
     model, processor = kind.load(options.model, name)
     use_engine(model.to(accelerator.device), processor, options.engine)
-    task = kind(recipe_of(kind, options))
+    task = kind(config_of(kind, options))
     rows = task.evaluation_rows(model, processor, load_split(task.load_rows, options.split, options.data))
-    given = options.task_options.given(options)
+    given = options.task_options.arguments(options)
     evaluation = task.evaluate_all(model, processor, rows, accelerator, **given)
     if accelerator.is_main_process:
         if options.output:
@@ -154,14 +164,14 @@ def run(options: argparse.Namespace) -> None:
     leave_process_group()
 
 
-def recipe_of(kind: type["Task"], options: argparse.Namespace) -> Any:
+def config_of(kind: type["Task"], options: argparse.Namespace) -> Any:
     """Returns the training config of an evaluation with the arguments of the command."""
     sections = {
         "model": {"init_from": options.model[0]},
         "data": {"spec": options.data, "limit": options.limit},
         "evaluation": {"batch_size": options.batch_size},
     }
-    return kind.recipe_class.from_dict(sections, "the command line")
+    return kind.config_class.from_dict(sections, "the command line")
 
 
 def record(
@@ -169,20 +179,17 @@ def record(
 ) -> None:
     """Writes the scores, with the settings that they depend on, into the file asked for or the folder of the model.
 
-    The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`. `--overwrite` of its training run may
-    delete both files.
+    The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`.
     """
     from ..io.files import write_output
     from ..loading.models import find_model_folder
-    from ..loading.self_test import SELF_TEST, write_self_test
+    from ..loading.self_test import write_self_test
     from ..sharing.evaluations import (
-        EVALUATIONS,
         RecordedEvaluation,
         fingerprints_of,
         record_evaluation,
         weights_checksum,
     )
-    from ..training.output_folder import MARKER, claim_files
 
     folder = Path(find_model_folder(options.model[0]))
     generation = getattr(model, "generation_config", None)
@@ -192,13 +199,11 @@ def record(
         split=options.split,
         rows=rows,
         scores=dict(evaluation.scores),
-        fingerprints=fingerprints_of(kind, evaluation, settings, options.task_options.given(options)),
+        fingerprints=fingerprints_of(kind, evaluation, settings, options.task_options.arguments(options)),
         weights=weights_checksum(folder),
     )
     if options.record:
         write_output(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")
         return
-    if (folder.parent / MARKER).is_file():
-        claim_files(folder.parent, [f"{folder.name}/{name}" for name in (EVALUATIONS, SELF_TEST)])
     record_evaluation(folder, found)
     write_self_test(model, processor, folder)

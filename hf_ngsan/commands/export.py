@@ -1,32 +1,30 @@
-"""The command `hf-ngsan export`: a captioner in the format of ONNX, OpenVINO or torch.export."""
+"""The command `hf-ngsan export`: a captioner or dual encoder as graphs of ONNX."""
 
 import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..io.argument_types import user_path
-from ..io.model_folders import find_model_folder
-from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder
+from ..io.packaged import find_model_folder
+from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder, user_path
 
 if TYPE_CHECKING:
     from ..exporting import Comparison
 
-FORMATS = ("onnx", "openvino", "torch-export")
-SUMMARY = """Export a captioner or a dual encoder, for example to ONNX.
+SUMMARY = """Export a captioner or a dual encoder to ONNX.
 
-The exported captioner does not need this package, and as ONNX or OpenVINO it does not need torch."""
+The exported captioner needs neither this package nor torch."""
 EPILOG = f"""examples:
   hf-ngsan export --model runs/scenes --output exported --check
-  hf-ngsan export --model captioner --format openvino --output exported --check --data images:photos
+  hf-ngsan export --model captioner --output exported --check --data images:photos
   hf-ngsan export --model runs/scenes --int8 --output small
   hf-ngsan export --model DUAL_ENCODER --output exported
   hf-ngsan export --model captioner
   python exported/captioner.py photo.jpg --num-beams 3
 
 The folder holds the encoder, one step of the decoder with its cache, their settings, and captioner.py, a program for
-greedy and beam search that needs only NumPy and the runtime. An exported dual encoder takes the place of its model in
+greedy and beam search that needs only NumPy and ONNX Runtime. An exported dual encoder takes the place of its model in
 hf-ngsan index, search and evaluate. Without --output, graphs are written into onnx/ of the model's folder, and hf-ngsan
-caption and search answer by them without PyTorch. The command needs the extra export, or openvino.
+caption and search answer by them without PyTorch. The command needs the extra export.
 
 {DATASETS}"""
 IMAGES = 64
@@ -36,7 +34,6 @@ TO_SAVE_MEMORY = "check fewer images with --limit, or "
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
-    parser.add_argument("--format", choices=FORMATS, default="onnx", help="format of the exported files (%(default)s)")
     parser.add_argument(
         "--output",
         type=user_path,
@@ -47,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="keep the weights of linear layers in 8 bits (onnx), check the result, and report the loss in CIDEr-D on "
+        help="keep the weights of linear layers in 8 bits, check the result, and report the loss in CIDEr-D on "
         "the dataset of the training run, or on --data",
     )
     parser.add_argument(
@@ -61,19 +58,29 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     check_data(options.data)
-    if options.output is None:
-        return export_beside(options)
-    check_new_folder(options.output)
-    from ..exporting import Captioner, check_format, compare, write_exported_captioner
+    if options.output is not None:
+        check_new_folder(options.output)
+    from ..exporting import check_exporter
+    from ..loading.models import load_config, task_of
+
+    check_exporter()
+    task = task_of(load_config(options.model))
+    if options.output is not None and task != "retrieval":
+        return export_captioner(options)
+    if options.int8 or options.check or options.data is not None or options.limit is not None:
+        raise ValueError(
+            "The graphs of a dual encoder, and those in the folder of a model, compute what the model computes; leave "
+            "other options out, or name a captioner and a new folder with --output."
+        )
+    return export_beside(options, task) if options.output is None else export_dual_encoder(options)
+
+
+def export_captioner(options: argparse.Namespace) -> int:
+    from ..exporting import Captioner, compare, write_exported_captioner
     from ..io.folders import write_folder_atomically
-    from ..loading.models import load_captioner, load_config, task_of
+    from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
 
-    if options.int8 and options.format != "onnx":
-        raise ValueError(f"--int8 is for ONNX, and --format is {options.format}; leave one of the two out.")
-    check_format(options.format)
-    if task_of(load_config(options.model)) == "retrieval":
-        return export_dual_encoder(options)
     model, processor = load_captioner(options.model)
     model = model.float()
     rows = None
@@ -85,7 +92,7 @@ def run(options: argparse.Namespace) -> int:
         rows = rows_for(model, processor, rows, spec)
     write_folder_atomically(
         Path(options.output),
-        lambda folder: write_exported_captioner(model, processor, folder, options.format, options.int8),
+        lambda folder: write_exported_captioner(model, processor, folder, options.int8),
         manifest=False,
     )
     print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
@@ -96,26 +103,18 @@ def run(options: argparse.Namespace) -> int:
     return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
 
 
-def export_beside(options: argparse.Namespace) -> int:
+def export_beside(options: argparse.Namespace, task: str | None) -> int:
     """Writes graphs into the folder of the model itself."""
-    if options.format != "onnx" or options.int8 or options.check or options.data is not None:
-        raise ValueError(
-            "Graphs in the folder of the model are of ONNX and compute what the model computes; for other options "
-            "name a new folder with --output."
-        )
     from ..exporting.beside import write_graphs_beside
-    from ..exporting.formats import check_format
-    from ..loading.models import load_model, task_of
+    from ..loading.models import load_model
     from ..loading.provenance import model_fingerprint
 
-    check_format(options.format)
     folder = Path(find_model_folder(options.model))
     if not folder.is_dir():
         raise ValueError(f"{options.model} is not a folder on this machine; name a new folder with --output.")
-    model, processor = load_model(folder)
-    task = task_of(model.config)
     if task not in ("captioning", "retrieval"):
         raise ValueError(f"{options.model} is neither a captioner nor a dual encoder, which are exported.")
+    model, processor = load_model(folder)
     fingerprint = model_fingerprint(model, processor) if task == "retrieval" else None
     write_graphs_beside(model.float(), processor, folder, fingerprint)
     command = "hf-ngsan search INDEX TEXT" if task == "retrieval" else f"hf-ngsan caption --model {options.model} IMAGE"
@@ -125,25 +124,20 @@ def export_beside(options: argparse.Namespace) -> int:
 
 def export_dual_encoder(options: argparse.Namespace) -> int:
     from ..exporting.dual_encoder import write_exported_dual_encoder
-    from ..guests.exported import is_exported
+    from ..guests.dual_encoders import is_exported
     from ..io.folders import write_folder_atomically
     from ..loading.models import load_model
 
-    if options.format != "onnx" or options.int8 or options.data is not None or options.limit is not None:
-        raise ValueError(
-            f"{options.model} is a dual encoder, which is exported to ONNX alone and checked without data; leave other "
-            "options out."
-        )
     if is_exported(find_model_folder(options.model)):
         raise ValueError(f"{options.model} is an exported dual encoder already.")
     model, processor = load_model(options.model, "retrieval")
-    found: list[float] = []
-
-    def write(folder: Path) -> None:
-        found.append(write_exported_dual_encoder(model.float(), processor, folder))
-
-    write_folder_atomically(Path(options.output), write, manifest=False)
-    print(f"{options.output} embeds images and texts as the model does (largest difference {found[0]:.1e}).")
+    differences: list[float] = []
+    write_folder_atomically(
+        Path(options.output),
+        lambda folder: differences.append(write_exported_dual_encoder(model.float(), processor, folder)),
+        manifest=False,
+    )
+    print(f"{options.output} embeds images and texts as the model does (largest difference {differences[0]:.1e}).")
     print(f"Index images with it: hf-ngsan index --model {options.output} --images FOLDER --output INDEX")
     return 0
 
@@ -154,15 +148,14 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
     CIDEr-D is only meaningful on captions like those of training: scenes are scored only if the model was trained on
     them.
     """
-
     from ..data.scenes import FEATURE_SIZE
     from ..sharing.known_facts import recorded_config, run_of
-    from ..tasks.registry import load_recipe
+    from ..tasks.registry import load_training_config
     from ..training.output_folder import training_config_of
 
     run = run_of(Path(find_model_folder(name)))
     if run is not None:
-        data = load_recipe(training_config_of(run)).data
+        data = load_training_config(training_config_of(run)).data
         return data.spec, data.validation_split or split
     trained_on = str((recorded_config(name) or {}).get("data", {}).get("spec")).partition(":")[0]
     takes_images = model.config.vision_config is not None

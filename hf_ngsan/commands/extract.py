@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import at_most, fraction, share, user_path, whole_number
 from ..io.bounds import MAX_COPIES
 from .arguments import (
     add_batch_size_argument,
@@ -14,8 +13,13 @@ from .arguments import (
     add_launch_argument,
     add_reading_arguments,
     add_vision_arguments,
+    at_most,
+    between,
+    fraction,
     print_skipped,
+    user_path,
     vision_fields,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -33,7 +37,8 @@ EPILOG = """examples:
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
 The same command continues an extraction that was killed. A command with other images, such as those of another split,
-adds them to the folder. Images that cannot be read are skipped and listed in skipped.json."""
+adds them to the folder. An image that cannot be read is an error; with --skip-errors such images are left out, named
+and listed in skipped.json."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +75,7 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     )
     copies.add_argument(
         "--smallest-crop",
-        type=share,
+        type=between(1e-6, 1),
         default=0.6,
         metavar="SHARE",
         help="smallest share of an image's area in a crop (%(default)s)",
@@ -101,17 +106,15 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from ..data.saved import copy_folder
-    from ..extraction.extract import extract_features
-    from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
+    from ..extraction.extract import extract_features, extraction_accelerator
     from ..extraction.vision import load_vision
     from ..loading.engines import use_engine
 
+    images = find_images(options)
+    model, image_processor = load_vision(options.backbone, **vision_fields(options))
     accelerator = extraction_accelerator()
-    images = on_main_process(accelerator, lambda: find_images(options))
-    model, image_processor = on_every_process(
-        accelerator, lambda: load_vision(options.backbone, **vision_fields(options))
-    )
-    on_every_process(accelerator, lambda: use_engine(model.to(accelerator.device), image_processor, options.engine))
+    with accelerator.main_process_first():
+        use_engine(model.to(accelerator.device), image_processor, options.engine)
     extract = partial(
         extract_features,
         model,
@@ -123,7 +126,7 @@ def run(options: argparse.Namespace) -> None:
         num_workers=options.num_workers,
         dtype=options.dtype,
         images_per_shard=options.images_per_shard,
-        strict=options.strict,
+        skip_errors=options.skip_errors,
         accelerator=accelerator,
     )
     result = extract(output=options.output)
@@ -135,8 +138,8 @@ def run(options: argparse.Namespace) -> None:
 
 
 def find_images(options: argparse.Namespace) -> "ImageList":
-    from ..extraction.feature_folder import check_output_folder
-    from ..extraction.image_list import list_images
+    from ..extraction import list_images
+    from ..extraction.extract import check_output_folder
 
     check_output_folder(Path(options.output))
     return list_images(options.images, options.image_folder, options.split)

@@ -4,9 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import positive_int, user_path
 from ..io.files import check_place
-from ..io.packaged_models import DUAL_ENCODER, packaged_models
+from ..io.packaged import DUAL_ENCODER, packaged_models
 from .arguments import (
     add_batch_size_argument,
     add_engine_argument,
@@ -14,7 +13,9 @@ from .arguments import (
     add_launch_argument,
     add_model_argument,
     add_reading_arguments,
+    positive_int,
     print_skipped,
+    user_path,
 )
 
 if TYPE_CHECKING:
@@ -26,12 +27,13 @@ EPILOG = """examples:
   hf-ngsan index --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --prune
-  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to usearch
-  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --to milvus:http://localhost:19530
-  hf-ngsan index --images photos --output photos.index --to milvus:photos.db --index-type HNSW --index-params M=32
+  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --backend usearch
+  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --backend milvus:http://localhost:19530
+  hf-ngsan index --images photos --output photos.index --backend milvus:photos.db --index-type HNSW --index-params M=32
 
 The same command continues an index that was killed. On an existing index it adds new images and embeds changed ones
-again; images that are gone stay, unless --prune is given. Images that cannot be read are skipped and listed."""
+again; images that are gone stay, unless --prune is given. An image that cannot be read is an error; with --skip-errors
+such images are left out and named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,12 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_batch_size_argument(parser, 32)
     add_engine_argument(parser)
     parser.add_argument(
-        "--to",
-        metavar="BACKEND",
+        "--backend",
         help="search backend: exact compares every image (default of a new index); usearch finds candidates with an "
         "approximate graph and scores them exactly; milvus:URI has the URL of a server or a file ending in .db",
     )
-    milvus = parser.add_argument_group("--to milvus:URI", "Kind of Milvus's index; a new one gets Milvus's choice.")
+    milvus = parser.add_argument_group(
+        "--backend milvus:URI", "Kind of Milvus's index; a new one gets Milvus's choice."
+    )
     milvus.add_argument("--index-type", metavar="TYPE", help="such as HNSW, IVF_FLAT or FLAT")
     milvus.add_argument(
         "--index-params",
@@ -72,16 +75,17 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..extraction.together import extraction_accelerator, on_every_process, on_main_process
+    from ..extraction.extract import extraction_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
-    from ..tasks.retrieval.index import index_images
+    from ..tasks.retrieval_index import index_images
 
+    images = find_images(options)
+    model, processor = load_model(options.model, "retrieval")
     accelerator = extraction_accelerator()
-    images = on_main_process(accelerator, lambda: find_images(options))
-    model, processor = on_every_process(accelerator, lambda: load_model(options.model, "retrieval"))
-    on_every_process(accelerator, lambda: use_engine(model.to(accelerator.device), processor, options.engine))
+    with accelerator.main_process_first():
+        use_engine(model.to(accelerator.device), processor, options.engine)
     index = index_images(
         model,
         processor,
@@ -92,8 +96,8 @@ def run(options: argparse.Namespace) -> None:
         batch_size=options.batch_size,
         num_workers=options.num_workers,
         images_per_shard=options.images_per_shard,
-        strict=options.strict,
-        backend=options.to,
+        skip_errors=options.skip_errors,
+        backend=options.backend,
         kind=index_kind(options),
         prune=options.prune,
         accelerator=accelerator,
@@ -123,12 +127,12 @@ def index_kind(options: argparse.Namespace) -> "IndexKind | None":
 
 
 def find_images(options: argparse.Namespace) -> "ImageList":
-    from ..extraction.image_list import list_images
+    from ..extraction import list_images
     from ..retrieval import check_backend, check_new_index
 
     kind = index_kind(options)
-    if options.to is not None or kind is not None:
-        check_backend(options.to or "", kind)
+    if options.backend is not None or kind is not None:
+        check_backend(options.backend or "", kind)
     check_new_index(Path(options.output))
     check_place(Path(options.output))
     return list_images(options.images, options.image_folder, options.split)

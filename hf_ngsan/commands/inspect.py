@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.formats import FORMATS
-from ..io.argument_types import user_path, whole_number
-from ..io.packaged_models import folder_of_packaged
-from .arguments import check_figure_file
+from ..io.fields import read_json_or_none
+from ..io.packaged import folder_of_packaged
+from .arguments import check_figure_file, user_path, whole_number
 
 if TYPE_CHECKING:
     from ..data.inspection import Findings
@@ -58,10 +58,9 @@ def run(options: argparse.Namespace) -> int:
     if options.self_test:
         return self_test(options.path)
     if options.verify:
-        path = Path(options.path)
-        print(f"{path}: {verify(path)}, unchanged")
-        return 0
-    show(options)
+        print(f"{options.path}: {verify(Path(options.path))}, unchanged")
+    else:
+        show(options)
     return 0
 
 
@@ -71,9 +70,9 @@ def self_test(name: str) -> int:
     from ..loading.self_test import run_self_test
 
     folder = find_model_folder(name)
-    found = run_self_test(*load_model(folder), folder)
-    print(f"{folder}: {found}")
-    return 0 if found.passed else 1
+    result = run_self_test(*load_model(folder), folder)
+    print(f"{folder}: {result}")
+    return 0 if result.passed else 1
 
 
 def verify(path: Path) -> str:
@@ -85,16 +84,16 @@ def verify(path: Path) -> str:
     from ..io.folders import MANIFEST, check_folder, find_folder
     from ..io.shards import RECORDS, verify_shards
     from ..retrieval import IndexFolder
-    from ..retrieval.approximate import FOLDER
     from ..retrieval.index_folder import DESCRIPTION
-    from ..training.checkpoints import Checkpoints, read_state
+    from ..retrieval.local import FOLDER
+    from ..training.checkpoints import Checkpoints
 
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is not a folder; name an index, extracted features, or a training run.")
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
         for number in range(index.num_shards):
-            index.shard(number).verify(thumbnails=True)
+            index.shard(number).verify()
         graph = find_folder(path / FOLDER)
         if graph.is_dir():
             check_folder(graph)
@@ -104,7 +103,6 @@ def verify(path: Path) -> str:
     checkpoints = Checkpoints(path / "checkpoints").all()
     for checkpoint in checkpoints:
         check_folder(checkpoint)
-        read_state(checkpoint)
     others = [folder for folder in (path, *path.iterdir()) if (folder / MANIFEST).is_file()]
     for folder in others:
         check_folder(folder)
@@ -120,22 +118,22 @@ def counted(number: int, noun: str) -> str:
 
 
 def show(options: argparse.Namespace) -> None:
+    from ..retrieval.index_folder import DESCRIPTION
+
     path = Path(folder_of_packaged(options.path))
     if options.figure:
         check_figure_file(options.figure)
     if not path.exists():
         raise FileNotFoundError(f"{path} does not exist; name a file or folder.")
-    if (path / "config.json").is_file():
-        tell(path, "model", lines_of_model(path))
-        return
-    if any((path / name).is_file() for name in ("history.jsonl", "training_config.yaml", "recipe.yaml")):
-        tell(path, "training run", lines_of_run(path))
-        return
-    from ..retrieval.index_folder import DESCRIPTION
-
-    if (path / DESCRIPTION).is_file():
-        tell(path, "search index", lines_of_index(path))
-        return
+    kinds = (
+        ("model", ("config.json",), lines_of_model),
+        ("training run", ("history.jsonl", "training_config.yaml"), lines_of_run),
+        ("search index", (DESCRIPTION,), lines_of_index),
+    )
+    for kind, files, lines_of in kinds:
+        if any((path / name).is_file() for name in files):
+            tell(path, kind, lines_of(path))
+            return
     findings = inspect(path, options)
     tell(path, findings.kind + made_by(path), findings.lines())
     if options.figure:
@@ -148,7 +146,7 @@ def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     from ..data.images.folder import holds_photographs, is_metadata
     from ..data.images.sources import is_saved
     from ..data.inspection import inspect_data
-    from ..extraction.inspection import inspect_images
+    from ..extraction.image_list import inspect_images
 
     if not (options.source_format or not path.is_dir() or is_saved(path)):
         is_of_features = any(not is_metadata(file.name) for file in some_files(path))
@@ -166,18 +164,17 @@ def tell(path: Path, kind: str, lines: list[str]) -> None:
 def made_by(path: Path) -> str:
     """Returns the recorded backbone or inputs of the features in a folder, as the end of a sentence."""
     for name, key, words in (("extraction.json", "backbone", "extracted with"), ("conversion.json", "inputs", "of")):
-        if not (path / name).is_file():  # opening a named pipe would wait forever
-            continue
-        try:
-            value = json.loads((path / name).read_text(encoding="utf-8"))[key]
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            continue
-        return f", {words} {', '.join(map(str, value)) if isinstance(value, list) else value}"
+        recorded = read_json_or_none(path / name)
+        if isinstance(recorded, dict) and key in recorded:
+            value = recorded[key]
+            return f", {words} {', '.join(map(str, value)) if isinstance(value, list) else value}"
     return ""
 
 
 def lines_of_model(path: Path) -> list[str]:
     """Describes a model; its weights are counted, not loaded."""
+    from safetensors import safe_open
+
     from ..loading.models import ModelFolderError, count_parameters, read_config_file
     from ..registry import MODEL_TYPES
 
@@ -191,24 +188,14 @@ def lines_of_model(path: Path) -> list[str]:
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
-    numbers, in_files = sum(map(count_weights, files)), f"in {counted(len(files), 'file')}"
-    if config.get("model_type") not in MODEL_TYPES:
-        return [*lines, f"weights: {numbers:,} numbers {in_files}"]
-    return [*lines, f"parameters: {count_parameters(path):,}", f"weights: {in_files}"]
-
-
-def count_weights(file: Path) -> int:
-    """Returns the number of weights in a file, from its header alone."""
-
-    from safetensors import SafetensorError, safe_open
-
-    from ..loading.models import ModelFolderError
-
-    try:
+    number = 0
+    for file in files:
         with safe_open(file, framework="np") as weights:
-            return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
-    except (SafetensorError, OSError) as error:
-        raise ModelFolderError(f"{file} cannot be read ({error}) and may be cut; get it again.") from None
+            number += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
+    in_files = f"in {counted(len(files), 'file')}"
+    if config.get("model_type") not in MODEL_TYPES:
+        return [*lines, f"weights: {number:,} numbers {in_files}"]
+    return [*lines, f"parameters: {count_parameters(path):,}", f"weights: {in_files}"]
 
 
 def lines_of_index(path: Path) -> list[str]:
@@ -218,7 +205,7 @@ def lines_of_index(path: Path) -> list[str]:
 
     description = read_description(path)
     index, problems = IndexFolder(path, description), []
-    found = skipped = 0
+    number_found = skipped = 0
     missing = index.missing_shards()
     if missing:
         problems.append(
@@ -227,15 +214,15 @@ def lines_of_index(path: Path) -> list[str]:
     for number in sorted({*range(index.num_shards)} - {*missing}):
         try:
             shard = index.shard(number)
-            shard.verify(thumbnails=True)
+            shard.verify()
         except IndexFolderError as error:
             problems.append(str(error))
             continue
-        found += len(shard.items.names)
+        number_found += len(shard.items.names)
         skipped += len(shard.items.skipped)
     more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
     return [
-        f"{found} images of {description.num_items} in {description.source}",
+        f"{number_found} images of {description.num_items} in {description.source}",
         f"skipped: {skipped}",
         f"embedding dimension: {description.dimension}",
         f"model: {description.model}",
@@ -245,30 +232,16 @@ def lines_of_index(path: Path) -> list[str]:
 
 def lines_of_run(path: Path) -> list[str]:
     """Describes the progress and the models of a training run."""
-    lines = []
-    history = read_history(path / "history.jsonl")
-    if history:
-        last = history[-1]
+    lines, history = ["no epoch is finished"], path / "history.jsonl"
+    epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
+    if epochs:
+        last = json.loads(epochs[-1])
         scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-        lines.append(f"{counted(len(history), 'epoch')}; the last: {scores}")
-    else:
-        lines.append("no epoch is finished")
+        lines = [f"{counted(len(epochs), 'epoch')}; the last: {scores}"]
     for name in ("best", "last"):
         if (path / name / "config.json").is_file():
             lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
     return lines
-
-
-def read_history(file: Path) -> list[dict[str, Any]]:
-    try:
-        entries = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-    except FileNotFoundError:
-        return []
-    except (ValueError, RecursionError):
-        entries = [None]
-    if not all(isinstance(entry, dict) for entry in entries):
-        raise ValueError(f"{file} is damaged: a line is not a JSON object.")
-    return entries
 
 
 def draw(findings: "Findings", options: argparse.Namespace) -> None:
@@ -292,9 +265,9 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
+    from ..data.coco_files import number_at_the_end
+    from ..data.image_files import image_files
     from ..data.inspection import sample_image
-    from ..extraction.image_list import number_at_the_end
-    from ..io.image_files import image_files
     from ..models.image_processing_captioning import load_image
 
     if folder is None:

@@ -6,9 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from ..io.argument_types import user_path
-from ..io.model_folders import find_model_folder
-from .arguments import MODEL, check_new_folder
+from ..io.packaged import find_model_folder
+from .arguments import MODEL, check_new_folder, user_path
 
 SUMMARY = """Upload a model to the Hub, with processor, code and card.
 

@@ -2,8 +2,7 @@
 
 import argparse
 
-from ..io.argument_types import user_path
-from .arguments import DATASETS, add_data_arguments, check_data, check_output_file
+from .arguments import DATASETS, add_data_arguments, check_data, check_output_file, user_path
 
 SUMMARY = "Write the captions of a dataset as references for score."
 EPILOG = f"""examples:
@@ -28,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_data(options.data)
     check_output_file(options.output, inputs=[options.data])
-    from ..io.coco_files import write_caption_file
+    from ..data.coco_files import write_caption_file
     from ..tasks.caption_rows import load_rows
 
     rows = load_rows(options.data, options.split, limit=options.limit)

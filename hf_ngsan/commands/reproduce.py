@@ -5,9 +5,8 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import at_most, positive_int, user_path, whole_number
 from ..io.bounds import MAX_INTEGER
-from .arguments import DATASETS
+from .arguments import DATASETS, at_most, positive_int, user_path
 
 if TYPE_CHECKING:
     from ..reproduction.plan import Plan
@@ -49,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (%(default)s)")
     parser.add_argument(
         "--first-seed",
-        type=at_most(MAX_INTEGER, whole_number),
+        type=at_most(MAX_INTEGER, 0),
         default=0,
         metavar="N",
         help="the first of them (%(default)s)",
@@ -71,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     import torch
 
-    from ..io.locks import FolderLock
+    from ..io.folders import FolderLock
     from ..reproduction.papers import find_table
     from ..reproduction.plan import make_plan
     from ..reproduction.results import as_markdown, results_of, write_results

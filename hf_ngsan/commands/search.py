@@ -5,10 +5,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import positive_int, user_path
 from ..io.messages import printable
-from ..io.model_folders import find_model_folder
-from .arguments import check_figure_file, check_images, print_header
+from ..io.packaged import find_model_folder
+from .arguments import check_figure_file, check_images, positive_int, print_header, user_path
 
 if TYPE_CHECKING:
     from ..retrieval import Hit, IndexFolder
@@ -117,7 +116,7 @@ def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> 
     """Returns what the model finds, and draws it if a figure is wanted."""
     from ..io.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.retrieval.search import draw_hits, search_images
+    from ..tasks.retrieval_search import draw_hits, search_images
 
     model, processor = load_model(options.model or indexes[0].description.model, "retrieval")
     hits = search_images(

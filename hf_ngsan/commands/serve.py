@@ -4,9 +4,16 @@ import argparse
 import signal
 import sys
 
-from ..io.argument_types import at_most, positive_int, user_path, whole_number
-from ..io.packaged_models import CAPTIONER
-from .arguments import MODEL, add_address_arguments, add_batch_size_argument, add_engine_argument
+from ..io.packaged import CAPTIONER
+from .arguments import (
+    MODEL,
+    add_address_arguments,
+    add_batch_size_argument,
+    add_engine_argument,
+    at_most,
+    positive_int,
+    user_path,
+)
 
 SUMMARY = """Serve a captioner over HTTP.
 
@@ -27,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_engine_argument(parser)
     parser.add_argument(
         "--wait-ms",
-        type=at_most(1000, whole_number),
+        type=at_most(1000, 0),
         default=5,
         metavar="MS",
         help="milliseconds that a batch with free places waits for the next image (%(default)s)",

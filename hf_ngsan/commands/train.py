@@ -4,11 +4,10 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from ..io.argument_types import user_path
-from .arguments import DATASETS, add_launch_argument
+from .arguments import DATASETS, add_launch_argument, user_path
 
 if TYPE_CHECKING:
-    from ..training import Recipe
+    from ..training import TrainingConfig
 
 SUMMARY = "Train a model from a training config."
 EPILOG = f"""examples:
@@ -50,46 +49,46 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     from ..training.output_folder import check_output_folder
 
-    check_output_folder(recipe_of(options), options.resume, options.overwrite)
+    check_output_folder(config_of(options), options.resume, options.overwrite)
 
 
 def run(options: argparse.Namespace) -> None:
     from ..io.launching import is_main_process, leave_process_group
     from ..tasks import train
 
-    recipe = recipe_of(options)
+    config = config_of(options)
     try:
-        result = train(recipe, resume=options.resume, overwrite=options.overwrite)
+        result = train(config, resume=options.resume, overwrite=options.overwrite)
     except KeyboardInterrupt:
         if is_main_process():
-            print(how_to_continue(recipe, options), file=sys.stderr)
+            print(how_to_continue(config, options), file=sys.stderr)
         raise
     if is_main_process():
-        score = "" if result.best_score is None else f" ({recipe.evaluation.metric} {result.best_score:.4f})"
+        score = "" if result.best_score is None else f" ({config.evaluation.metric} {result.best_score:.4f})"
         if result.best_dir.is_dir():
             print(f"The best model{score} is in {result.best_dir}.")
     leave_process_group()
 
 
-def how_to_continue(recipe: "Recipe", options: argparse.Namespace) -> str:
+def how_to_continue(config: "TrainingConfig", options: argparse.Namespace) -> str:
     """Returns a sentence for somebody who has stopped a training with Ctrl-C."""
     from ..training.checkpoints import Checkpoints
 
-    saved = Checkpoints(recipe.output_dir / "checkpoints").all()
+    saved = Checkpoints(config.output_dir / "checkpoints").all()
     if not saved:
         return "Stopped before a checkpoint was saved; the same command begins again."
     update = int(saved[-1].name.rpartition("-")[2])
     instead = " in place of --overwrite" if options.overwrite else ""
-    return f"Stopped. The same command with --resume{instead} continues {recipe.output_dir} after update {update}."
+    return f"Stopped. The same command with --resume{instead} continues {config.output_dir} after update {update}."
 
 
-def recipe_of(options: argparse.Namespace) -> "Recipe":
-    from ..tasks import load_recipe
-    from ..training import RecipeError
+def config_of(options: argparse.Namespace) -> "TrainingConfig":
+    from ..tasks import load_training_config
+    from ..training import ConfigError
 
-    recipe = load_recipe(options.config, options.overrides)
+    config = load_training_config(options.config, options.overrides)
     if options.stage is None:
-        return recipe
-    if not hasattr(recipe.training, "stage"):
-        raise RecipeError(f"--stage {options.stage}: the model of {options.config} has no stages; leave it out.")
-    return load_recipe(options.config, [*options.overrides, f"training.stage={options.stage}"])
+        return config
+    if not hasattr(config.training, "stage"):
+        raise ConfigError(f"--stage {options.stage}: the model of {options.config} has no stages; leave it out.")
+    return load_training_config(options.config, [*options.overrides, f"training.stage={options.stage}"])

@@ -3,28 +3,22 @@
 import argparse
 import os
 import sys
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ..io.argument_types import user_path
 from .arguments import (
+    add_batch_size_argument,
     add_generation_arguments,
     add_json_arguments,
     add_model_argument,
     add_skip_errors_argument,
     check_output_file,
-    check_text,
-    generation_options,
+    generation_arguments,
     json_of,
+    user_path,
     written_lines,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedTokenizerBase
-
-    from ..models.text_scores import TextScores
 
 SUMMARY = "Translate sentences, one a line."
 EPILOG = """examples:
@@ -45,31 +39,43 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
     add_json_arguments(parser, "translation")
     add_generation_arguments(parser)
+    add_batch_size_argument(parser, 64)
     add_skip_errors_argument(parser, "a sentence that is too long")
 
 
 def run(options: argparse.Namespace) -> int:
     if options.texts and options.input:
         raise ValueError("Give sentences or a file of them, with --input, and not both.")
-    if options.input is not None and not os.path.exists(options.input):
-        raise FileNotFoundError(f"--input {options.input}: there is no such file.")
     if options.output:
         check_output_file(options.output, inputs=[options.input])
+    if options.input is not None and not os.path.exists(options.input):
+        raise FileNotFoundError(f"--input {options.input}: there is no such file.")
+    from ..data.parallel_text import decoded_lines, lines_of, name_lines
     from ..io.launching import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.translation.evaluate import scored_translations
+    from ..tasks.generation_options import checked_generation
+    from ..tasks.translation import count_tokens, scored_translations
 
     model, tokenizer = load_model(options.model, "translation")
     model.to(make_accelerator().device)
-    generation = generation_options(options, model.generation_config)
+    generation = checked_generation(generation_arguments(options), model.generation_config)
+    sentences = options.texts or (
+        lines_of(Path(options.input)) if options.input else decoded_lines(sys.stdin.buffer, "the standard input")
+    )
     skipped: list[int] = []
-    number, empty, numbered = 0, 0, enumerate(sentences(options), start=1)
+    number, empty, longest, numbered = 0, 0, tokenizer.model_max_length, enumerate(sentences, start=1)
     with written_lines(options.output) as write:
         while lines := list(islice(numbered, options.batch_size)):
-            translated: dict[int, tuple[str, TextScores | None]] = {number: ("", None) for number, _ in lines}
+            translated: dict[int, tuple[str, Any]] = {number: ("", None) for number, _ in lines}
             given = {number: line for number, line in lines if line.strip()}
             empty += len(lines) - len(given)
-            too_long = check_lengths(given, tokenizer, options.skip_errors)
+            lengths = dict(zip(given, count_tokens(tokenizer, list(given.values())).tolist(), strict=True))
+            too_long = [number for number, length in lengths.items() if length > longest]
+            if too_long and not options.skip_errors:
+                raise ValueError(
+                    f"Line {too_long[0]} has {lengths[too_long[0]]} tokens; this model translates {longest} at most. "
+                    "Cut the line, or leave such lines empty with --skip-errors."
+                )
             skipped += too_long
             given = {number: line for number, line in given.items() if number not in too_long}
             if given:
@@ -81,42 +87,8 @@ def run(options: argparse.Namespace) -> int:
                 score, words = (None, []) if scores is None else scores
                 record = {"text": line, "translation": text, "score": score, "words": words}
                 write(json_of(record) if options.json else text)
-    report(empty, skipped)
-    return 2 if skipped and len(skipped) == number - empty else 0
-
-
-def sentences(options: argparse.Namespace) -> Iterator[str]:
-    from ..data.parallel_text import decoded_lines, lines_of
-
-    if options.texts:
-        for text in options.texts:
-            check_text(text, "TEXT")
-            yield text
-    elif options.input:
-        yield from lines_of(Path(options.input))
-    else:
-        yield from decoded_lines(sys.stdin.buffer, "the standard input")
-
-
-def check_lengths(given: dict[int, str], tokenizer: "PreTrainedTokenizerBase", skip: bool) -> list[int]:
-    """Returns the numbers of the lines that are too long, or raises a ValueError for the first unless `skip`."""
-    from ..tasks.translation.rows import count_tokens
-
-    lengths = dict(zip(given, count_tokens(tokenizer, list(given.values())).tolist(), strict=True))
-    too_long = [number for number, length in lengths.items() if length > tokenizer.model_max_length]
-    if too_long and not skip:
-        raise ValueError(
-            f"Line {too_long[0]} has {lengths[too_long[0]]} tokens; this model translates {tokenizer.model_max_length} "
-            "at most. Cut the line, or leave such lines empty with --skip-errors."
-        )
-    return too_long
-
-
-def report(empty: int, skipped: list[int]) -> None:
-    """Prints on the standard error how many lines have no translation."""
-    from ..data.parallel_text import name_lines
-
     if empty:
         print(f"hf-ngsan: {empty} empty {'line stays' if empty == 1 else 'lines stay'} empty.", file=sys.stderr)
     if skipped:
         print(f"hf-ngsan: {len(skipped)} too long, left empty: {name_lines(skipped)}.", file=sys.stderr)
+    return 2 if skipped and len(skipped) == number - empty else 0

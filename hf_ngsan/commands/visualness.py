@@ -3,15 +3,17 @@
 import argparse
 from pathlib import Path
 
-from ..io.argument_types import positive_int, user_path
 from .arguments import (
     DATASETS,
+    add_batch_size_argument,
     add_data_arguments,
     add_generation_arguments,
     add_model_argument,
     check_data,
     check_figure_folder,
-    generation_options,
+    generation_arguments,
+    positive_int,
+    user_path,
 )
 
 SUMMARY = "Print how visual each word of a captioner is (RSTNet)."
@@ -30,6 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_model_argument(parser)
     add_data_arguments(parser)
     add_generation_arguments(parser)
+    add_batch_size_argument(parser, 64)
     parser.add_argument(
         "--min-count", type=positive_int, default=1, metavar="N", help="leave out words with fewer occurrences (1)"
     )
@@ -48,7 +51,8 @@ def run(options: argparse.Namespace) -> None:
     from ..io.launching import make_accelerator
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning.visualness import captions_with_visualness, table_of_words
+    from ..tasks.captioning_analysis import captions_with_visualness, table_of_words
+    from ..tasks.generation_options import checked_generation
     from ..visualization import plot_visual_words, plot_visualness, save_figure
 
     folder = None if options.figures is None else Path(options.figures)
@@ -62,7 +66,7 @@ def run(options: argparse.Namespace) -> None:
         processor,
         rows,
         batch_size=options.batch_size,
-        **generation_options(options, model.generation_config),
+        **checked_generation(generation_arguments(options), model.generation_config),
     )
     table = [entry for entry in table_of_words(captions) if entry.occurrences >= options.min_count]
     print(HEADER)

@@ -6,9 +6,8 @@ annotations.find(391895, "391895", is_numbered=True).captions
 ```
 """
 
-import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
@@ -16,8 +15,8 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..io.coco_files import number_of
-from .errors import DataError, reason_of
+from .coco_files import Record, checked_record, images_by_id, in_order, number_of, read_json, records_of
+from .errors import DataError
 
 SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
 """Karpathy's names of splits; `restval` is the part of COCO's val2014 that is used for training."""
@@ -27,71 +26,8 @@ CHINESE_CHARACTER = re.compile(
 )
 MAX_LISTED = 10
 """Images that a message lists."""
-KINDS = {int: "an integer", str: "a string", list: "a list"}
 NAMES = ("cocoid", "videoID", "image_id", "id", "filename")
 """Fields that name the image of a record, in lists of skipped records."""
-
-
-@dataclass(frozen=True)
-class Record:
-    """An object of a JSON file.
-
-    Attributes:
-        where: its place in messages: the file, the list and the index.
-        fields: the object.
-    """
-
-    where: str
-    fields: dict
-
-    def get(self, field: str, kind: type) -> Any:
-        """Returns a field that must be an `int`, `str` or `list`; raises a DataError otherwise."""
-        if type(self.fields.get(field)) is not kind:
-            raise self.error(field, f"must be {KINDS[kind]}")
-        return self.fields[field]
-
-    def text(self, field: str) -> str:
-        """Returns a string with single blanks between words and without line breaks."""
-        return " ".join(self.get(field, str).split())
-
-    def records(self, field: str) -> list["Record"]:
-        """Returns the objects of a list; raises a DataError for anything else."""
-        return records_of(self.get(field, list), f"{self.where}, {field}")
-
-    def error(self, field: str, demand: str) -> DataError:
-        state = f"is {self.fields[field]!r:.60}" if field in self.fields else "is missing"
-        return DataError(f"{self.where}: {field} {state}; it {demand}.")
-
-
-def records_of(values: object, where: str) -> list[Record]:
-    """Returns the objects of a list; raises a DataError for anything else."""
-    if not isinstance(values, list) or not all(isinstance(value, dict) for value in values):
-        raise DataError(f"{where} is no list of objects.")
-    return [Record(f"{where}[{place}]", value) for place, value in enumerate(values)]
-
-
-def by_id(records: Iterable[Record]) -> dict[int, Record]:
-    """Returns records by their `id`; raises a DataError for one that is missing, no integer or not unique."""
-    found: dict[int, Record] = {}
-    for record in records:
-        if found.setdefault(record.get("id", int), record) is not record:
-            raise DataError(f"{record.where}: id {record.fields['id']} is there twice; ids must be unique.")
-    return found
-
-
-def in_order(annotations: Sequence[Record]) -> Sequence[Record]:
-    """Returns annotations by `id`, or in their order if none has one; raises a DataError for a wrong id."""
-    if not any("id" in annotation.fields for annotation in annotations):
-        return annotations
-    return sorted(annotations, key=lambda annotation: annotation.get("id", int))
-
-
-def read_json(path: Path) -> Any:
-    """Reads a JSON file; raises a DataError for anything else."""
-    try:
-        return json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not valid JSON ({reason_of(error)}); it may have been cut, get it again.") from None
 
 
 @dataclass(frozen=True)
@@ -203,12 +139,12 @@ def is_coco(document: Any) -> bool:
 
 def coco_records(document: dict, path: Path) -> list[Record]:
     """Returns the images of a file, with `captions` if its annotations have any."""
-    images = by_id(records_of(document["images"], f"{path}, images"))
+    images = images_by_id(document, path)
     if not has_any(document["annotations"], "caption"):
         return list(images.values())
     captions: dict[int, list[str]] = {image_id: [] for image_id in images}
-    for annotation in in_order(records_of(document["annotations"], f"{path}, annotations")):
-        image_id, text = annotation.get("image_id", int), annotation.text("caption")
+    for annotation in in_order(records_of(document, "annotations", path)):
+        image_id, text = annotation.integer("image_id"), annotation.text("caption")
         if image_id not in captions:
             raise annotation.error("image_id", "must be that of one of the 'images'")
         captions[image_id] += [text] if text else []
@@ -219,10 +155,10 @@ def read_coco_image(image: Record) -> AnnotatedImage:
     name, captions = image.fields.get("file_name"), image.fields.get("captions")
     has_size = {"width", "height"} <= image.fields.keys()
     return AnnotatedImage(
-        {"image_id": image.get("id", int)},
+        {"image_id": image.integer("id")},
         Path(name).stem if isinstance(name, str) else None,
         None if captions is None else tuple(captions),
-        size=(image.get("width", int), image.get("height", int)) if has_size else None,
+        size=image.size() if has_size else None,
     )
 
 
@@ -235,31 +171,30 @@ def karpathy_records(document: dict, path: Path) -> list[Record]:
 
     If one has the field `cocoid`, all must have it.
     """
-    images = records_of(document["images"], f"{path}, images")
+    images = records_of(document, "images", path)
     more = {"cocoid": None} if any("cocoid" in image.fields for image in images) else {}
     return [Record(image.where, {**more, **image.fields}) for image in images]
 
 
 def read_karpathy_image(image: Record) -> AnnotatedImage:
-    stem = Path(image.get("filename", str)).stem
+    stem = Path(image.string("filename")).stem
     number = number_of(stem)
     if "cocoid" in image.fields:
-        ids = {"image_id": image.get("cocoid", int)}
+        ids = {"image_id": image.integer("cocoid")}
         if number not in (None, ids["image_id"]):
             raise image.error("cocoid", f"must be that of the filename, {number}")
     else:
-        ids = {"imgid": image.get("imgid", int), **({} if number is None else {"filename": number})}
-    if image.get("split", str) not in SPLITS:
-        raise image.error("split", f"must be one of {', '.join(SPLITS)}")
+        ids = {"imgid": image.integer("imgid"), **({} if number is None else {"filename": number})}
+    split = SPLITS[image.choice("split", SPLITS)]
     captions = tuple(map(read_sentence, image.records("sentences")))
     if not captions:
         raise image.error("sentences", "must have one caption at least")
-    return AnnotatedImage(ids, stem, captions, SPLITS[image.fields["split"]])
+    return AnnotatedImage(ids, stem, captions, split)
 
 
 def read_sentence(sentence: Record) -> str:
-    tokens = sentence.get("tokens", list)
-    if not tokens:
+    tokens = sentence.fields.get("tokens")
+    if not isinstance(tokens, list) or not tokens:
         raise sentence.error("tokens", "must have one word at least")
     return sentence.text("raw") or " ".join(map(str, tokens))
 
@@ -269,18 +204,18 @@ def is_vatex_captions(document: Any) -> bool:
 
 
 def vatex_records(document: list, path: Path) -> list[Record]:
-    return records_of(document, f"{path}, videos")
+    return [checked_record(f"{path}, row {place}", video) for place, video in enumerate(document)]
 
 
 def read_video(video: Record, language: str = "en") -> AnnotatedImage:
     """Returns a video with its captions in one language, `"en"` or `"zh"`."""
     field = CAPTIONS_OF_VATEX[language]
-    captions = video.get(field, list)
-    if not captions or not all(isinstance(caption, str) and caption.strip() for caption in captions):
+    captions = video.strings(field)
+    if not captions or not all(map(str.strip, captions)):
         raise video.error(field, "must be a list of captions, none of them empty")
     if language == "zh":
         captions = [CHINESE_CHARACTER.sub(r" \1 ", caption) for caption in captions]  # each character becomes a word
-    return AnnotatedImage({}, video.get("videoID", str), tuple(" ".join(caption.split()) for caption in captions))
+    return AnnotatedImage({}, video.string("videoID"), tuple(" ".join(caption.split()) for caption in captions))
 
 
 FORMATS = {

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 
-from .annotations import Record, by_id, in_order, read_json, records_of
+from .coco_files import Record, images_by_id, in_order, read_json, records_of
 from .contract import caption_features, clamp_boxes, widening_note
 from .errors import DataError
 from .formats.rows import ROUNDING
@@ -46,18 +46,17 @@ def load_coco_layout(directory: str, split: str) -> Dataset:
 
 
 def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
-    def records(path: Path, name: str) -> list[Record]:
-        document = instances if path is instances_path else read_json(path)
-        return records_of(document.get(name) if isinstance(document, dict) else None, f"{path}, {name}")
-
-    instances = read_json(instances_path)
-    images = by_id(records(instances_path, "images"))
-    sizes = {image_id: (image.get("width", int), image.get("height", int)) for image_id, image in images.items()}
-    categories = by_id(records(instances_path, "categories"))
-    labels = [str(category.fields.get("name", number)) for number, category in categories.items()]
-    boxes, indices, clipped = read_regions(records(instances_path, "annotations"), sizes, list(categories))
+    instances, captions_file = read_json(instances_path), read_json(captions_path)
+    sizes = {image_id: image.size() for image_id, image in images_by_id(instances, instances_path).items()}
+    labels: dict[int, str] = {}
+    for category in records_of(instances, "categories", instances_path):
+        number = category.integer("id")
+        if number in labels:
+            raise DataError(f"{category.where}: category id {number} is there twice; category ids must be unique.")
+        labels[number] = str(category.fields.get("name", number))
+    boxes, indices, clipped = read_regions(records_of(instances, "annotations", instances_path), sizes, list(labels))
     captions, blank = defaultdict(list), 0
-    for annotation in in_order(records(captions_path, "annotations")):
+    for annotation in in_order(records_of(captions_file, "annotations", captions_path)):
         image_id, text = known_image_id(annotation, sizes), annotation.text("caption")
         if text:
             captions[image_id].append(text)
@@ -71,7 +70,7 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
         widened += number
 
     def rows() -> Iterator[dict[str, Any]]:
-        one_hot = np.eye(len(labels), dtype=np.float16)
+        one_hot, names = np.eye(len(labels), dtype=np.float16), list(labels.values())
         for image_id in image_ids:
             width, height = sizes[image_id]
             yield {
@@ -82,7 +81,7 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
                 "width": width,
                 "height": height,
                 "split": split,
-                "objects": [labels[index] for index in indices[image_id]],
+                "objects": [names[index] for index in indices[image_id]],
             }
 
     notes = []
@@ -110,7 +109,7 @@ def read_regions(
     boxes, indices, clipped = defaultdict(list), defaultdict(list), 0
     for annotation in annotations:
         image_id = known_image_id(annotation, sizes)
-        if annotation.get("category_id", int) not in places:
+        if annotation.integer("category_id") not in places:
             raise annotation.error("category_id", "must be that of one of the 'categories'")
         corners, beyond = clipped_box(annotation, sizes[image_id])
         clipped += beyond
@@ -125,11 +124,15 @@ def read_regions(
 
 def clipped_box(annotation: Record, size: tuple[int, int]) -> tuple[list[float], bool]:
     """Returns a box's corners as shares of its image, clipped to it, and whether more than rounding was clipped."""
-    box = annotation.get("bbox", list)
+    box = annotation.fields.get("bbox")
     error = annotation.error(
         "bbox", f"must be x, y, width, height in pixels of a box in its image of {size[0]} x {size[1]}"
     )
-    if len(box) != 4 or not all(type(side) in (int, float) and math.isfinite(side) for side in box):
+    if (
+        not isinstance(box, list)
+        or len(box) != 4
+        or not all(type(side) in (int, float) and math.isfinite(side) for side in box)
+    ):
         raise error
     left, top, right, bottom = box[0], box[1], box[0] + box[2], box[1] + box[3]
     if min(*box[2:], right, bottom) < 0 or left > size[0] or top > size[1]:
@@ -141,6 +144,6 @@ def clipped_box(annotation: Record, size: tuple[int, int]) -> tuple[list[float],
 
 def known_image_id(annotation: Record, sizes: Container[int]) -> int:
     """Returns the id of an annotation's image, which must be among those of the instances file."""
-    if annotation.get("image_id", int) not in sizes:
+    if annotation.integer("image_id") not in sizes:
         raise annotation.error("image_id", "must be that of one of the 'images' of the instances file")
     return annotation.fields["image_id"]

@@ -17,7 +17,7 @@ from datasets.formatting import NumpyFormatter, _register_formatter
 from datasets.formatting.formatting import NumpyArrowExtractor
 from tqdm.auto import tqdm
 
-from ..io.boxes import as_numbers, check_boxes
+from .boxes import as_numbers, check_boxes
 from .errors import DataError, as_data_error
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")

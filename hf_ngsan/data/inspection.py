@@ -14,7 +14,8 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, Image
 
-from .annotations import Annotations, annotation_format, read_json
+from .annotations import Annotations, annotation_format
+from .coco_files import read_json
 from .contract import check_columns, check_row_of_dataset, drop_empty_columns, rows_of
 from .errors import DataError
 from .formats import open_sources, recognise

@@ -5,7 +5,6 @@ load_nlvr("nlvr", "dev")[0]["question"]  # a statement such as "There is a box w
 ```
 """
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from .annotations import Record
+from .coco_files import Record, read_json_lines
 from .contract import lists_of_vectors
 from .errors import DataError, naming_damage
 from .prepared import Rows, fingerprint, prepare
@@ -78,9 +77,9 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
 
 def read_examples(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> Rows:
     examples = []
-    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), start=1):
-        with naming_damage(f"{file}, line {number}"):
-            examples.append(read_example(Record(f"{file}, line {number}", json.loads(line))))
+    for record in read_json_lines(file):
+        with naming_damage(record.where):
+            examples.append(read_example(record))
     if sign:
         examples = [example for example in examples if (example["directory"] == part) == (sign == "/")]
     if not examples:
@@ -119,8 +118,8 @@ def read_examples(file: Path, split: str, sign: str, part: str, positions: bool,
 
 
 def read_example(record: Record) -> dict[str, Any]:
-    match = IDENTIFIER.fullmatch(record.get("identifier", str))
-    boxes = record.get("structured_rep", list)
+    match = IDENTIFIER.fullmatch(record.string("identifier"))
+    boxes = record.fields["structured_rep"]
     if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in LABELS:
         raise DataError(
             f"{record.where}: an example has an identifier such as 12-0, a label true or false, and {NUM_BOXES} boxes."
@@ -129,7 +128,7 @@ def read_example(record: Record) -> dict[str, Any]:
     return {
         "question_id": number,
         "image_id": number,
-        "question": record.get("sentence", str),
+        "question": record.string("sentence"),
         "answers": [record.fields["label"]],
         "identifier": match[0],
         "directory": str(record.fields["directory"]),

@@ -7,15 +7,8 @@ from pathlib import Path
 
 from datasets import Dataset, Value
 
-from .annotations import (
-    CAPTIONS_OF_VATEX,
-    is_vatex_captions,
-    listing,
-    read_json,
-    read_records,
-    read_video,
-    vatex_records,
-)
+from .annotations import CAPTIONS_OF_VATEX, is_vatex_captions, listing, read_records, read_video, vatex_records
+from .coco_files import read_json
 from .contract import caption_features, check_features
 from .errors import DataError, naming_damage
 from .formats.layouts import VatexSource

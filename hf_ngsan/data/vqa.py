@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, List, Value
 
-from .annotations import Record, has_any, listing, read_json, read_records, records_of, refuse_record
+from .annotations import has_any, listing, read_records, refuse_record
+from .coco_files import Record, read_json, records_of
 from .errors import DataError
 from .prepared import Rows, fingerprint, prepare
 from .saved import load_saved
@@ -176,7 +177,7 @@ def read_questions(paths: Sequence[Path], skipped: list[dict] | None, alone: boo
             has_answers, rows, field, read = True, answers, "annotations", read_answers
         else:
             raise DataError(f"{path} holds neither questions nor answers of VQA v2; convert it apart.")
-        records = records_of(document[field], f"{path}, {field}")
+        records = records_of(document, field, path)
         rows |= {
             row["question_id"]: (record, row)
             for record, row in read_records(records, read, itemgetter("question_id"), skipped)
@@ -211,12 +212,12 @@ def read_answers(record: Record) -> dict:
     if len(answers) != NUM_ANSWERS:
         raise DataError(f"{record.where}: there are {len(answers)} answers; each question has {NUM_ANSWERS}.")
     return {
-        "answers": [answer.get("answer", str) for answer in answers],
-        "multiple_choice_answer": record.get("multiple_choice_answer", str),
-        "answer_type": None if record.fields.get("answer_type") is None else record.get("answer_type", str),
+        "answers": [answer.string("answer") for answer in answers],
+        "multiple_choice_answer": record.string("multiple_choice_answer"),
+        "answer_type": None if record.fields.get("answer_type") is None else record.string("answer_type"),
         **ids_of(record),
     }
 
 
 def ids_of(record: Record) -> dict[str, int]:
-    return {name: record.get(name, int) for name in ("question_id", "image_id")}
+    return {name: record.integer(name) for name in ("question_id", "image_id")}

@@ -2,7 +2,7 @@
 
 import argparse
 
-from ..io.argument_types import at_most, user_path, whole_number
+from ..commands.arguments import at_most, user_path
 from ..io.bounds import MAX_INTEGER
 
 SUMMARY = """Show on one page what geometry changes in captions.
@@ -24,7 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--seed",
-        type=at_most(MAX_INTEGER, whole_number),
+        type=at_most(MAX_INTEGER, 0),
         default=0,
         metavar="N",
         help="seed of the scenes and, with --train, of the weights (%(default)s)",

@@ -19,10 +19,9 @@ from ..loading.provenance import model_fingerprint
 from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..tasks.caption_rows import load_rows
-from ..tasks.retrieval.encoders import embed_images
-from ..tasks.retrieval.index import THUMBNAIL_SIDE
-from ..tasks.retrieval.search import draw_hits, search_images
-from ..training import Recipe
+from ..tasks.retrieval_index import THUMBNAIL_SIDE
+from ..tasks.retrieval_search import draw_hits, embed_images, search_images
+from ..training import TrainingConfig
 from ..visualization import (
     check_matplotlib,
     plot_caption,
@@ -30,7 +29,7 @@ from ..visualization import (
     save_figure,
     word_attention,
 )
-from .recipes import FROM_PIXELS, IN_BRIEF, SEARCH, Sections, folder_name, scenes_recipe, search_recipe
+from .configs import FROM_PIXELS, IN_BRIEF, SEARCH, Sections, folder_name, scenes_config, search_config
 from .runs import calm_logs, check_earlier_run, print_table, train_and_compare
 
 COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
@@ -76,38 +75,38 @@ def main(
         The exit code 0.
 
     Raises:
-        RecipeError: the folder has captioners of another training config.
+        ConfigError: the folder has captioners of another training config.
         OSError: the folder is a file, or cannot be written to.
         MissingPlotsError: matplotlib is not installed.
     """
     check_matplotlib()
     output = Path(output)
     check_place(output / "captions.json")
-    recipes: dict[str, Recipe] = {
-        name: scenes_recipe(name, output / folder_name(name), seed, pixel_changes if name == FROM_PIXELS else changes)
+    configs: dict[str, TrainingConfig] = {
+        name: scenes_config(name, output / folder_name(name), seed, pixel_changes if name == FROM_PIXELS else changes)
         for name in COMPARED
     }
-    searching = search_recipe(output / folder_name(SEARCH), seed, search_changes)
-    for recipe in (*recipes.values(), searching):
-        check_earlier_run(recipe, retrain)
+    searching = search_config(output / folder_name(SEARCH), seed, search_changes)
+    for config in (*configs.values(), searching):
+        check_earlier_run(config, retrain)
     with calm_logs():
-        scores = train_and_compare({**recipes, SEARCH: searching}, retrain)
-        print_table({name: scores[name] for name in recipes})
-        use(recipes[SHOWN], output)
-        use_on_pixels(recipes[FROM_PIXELS], output)
+        scores = train_and_compare({**configs, SEARCH: searching}, retrain)
+        print_table({name: scores[name] for name in configs})
+        use(configs[SHOWN], output)
+        use_on_pixels(configs[FROM_PIXELS], output)
         search_scenes(searching, output)
     return 0
 
 
-def use(recipe: Recipe, output: Path) -> None:
+def use(config: TrainingConfig, output: Path) -> None:
     """Saves a trained captioner with its code, loads it with transformers, captions scenes and explains one."""
     from transformers import AutoModelForImageTextToText, AutoProcessor, pipeline
 
     folder = output / "model"
-    replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(recipe.output_dir), new))
+    replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(config.output_dir), new))
     print(f'Saved to {folder}; read back with AutoModelForImageTextToText and pipeline("image-to-text").')
 
-    rows = load_rows(recipe.data.spec, "test", limit=NUM_CAPTIONS)
+    rows = load_rows(config.data.spec, "test", limit=NUM_CAPTIONS)
     captioner = pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
     captions = [found[0]["generated_text"] for found in captioner(rows)]
     entries = [
@@ -134,14 +133,14 @@ def explain_caption(model: Any, processor: ProcessorMixin, row: Mapping, path: P
     save_figure(plot_caption(draw_scene(row), row["visual_boxes"], attention, word, row["objects"]), path)
 
 
-def use_on_pixels(recipe: Recipe, output: Path) -> None:
+def use_on_pixels(config: TrainingConfig, output: Path) -> None:
     """Captions a drawing with a captioner of pixels through transformers, and draws the attention maps."""
     from PIL import Image
     from transformers import pipeline
 
     folder, drawing = output / "pixel-model", output / "scene.png"
-    replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(recipe.output_dir), new))
-    draw_scene(load_rows(recipe.data.spec, "test")[0]).save(drawing)
+    replace_folder_contents(folder, lambda new: save_for_hub(*load_captioner(config.output_dir), new))
+    draw_scene(load_rows(config.data.spec, "test")[0]).save(drawing)
     captioner = pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
     [answer] = captioner(str(drawing), return_attention=True)
     print(f'\npipeline("image-to-text", model="{folder}")("{drawing}")')
@@ -152,17 +151,17 @@ def use_on_pixels(recipe: Recipe, output: Path) -> None:
         print(f"Where each of its words looked: {output / 'words.png'}")
 
 
-def search_scenes(recipe: Recipe, output: Path) -> None:
+def search_scenes(config: TrainingConfig, output: Path) -> None:
     """Indexes the test scenes with a trained dual encoder, searches for one by its description, and draws the hits."""
-    model, processor = load_model(recipe.output_dir, "retrieval")
-    rows = [dict(row) for row in load_rows(recipe.data.spec, "test")]
+    model, processor = load_model(config.output_dir, "retrieval")
+    rows = [dict(row) for row in load_rows(config.data.spec, "test")]
     names = [f"scene {row['image_id']}" for row in rows]
     embeddings = embed_images(model, processor, rows)
     description = IndexDescription(
-        model=lasting_name(find_model_folder(recipe.output_dir)),
+        model=lasting_name(find_model_folder(config.output_dir)),
         fingerprint=model_fingerprint(model, processor),
-        source=recipe.data.spec,
-        source_checksum=recipe.data.spec,
+        source=config.data.spec,
+        source_checksum=config.data.spec,
         dimension=embeddings.shape[1],
         num_items=len(rows),
         items_per_shard=len(rows),

@@ -20,7 +20,7 @@ from PIL import Image
 
 from ..data import draw_scene, load_data
 from ..io.files import check_place, write_text_atomically
-from ..io.packaged_models import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER
+from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER
 from ..models.image_processing_captioning import load_image
 from .photographs import NOTHING_FITS, SURE, Captioned, caption_photographs, copy_photographs, find_images
 from .runs import CHANCE, calm_logs

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..io.packaged_files import installed_photographs
-from ..io.packaged_models import CAPTIONER, DUAL_ENCODER
+from ..io.packaged import CAPTIONER, DUAL_ENCODER, installed_photographs
 from ..loading.models import find_model_folder, load_model
 from ..models.image_processing_captioning import load_image
-from ..tasks.retrieval.encoders import embed_images, embed_texts
+from ..tasks.retrieval_search import embed_images, embed_texts
 
 FUNCTION_WORDS = frozenset(
     """a an the this that these those some his her its their he she it they who which is are was were be been being has

@@ -10,9 +10,9 @@ from datasets import Dataset
 from ..data.scenes import Statement, relation_prompts, score_relation_completions
 from ..data.scenes.relations import DIRECTIONAL, LANDMARK
 from ..data.scenes.scoring import RelationSwap, answers_by_object, prompt_of, relation_swaps, true_relation
-from ..io.packaged_models import CAPTIONERS_OF_SCENES
+from ..io.packaged import CAPTIONERS_OF_SCENES
 from ..loading.models import load_captioner
-from ..tasks.captioning.generate import caption_batch, complete_captions
+from ..tasks.captioning_generation import caption_batch, complete_captions
 
 Captioner = tuple[Any, Any]
 """A model and its processor."""

@@ -1,6 +1,5 @@
-"""Captions from an exported captioner, with only NumPy and the runtime of the exported files.
+"""Captions from an exported captioner, with only NumPy and ONNX Runtime; images need Pillow as well.
 
-The runtime is ONNX Runtime for `.onnx` files, OpenVINO for `.xml` and torch for `.pt2`; images need Pillow as well.
 This file lies beside the exported files and needs nothing of the package that wrote them:
 
 ```bash
@@ -28,6 +27,7 @@ import numpy as np
 SETTINGS = "captioner.json"
 NEVER = -1.0e9
 """Score of candidates that must not be chosen, as in transformers' beam search."""
+PROVIDERS = ("CUDAExecutionProvider", "CPUExecutionProvider")
 Graph = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
@@ -261,12 +261,8 @@ class Words:
         return [" ".join(self.vocabulary[one] for one in row if one not in self.special) for row in ids.tolist()]
 
 
-def load_graph(path: Path, num_threads: int | None = None) -> Graph:
+def load_graph(path: Path, num_threads: int | None = None, providers: Sequence[str] = PROVIDERS) -> Graph:
     """Returns a function of the graph in a file, from arrays by name to arrays by name."""
-    return {".onnx": onnx_graph, ".xml": openvino_graph, ".pt2": torch_graph}[path.suffix](path, num_threads)
-
-
-def onnx_graph(path: Path, num_threads: int | None, providers: Sequence[str] | None = None) -> Graph:
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -275,39 +271,10 @@ def onnx_graph(path: Path, num_threads: int | None, providers: Sequence[str] | N
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads
-    wanted = providers or ("CUDAExecutionProvider", "CPUExecutionProvider")
-    available = [name for name in wanted if name in onnxruntime.get_available_providers()]
+    available = [name for name in providers if name in onnxruntime.get_available_providers()]
     session = onnxruntime.InferenceSession(str(path), options, providers=available)
     names = [output.name for output in session.get_outputs()]
     return lambda inputs: dict(zip(names, session.run(names, dict(inputs)), strict=True))
-
-
-def openvino_graph(path: Path, num_threads: int | None) -> Graph:
-    import openvino
-
-    # By default it rounds to 16 bits if the processor can.
-    options: dict[str, Any] = {"INFERENCE_PRECISION_HINT": "f32"}
-    if num_threads is not None:
-        options["INFERENCE_NUM_THREADS"] = num_threads
-    model = openvino.Core().compile_model(str(path), "CPU", options)
-    names = [output.any_name for output in model.outputs]
-    return lambda inputs: {name: array.copy() for name, array in zip(names, model(dict(inputs)).values(), strict=True)}
-
-
-def torch_graph(path: Path, num_threads: int | None) -> Graph:
-    import torch
-
-    if num_threads is not None:
-        torch.set_num_threads(num_threads)
-    # Guards are of the traced sizes, but other sizes work too.
-    module = torch.export.load(path).module(check_guards=False)
-
-    def run(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        with torch.no_grad():
-            outputs = module(**{name: torch.from_numpy(array) for name, array in inputs.items()})
-        return {name: tensor.numpy() for name, tensor in outputs.items()}
-
-    return run
 
 
 def padded(arrays: Sequence[Any]) -> np.ndarray:

@@ -13,12 +13,10 @@ from torch import nn
 from torch.export import Dim
 from transformers import PreTrainedModel
 
-from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..guests.exported import SETTINGS, ExportedDualEncoder, ExportedModel
+from ..guests.dual_encoders import EXPORTED_SETTINGS, DualEncoder, ExportedDualEncoder, ExportedModel, dual_encoder_of
 from ..io.files import write_text_atomically
 from ..io.weight_sources import complete_sources, write_licence
-from .folder import eager_attention
-from .formats import UnexportableError, write_graph
+from .graphs import UnexportableError, eager_attention, write_graph
 
 TOLERANCE = 1e-4
 """Largest difference of an embedding's numbers between graph and model."""
@@ -64,11 +62,11 @@ def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: 
     images = taken(model.get_image_features, encoder.image_inputs(pictures(2)))
     shapes = {name: {0: Dim("images")} for name in images}
     with eager_attention(model), torch.no_grad():
-        write_graph(Tower(model, "get_image_features").eval(), images, shapes, folder / "image", "onnx")
+        write_graph(Tower(model, "get_image_features").eval(), images, shapes, folder / "image.onnx")
         fixed_length = write_text_graph(encoder, folder)
     longest = min(encoder.longest_text, MAX_FIXED_LENGTH if fixed_length else MAX_LENGTH)
     settings = {"dimension": encoder.dimension, "longest_text": longest, "fixed_length": fixed_length}
-    write_text_atomically(folder / SETTINGS, json.dumps(settings) + "\n")
+    write_text_atomically(folder / EXPORTED_SETTINGS, json.dumps(settings) + "\n")
     complete_sources(model)
     model.config.save_pretrained(folder)
     write_licence(model, folder)
@@ -91,14 +89,14 @@ def write_text_graph(encoder: DualEncoder, folder: Path) -> bool:
     varying = {0: Dim("texts"), 1: Dim("length", min=2, max=longest)}
     if encoder.padding == "longest":
         try:
-            write_graph(graph, texts, dict.fromkeys(texts, varying), folder / "text", "onnx")
+            write_graph(graph, texts, dict.fromkeys(texts, varying), folder / "text.onnx")
             return False
         except UnexportableError:  # its steps depend on the length
             pass
     tokenizer, longest = encoder.processor.tokenizer, min(longest, MAX_FIXED_LENGTH)
     padded = tokenizer(list(TEXTS), padding="max_length", truncation=True, max_length=longest, return_tensors="pt")
     texts = taken(model.get_text_features, padded)
-    write_graph(graph, texts, {name: {0: Dim("texts")} for name in texts}, folder / "text", "onnx")
+    write_graph(graph, texts, {name: {0: Dim("texts")} for name in texts}, folder / "text.onnx")
     return True
 
 

@@ -1,28 +1,36 @@
-"""The folder of an exported captioner: two graphs, their settings, and the program captioner.py."""
+"""The folder of an exported captioner, with graphs, settings and captioner.py, and its comparison with the model."""
 
 import json
+import operator
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import transformers
+from datasets import Dataset
 from transformers import GenerationConfig, PreTrainedModel
 
+from ..data.collator import visual_arguments
 from ..io.files import write_text_atomically
 from ..io.weight_sources import FIELD, complete_sources, write_licence
+from ..metrics import CaptionMetrics
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
-from .formats import FORMATS, UnexportableError, write_graph
+from .captioner import Captioner
 from .graphs import (
     DecoderGraph,
     EncoderGraph,
+    UnexportableError,
     decoder_inputs,
     dynamic_shapes,
+    eager_attention,
     encoder_inputs,
     number_of_regions,
+    write_graph,
 )
 
 SEARCHED = {
@@ -50,29 +58,29 @@ WITHOUT_EFFECT = {
     "output_logits",
 }
 NEEDED = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_convert_rgb": True}
+"""Settings of image processors that exported captioners repeat."""
+MAX_DIFFERENCE = 1e-3
+"""Largest allowed difference of log-probabilities; the rounding of sums in runtimes differs by some 1e-5."""
+MAX_LOSS = 0.01
+"""Largest share of CIDEr-D that an 8-bit captioner may lose."""
 
 
-def write_exported_captioner(
-    model: PreTrainedModel, processor: Any, folder: Path, format_name: str = "onnx", int8: bool = False
-) -> None:
+def write_exported_captioner(model: PreTrainedModel, processor: Any, folder: Path, int8: bool = False) -> None:
     """Exports a captioner, with the program captioner.py; see [`write_captioner_graphs`]."""
-    write_captioner_graphs(model, processor, folder, format_name, int8)
+    write_captioner_graphs(model, processor, folder, int8)
     shutil.copyfile(reader.__file__, folder / Path(reader.__file__).name)
     write_licence(model, folder)
     processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def write_captioner_graphs(
-    model: PreTrainedModel, processor: Any, folder: Path, format_name: str = "onnx", int8: bool = False
-) -> None:
+def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path, int8: bool = False) -> None:
     """Writes the graphs of a captioner and their settings.
 
     Args:
         model: a captioner on the CPU, in evaluation mode.
         processor: the model's.
         folder: an empty one.
-        format_name: one of `formats.FORMATS`.
-        int8: quantizes linear layers; of `"onnx"` alone.
+        int8: quantizes linear layers.
 
     Raises:
         UnexportableError: the captioner, its image processor or its settings of `generate()` have no exported form.
@@ -83,9 +91,7 @@ def write_captioner_graphs(
         )
     config: Any = model.config
     image = image_settings(model, processor)
-    tokenizer: Any = processor.tokenizer
     decoding = decoding_settings(model)
-    suffix = FORMATS[format_name].suffix
     regions_vary = image is None and number_of_regions(config) is None
     if regions_vary and getattr(config, "grid_position_embedding", False):
         raise UnexportableError(
@@ -98,34 +104,23 @@ def write_captioner_graphs(
         decoded = decoder_inputs(model, encoded)
         for name, graph, inputs in (("encoder", EncoderGraph, encoded), ("decoder", DecoderGraph, decoded)):
             shapes = dynamic_shapes(inputs, regions_vary)
-            write_graph(graph(model).eval(), inputs, shapes, folder / name, format_name, int8)
+            write_graph(graph(model).eval(), inputs, shapes, folder / f"{name}.onnx", int8)
     settings = {
-        "model_type": model.config.model_type,
-        "format": format_name,
+        "model_type": config.model_type,
+        "format": "onnx",
         "int8": int8,
-        "encoder": f"encoder{suffix}",
-        "decoder": f"decoder{suffix}",
+        "encoder": "encoder.onnx",
+        "decoder": "decoder.onnx",
         "inputs": list(encoded),
         "square_grids": image is None and config.takes_square_grids,
         "cache": [[keys.shape[2], keys.shape[4]] for name, keys in decoded.items() if name.startswith("past_keys")],
         "decoding": decoding,
-        "words": word_settings(tokenizer),
+        "words": word_settings(processor.tokenizer),
         "image": image,
         FIELD: getattr(config, FIELD, []),
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
     }
     write_text_atomically(folder / reader.SETTINGS, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
-
-
-@contextmanager
-def eager_attention(model: PreTrainedModel) -> Iterator[None]:
-    """Sets eager attention inside the `with` block: plain operations, which every runtime has."""
-    before = model.config._attn_implementation
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
 
 
 def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
@@ -204,3 +199,87 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
         "mean": list(image_processor.image_mean),
         "std": list(image_processor.image_std),
     }
+
+
+@dataclass
+class Comparison:
+    """Captions and log-probabilities of an exported captioner beside those of its model.
+
+    Attributes:
+        images: number of captioned images.
+        other_captions: number of different captions, by the number of beams.
+        difference: largest difference of log-probabilities, along the model's captions.
+        captions: of the exported captioner, by the number of beams.
+        expected: captions of the model, by the number of beams.
+        cider_d: of the model and of the exported captioner, by the number of beams; empty without references.
+    """
+
+    images: int
+    other_captions: dict[int, int]
+    difference: float
+    captions: dict[int, list[str]] = field(repr=False)
+    expected: dict[int, list[str]] = field(repr=False)
+    cider_d: dict[int, tuple[float, float]]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether captions and log-probabilities equal the model's."""
+        return self.difference <= MAX_DIFFERENCE and not any(self.other_captions.values())
+
+    def loss(self, beams: int) -> float:
+        """Returns the share of CIDEr-D that the export loses, negative for a gain."""
+        before, after = self.cider_d[beams]
+        return (before - after) / before if before else 0.0
+
+    @property
+    def is_as_good(self) -> bool:
+        """Whether the export loses at most `MAX_LOSS` of CIDEr-D."""
+        return all(self.loss(beams) <= MAX_LOSS for beams in self.cider_d)
+
+
+def compare(
+    model: Any, processor: Any, exported: Captioner, rows: Dataset, beams: Sequence[int] = (1, 3), batch_size: int = 16
+) -> Comparison:
+    """Captions rows with a model and with its export.
+
+    Args:
+        model: a captioner on the CPU.
+        processor: the model's.
+        exported: the exported captioner.
+        rows: of the feature contract, as the model reads them.
+        beams: widths of the search.
+        batch_size: images captioned together.
+    """
+    captions: dict[int, list[str]] = {width: [] for width in beams}
+    expected: dict[int, list[str]] = {width: [] for width in beams}
+    difference = 0.0
+    for start in range(0, len(rows), batch_size):
+        given = visual_arguments([rows[index] for index in range(start, min(start + batch_size, len(rows)))])
+        batch = processor(**given)
+        inputs = exported.prepare(**given)
+        for width in beams:
+            with torch.inference_mode():
+                ids = model.generate(**batch, num_beams=width)
+            expected[width] += processor.batch_decode(ids, skip_special_tokens=True)
+            captions[width] += exported.words.decode(exported.generate(inputs, num_beams=width))
+        difference = float(np.maximum(difference, largest_difference(model, batch, exported, inputs)))  # keeps NaN
+    cider_d = {}
+    if "captions" in rows.column_names:
+        metric, references = CaptionMetrics(metrics=["cider_d"]), [list(texts) for texts in rows["captions"]]
+        for width in beams:
+            before = metric.compute(predictions=expected[width], references=references)["cider_d"]
+            after = metric.compute(predictions=captions[width], references=references)["cider_d"]
+            cider_d[width] = (before, after)
+    others = {width: sum(map(operator.ne, captions[width], expected[width])) for width in beams}
+    return Comparison(len(rows), others, difference, captions, expected, cider_d)
+
+
+def largest_difference(
+    model: Any, batch: Mapping[str, torch.Tensor], exported: Captioner, inputs: Mapping[str, np.ndarray]
+) -> float:
+    """Returns the largest difference between log-probabilities along the model's greedy captions, step by step."""
+    with torch.inference_mode():
+        output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
+        scores = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
+    found = exported.log_probabilities(inputs, output.sequences[:, :-1].numpy())
+    return float(np.abs(found - scores).max())

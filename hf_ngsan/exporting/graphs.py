@@ -1,6 +1,12 @@
-"""Graphs of a captioner: from images to keys and values, in one piece or two, and one step of the decoder."""
+"""Graphs of ONNX, written by transformers' exporter: the encoder and one step of the decoder of a captioner."""
 
-from collections.abc import Mapping
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -8,7 +14,11 @@ from torch import nn
 from torch.export import Dim
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
+from transformers.utils import logging as transformers_logging
 
+from ..io.messages import one_sentence
+
+PACKAGES = ("onnx", "onnxscript", "onnxruntime")
 SAMPLES = {"images": 2, "captions": 3, "regions": 5, "words": 4}
 """Sizes of traced inputs; all differ, so that the tracer cannot confuse two dimensions."""
 
@@ -35,22 +45,13 @@ class EncoderGraph(CaptionerGraph):
             seen = model.get_visual_tokens(**inputs)
             visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
         states = model.encoder(**visual).last_hidden_state
-        return VisualKeysGraph(self.captioner)(states, visual.get("attention_mask"))
-
-
-class VisualKeysGraph(CaptionerGraph):
-    """Turns `hidden_states` `(B, N, H)` of the encoder into keys and values, named as those of [`EncoderGraph`]."""
-
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> dict[str, torch.Tensor]:
         start_token = self.captioner.config.decoder_start_token_id
         cache = empty_cache()
         # The exported graph keeps only what the keys and values of the images need.
-        self.captioner.model.decoder(
-            input_ids=torch.full((hidden_states.shape[0], 1), start_token, device=hidden_states.device),
-            encoder_hidden_states=hidden_states,
-            encoder_attention_mask=attention_mask,
+        model.decoder(
+            input_ids=torch.full((states.shape[0], 1), start_token, device=states.device),
+            encoder_hidden_states=states,
+            encoder_attention_mask=visual.get("attention_mask"),
             cache=cache,
             use_cache=True,
         )
@@ -119,10 +120,10 @@ def empty_cache() -> EncoderDecoderCache:
 
 
 def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
-    found: dict[str, torch.Tensor] = {}
+    states: dict[str, torch.Tensor] = {}
     for index, layer in enumerate(cache.layers):
-        found |= {f"{prefix}keys_{index}": layer.keys, f"{prefix}values_{index}": layer.values}
-    return found
+        states |= {f"{prefix}keys_{index}": layer.keys, f"{prefix}values_{index}": layer.values}
+    return states
 
 
 def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | None) -> dict[str, torch.Tensor]:
@@ -163,15 +164,89 @@ def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> di
         "pixel": {0: images},
         "visual": {0: images, 1: regions},
         "attention": {0: images, 1: regions},
-        "hidden": {0: images, 1: regions},
         "input": {0: images, 1: captions},
         "past": {0: images, 1: captions, 3: words},
         "keys": {0: images, 2: regions},
     }
-
-    def of_input(name: str) -> dict[int, Dim]:
+    shapes = {}
+    for name in inputs:
         is_state = name.startswith(("visual_keys", "visual_values"))
-        found = axes["keys" if is_state else name.partition("_")[0]]
-        return {axis: dim for axis, dim in found.items() if regions_vary or dim is not regions}
+        of_input = axes["keys" if is_state else name.partition("_")[0]]
+        shapes[name] = {axis: dim for axis, dim in of_input.items() if regions_vary or dim is not regions}
+    return shapes
 
-    return {name: of_input(name) for name in inputs}
+
+@contextlib.contextmanager
+def eager_attention(model: PreTrainedModel) -> Iterator[None]:
+    """Sets eager attention inside the `with` block: plain operations, which ONNX Runtime has."""
+    before = model.config._attn_implementation
+    model.set_attn_implementation("eager")
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+class UnexportableError(ValueError):
+    """A model that cannot be exported; the message has the reason."""
+
+
+def check_exporter() -> None:
+    """Raises a ValueError unless the packages that write and run graphs are installed."""
+    missing = [package for package in PACKAGES if find_spec(package) is None]
+    if missing:
+        raise ValueError(f'Export to onnx needs {" and ".join(missing)}; pip install "hf-ngsan[export]".')
+
+
+def write_graph(
+    graph: nn.Module, inputs: Mapping[str, torch.Tensor], shapes: Mapping[str, Mapping], path: Path, int8: bool = False
+) -> None:
+    """Traces a graph and writes it.
+
+    Args:
+        graph: takes tensors by name and returns a dictionary of tensors.
+        inputs: inputs to trace.
+        shapes: dynamic shapes for `torch.export`.
+        path: of the file; another file with weights may be beside it.
+        int8: quantizes the weights of linear layers, and their inputs dynamically.
+
+    Raises:
+        UnexportableError: the exporter cannot trace or write the graph.
+    """
+    with quiet():
+        from transformers import exporters
+
+        options: dict[str, Any] = {}
+        if int8:
+            # A reduced range, as sums of products of 8 bits overflow on processors without instructions for them.
+            settings = {"op_types_to_quantize": ["MatMul", "Gemm"], "per_channel": True, "reduce_range": True}
+            options["quantizer"] = exporters.OnnxRuntimeQuantizer(exporters.OnnxRuntimeDynamicConfig(**settings))
+        exporter, config = exporters.OnnxExporter(), exporters.OnnxConfig(dynamic_shapes=dict(shapes), **options)
+        try:
+            program, _ = exporter.export_program(graph, dict(inputs), config)
+            if hasattr(program, "graph"):  # the source lines of operations name folders of this machine
+                for node in program.graph.all_nodes():
+                    node.metadata_props.clear()
+            exporter.save_program(program, path)
+        except (OSError, MemoryError):
+            raise
+        except Exception as error:  # exporters fail in many ways on what they cannot trace
+            raise UnexportableError(
+                f"The {path.stem} of this model cannot be exported to onnx ({one_sentence(error)})."
+            ) from error
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silences progress and version warnings of exporters inside the `with` block."""
+    verbosity = transformers_logging.get_verbosity()
+    level = logging.root.manager.disable
+    transformers_logging.set_verbosity_error()
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(level)
+        transformers_logging.set_verbosity(verbosity)

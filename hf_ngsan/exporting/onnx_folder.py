@@ -22,7 +22,7 @@ import numpy as np
 
 from ..io.fields import read_json_or_none
 from ..io.files import sha256, write_text_atomically
-from .captioner import SETTINGS, Captioner, onnx_graph
+from .captioner import SETTINGS, Captioner, load_graph
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"
 TEXT, TEXT_SETTINGS = "text.onnx", "text.json"
@@ -82,7 +82,7 @@ def open_captioner(name: str) -> Captioner | None:
     """Returns the graphs of a captioner of images; None if there are none that can be run and are current.
 
     Args:
-        name: for [`~hf_ngsan.io.model_folders.find_model_folder`], which has found it.
+        name: for [`~hf_ngsan.io.packaged.find_model_folder`], which has found it.
     """
     try:
         if not is_current(Path(name), CAPTIONER_GRAPHS.values()):
@@ -103,14 +103,12 @@ def open_text_graph(name: str) -> TextGraph | None:
 
 
 def open_graph(path: Path, num_threads: int | None = None) -> Any:
-    # On a GPU the first of a process takes longer than an answer on the CPU.
-    return onnx_graph(path, threads_of_user(), ["CPUExecutionProvider"])
+    """Opens a graph on the CPU, with the number of threads that OMP_NUM_THREADS sets, which PyTorch obeys too.
 
-
-def threads_of_user() -> int | None:
-    """Returns the number of threads that OMP_NUM_THREADS sets, which PyTorch obeys too."""
-    text = os.environ.get("OMP_NUM_THREADS", "")
-    return int(text) if text.isdigit() and int(text) else None
+    On a GPU the first of a process takes longer than an answer on the CPU.
+    """
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    return load_graph(path, int(threads) if threads.isdigit() and int(threads) else None, ["CPUExecutionProvider"])
 
 
 def read_weights(folder: Path, places: Mapping[str, tuple[str, str, bool]]) -> dict[str, np.ndarray]:
@@ -123,11 +121,11 @@ def read_weights(folder: Path, places: Mapping[str, tuple[str, str, bool]]) -> d
     from safetensors import safe_open
 
     opened = {file: safe_open(place_of(folder, file), framework="np") for file, _, _ in places.values()}
-    found = {}
+    weights = {}
     for name, (file, tensor, is_transposed) in places.items():
         array = opened[file].get_tensor(tensor)
-        found[name] = np.ascontiguousarray(array.T if is_transposed else array, dtype=np.float32)
-    return found
+        weights[name] = np.ascontiguousarray(array.T if is_transposed else array, dtype=np.float32)
+    return weights
 
 
 def is_current(folder: Path, graphs: Iterable[str]) -> bool:

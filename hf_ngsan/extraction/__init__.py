@@ -14,11 +14,8 @@ from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
     from ..loading.provenance import provenance_difference, vision_provenance
-    from .errors import ExtractionError
-    from .extract import ExtractionResult, extract_features
-    from .feature_folder import read_extraction
-    from .image_list import ImageList, list_images
-    from .loading import ImageChange
+    from .extract import ExtractionResult, extract_features, read_extraction
+    from .image_list import ExtractionError, ImageChange, ImageList, list_images
     from .vision import load_vision
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

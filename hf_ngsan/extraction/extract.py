@@ -1,33 +1,56 @@
-"""Extraction: a vision encoder turns images into a folder of features, on one process or many."""
+"""Extraction: a vision encoder turns images into a folder of features, on one process or many.
 
+```text
+shard-GGG-CCCCCC.arrow   rows of a chunk of the images; `hf_ngsan.io.shards` describes these files
+extraction.json          provenance of the features
+skipped.json             images that could not be read
+```
+"""
+
+import json
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import numpy
 import torch
 from accelerate import Accelerator
-from datasets import Features, Value
+from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
+from datasets import Dataset, Features, Value
 from transformers import BaseImageProcessor, PreTrainedModel
 
-from ..data.contract import DTYPES, caption_features, check_row
-from ..io.files import FileStamp
-from ..io.shards import ShardWriter, shard_name
-from ..loading.provenance import installed_versions, vision_provenance
-from .errors import ExtractionError
-from .feature_folder import FORMAT, PACKAGES, FeatureFolder, check_output_folder
-from .image_list import ImageList, check_split, list_images
-from .loading import ImageChange, PreparedBatch, load_batches, next_batch
-from .plan import Chunk, default_images_per_shard, plan_chunks, refuse_changed_images, stamps_of_images
-from .together import (
-    default_num_workers,
-    extraction_accelerator,
-    lock_of,
-    on_main_process,
-    progress_display,
-    wait_for_everyone,
+from ..data.contract import caption_features, check_row
+from ..io.files import FileStamp, check_place, write_text_atomically
+from ..io.folders import FolderLock, is_empty
+from ..io.launching import make_accelerator
+from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
+from ..loading.provenance import description_of, installed_versions, provenance_difference, vision_provenance
+from .image_list import (
+    SKIP_ERRORS,
+    ExtractionError,
+    ImageChange,
+    ImageList,
+    PreparedBatch,
+    list_images,
+    load_batches,
 )
+
+FORMAT = 1
+METADATA = "extraction.json"
+PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
+"""Libraries that features depend on."""
+MAX_IMAGES_PER_SHARD = 256
+MIN_SHARDS = 64
+"""Shards of a folder with enough images, so that many processes get equal shares."""
+MAX_WAIT = timedelta(days=30)
+"""How long a process that has finished its share waits for the others."""
+
+Result = TypeVar("Result")
 
 
 class ExtractionResult(NamedTuple):
@@ -46,6 +69,29 @@ class ExtractionResult(NamedTuple):
     seconds: float
 
 
+class Chunk(NamedTuple):
+    """Images of one shard.
+
+    Attributes:
+        generation, number: place of the shard; see [`ShardRecord`].
+        batches: positions in the list of images. Batches are cut at the same places whichever images are missing, so
+            that an image is in the same batch in every run.
+        is_retry: whether it has only images that could not be read before.
+    """
+
+    generation: int
+    number: int
+    batches: tuple[tuple[int, ...], ...]
+    is_retry: bool
+
+
+class FeatureFolder(ShardFolder):
+    """The folder of an extraction."""
+
+    metadata_name = METADATA
+    error = ExtractionError
+
+
 def extract_features(
     model: PreTrainedModel,
     image_processor: BaseImageProcessor,
@@ -58,7 +104,7 @@ def extract_features(
     num_workers: int | None = None,
     dtype: str = "float16",
     images_per_shard: int | None = None,
-    strict: bool = False,
+    skip_errors: bool = False,
     change: ImageChange | None = None,
     accelerator: Accelerator | None = None,
 ) -> ExtractionResult:
@@ -80,12 +126,12 @@ def extract_features(
             processors that each has, 4 at most.
         dtype: `"float16"` or `"float32"`, of the stored features.
         images_per_shard: images per shard of a new folder; depends on the number of images if `None`.
-        strict: an image that cannot be read is an error; otherwise it is skipped and listed.
+        skip_errors: whether an image that cannot be read is left out and listed; otherwise it is an error.
         change: change of each image before preprocessing; `width` and `height` are those of the changed image.
         accelerator: accelerator of the processes that share the work; made if `None`.
 
     Raises:
-        ExtractionError: the folder holds something else, its features or their images have changed, no image can be
+        ExtractionError: the folder holds something else, its features or their images have changed, an image cannot be
             read, or features are not finite.
 
     Example:
@@ -110,66 +156,116 @@ def extract_features(
 
     ```
     """
-    if dtype not in DTYPES:
-        raise ExtractionError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
-    if min(batch_size, images_per_shard or 1) < 1:
-        raise ExtractionError(f"batch_size is {batch_size}, images_per_shard {images_per_shard}; both must be above 0.")
-    check_split(split)
     images = images if isinstance(images, ImageList) else list_images(images)
     accelerator = accelerator or extraction_accelerator()
-    folder = FeatureFolder(output)
+    folder, begin = FeatureFolder(output), time.perf_counter()
     lock = lock_of(folder.path, "extraction")
-    begin = time.perf_counter()
 
     def plan() -> tuple[list[Chunk], dict, int]:
-        shard_size = images_per_shard or default_images_per_shard(len(images), batch_size)
         columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
-        if images.has_captions:
-            columns.append("captions")
-        if split is not None:
-            columns.append("split")
-        described = {
+        description = {
             "format": FORMAT,
             "backbone": str(name),
             **vision_provenance(model, image_processor),
             "dtype": dtype,
-            "columns": columns,
-            "images_per_shard": shard_size,
+            "columns": columns + ["captions"] * images.has_captions + ["split"] * (split is not None),
+            "images_per_shard": images_per_shard or default_images_per_shard(len(images), batch_size),
             **({} if change is None else {"change": dict(change.description)}),
             "versions": installed_versions(PACKAGES),
         }
         check_output_folder(folder.path)
         lock.acquire()
-        metadata = folder.begin(described)
+        description = begin_folder(folder, description)
         records = folder.records(with_images=True)
-        rows = folder.rows_by_image_id(records)
-        chunks = plan_chunks(images, split, records, rows, metadata["images_per_shard"], batch_size)
-        refuse_changed_images(images, stamps_of_images(images, records, rows))
-        return chunks, metadata, len(rows)
+        rows = rows_by_image_id(folder, records)
+        refuse_other_images(images, split, records, rows)
+        size = description["images_per_shard"]
+        return plan_chunks(images, split, records, rows, size, batch_size), description, len(rows)
 
     def publish() -> tuple[int, list[dict]]:
-        return folder.publish(metadata, [shard_name(one.generation, one.number) for one in chunks if not one.is_retry])
+        records = folder.records()
+        unread = {entry["image_id"]: entry for record in records for entry in record.skipped}
+        present = rows_by_image_id(folder, records) if unread else {}
+        skipped = [entry for image_id, entry in unread.items() if image_id not in present]
+        written = [shard_name(chunk.generation, chunk.number) for chunk in chunks if not chunk.is_retry]
+        return folder.make_dataset(description_of(description), skipped, written), skipped
 
     try:
-        chunks, metadata, num_before = on_main_process(accelerator, plan)
-        model = model.eval().to(accelerator.device)
-        writer = ChunkWriter(model, image_processor, images, folder, metadata, split, strict, change)
+        chunks, description, num_before = on_main_process(accelerator, plan)
         own = chunks[accelerator.process_index :: accelerator.num_processes]
-        writer.write(own, default_num_workers(accelerator) if num_workers is None else num_workers, accelerator)
-        wait_for_everyone(accelerator)
+        batches = [batch for chunk in own for batch in chunk.batches]
+        prepared = load_batches(images, batches, image_processor, num_workers, accelerator, "extracting", change)
+        rows_of = partial(rows_of_batch, model.eval().to(accelerator.device), images, split, description)
+        columns, image_list = columns_of(description), images.checksum(split)
+        for chunk in own:
+            shard = ShardWriter(folder, columns, chunk.generation, chunk.number, image_list)
+            write_shard(shard, chunk, prepared, rows_of, images, skip_errors)
+        accelerator.wait_for_everyone()
         num_rows, skipped = on_main_process(accelerator, publish)
     finally:
         lock.release()
     return ExtractionResult(num_rows, skipped, num_rows - num_before, time.perf_counter() - begin)
 
 
-def columns_of(metadata: Mapping) -> Features:
+def write_shard(
+    shard: ShardWriter,
+    chunk: Chunk,
+    prepared: Iterator[PreparedBatch],
+    rows_of: Callable[[PreparedBatch], list[dict]],
+    images: ImageList,
+    skip_errors: bool,
+) -> None:
+    skipped: list[dict] = []
+    stamps: dict[str, FileStamp] = {}
+    try:
+        for batch in islice(prepared, len(chunk.batches)):
+            stamps |= {str(images.images[position].image_id): stamp for position, stamp in batch.stamps.items()}
+            for position, reason in batch.unreadable:
+                if not skip_errors:
+                    raise ExtractionError(f"{reason} {SKIP_ERRORS}")
+                image = images.images[position]
+                skipped.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
+            for row in rows_of(batch):
+                shard.write(row)
+        if shard.num_rows or not chunk.is_retry:
+            shard.commit(skipped, stamps)
+    finally:
+        shard.discard()
+
+
+def columns_of(description: Mapping) -> Features:
     """Returns the `datasets.Features` of an extraction's rows."""
+    names = description["columns"]
     columns = caption_features(
-        metadata["feature_size"], dtype=metadata["dtype"], size=True, split="split" in metadata["columns"]
+        description["feature_size"], dtype=description["dtype"], size=True, split="split" in names
     )
     columns["file_name"] = Value("string")
-    return Features({name: feature for name, feature in columns.items() if name in metadata["columns"]})
+    return Features({name: feature for name, feature in columns.items() if name in names})
+
+
+def rows_of_batch(
+    model: PreTrainedModel, images: ImageList, split: str | None, description: Mapping, batch: PreparedBatch
+) -> list[dict]:
+    """Returns rows of the feature contract."""
+    if not batch.positions:
+        return []
+    listed = [images.images[position] for position in batch.positions]
+    encoded_images = encoded(model, batch.inputs, description["dtype"], [image.file_name for image in listed])
+    rows = []
+    for image, (width, height), (features, boxes) in zip(listed, batch.sizes, encoded_images, strict=True):
+        row = {
+            "image_id": image.image_id,
+            "visual_features": features,
+            "visual_boxes": boxes,
+            "captions": list(image.captions or ()),
+            "width": width,
+            "height": height,
+            "split": split,
+            "file_name": image.file_name,
+        }
+        row = {name: row[name] for name in description["columns"]}
+        rows.append(check_row(row, where=image.file_name, feature_size=description["feature_size"]))
+    return rows
 
 
 def encoded(
@@ -190,102 +286,162 @@ def encoded(
         output = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
     features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
     masks = output.attention_mask.bool().cpu().numpy()
-    return [
-        (stored(of_image[mask], dtype, name), of_boxes[mask])
-        for of_image, of_boxes, mask, name in zip(features, boxes, masks, names, strict=True)
-    ]
-
-
-def stored(features: numpy.ndarray, dtype: str, name: str) -> numpy.ndarray:
-    if not numpy.isfinite(features).all():
-        raise ExtractionError(f"{name}: the backbone's features are not finite; check its weights.")
-    largest = numpy.finfo(dtype).max
-    if numpy.abs(features).max(initial=0) > largest:
-        raise ExtractionError(f"{name}: features beyond {largest:g} do not fit float16; use --dtype float32.")
-    return features.astype(dtype)
-
-
-class ChunkWriter:
-    """Sends chunks of images through the model and writes a shard for each."""
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        image_processor: BaseImageProcessor,
-        images: ImageList,
-        folder: FeatureFolder,
-        metadata: Mapping,
-        split: str | None,
-        strict: bool,
-        change: ImageChange | None,
-    ) -> None:
-        self.model, self.image_processor, self.images, self.folder = model, image_processor, images, folder
-        self.split, self.strict, self.change = split, strict, change
-        self.metadata, self.columns = metadata, columns_of(metadata)
-        self.image_list = images.checksum(split)
-
-    def write(self, chunks: list[Chunk], num_workers: int, accelerator: Accelerator) -> None:
-        """Writes chunks; `num_workers` processes read and preprocess images."""
-        batches = [batch for chunk in chunks for batch in chunk.batches]
-        workers = num_workers if batches else 0
-        prepared = iter(load_batches(self.images, batches, self.image_processor, workers, self.change))
-        with progress_display("extracting", sum(chunk.num_images for chunk in chunks), accelerator) as display:
-            done = 0
-            for chunk in chunks:
-                for number in self.write_chunk(chunk, prepared):
-                    done += number
-                    display.update(done)
-
-    def write_chunk(self, chunk: Chunk, prepared: Iterator[PreparedBatch]) -> Iterator[int]:
-        """Writes a shard, and yields the number of images of each batch."""
-        shard = ShardWriter(self.folder, self.columns, chunk.generation, chunk.number, self.image_list)
-        skipped: list[dict] = []
-        stamps: dict[str, FileStamp] = {}
-        try:
-            for positions in chunk.batches:
-                batch = next_batch(prepared)
-                stamps |= {str(self.images.images[at].image_id): stamp for at, stamp in batch.stamps.items()}
-                if batch.unreadable and self.strict:
-                    raise ExtractionError(batch.unreadable[0][1])
-                for position, reason in batch.unreadable:
-                    image = self.images.images[position]
-                    skipped.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
-                for row in self.rows_of(batch):
-                    shard.write(row)
-                yield len(positions)
-            if shard.num_rows or not chunk.is_retry:
-                shard.commit(skipped, stamps)
-        finally:
-            shard.discard()
-
-    def rows_of(self, batch: PreparedBatch) -> list[dict]:
-        """Returns rows of the feature contract.
-
-        Raises:
-            ExtractionError: features that are not finite, or too large for the type they are stored as.
-        """
-        if not batch.positions:
-            return []
-        names = [self.images.images[position].file_name for position in batch.positions]
-        try:
-            found = encoded(self.model, batch.inputs, self.metadata["dtype"], names)
-        except torch.OutOfMemoryError as error:
+    found = []
+    for name, features_of_image, boxes_of_image, mask in zip(names, features, boxes, masks, strict=True):
+        with numpy.errstate(over="ignore"):
+            stored = features_of_image[mask].astype(dtype)
+        if not numpy.isfinite(stored).all():
             raise ExtractionError(
-                "The device has too little memory for a batch; use a smaller --batch-size."
-            ) from error
-        rows = []
-        for position, (width, height), (features, boxes) in zip(batch.positions, batch.sizes, found, strict=True):
-            image = self.images.images[position]
-            row = {
-                "image_id": image.image_id,
-                "visual_features": features,
-                "visual_boxes": boxes,
-                "captions": list(image.captions or ()),
-                "width": width,
-                "height": height,
-                "split": self.split,
-                "file_name": image.file_name,
-            }
-            row = {name: row[name] for name in self.columns}
-            rows.append(check_row(row, where=image.file_name, feature_size=self.metadata["feature_size"]))
-        return rows
+                f"{name}: its features are not finite {dtype} numbers; use --dtype float32, or check the weights."
+            )
+        found.append((stored, boxes_of_image[mask]))
+    return found
+
+
+def read_extraction(directory: str | os.PathLike) -> dict:
+    """Returns the provenance of the features in a folder.
+
+    Returns:
+        `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
+        `checksums` (see [`vision_provenance`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages,
+        `format` and, if the images were changed first, `change`.
+
+    Raises:
+        ExtractionError: the folder was not written by an extraction.
+    """
+    file = Path(directory, METADATA)
+    if not file.is_file():
+        raise ExtractionError(f"{directory} has no {METADATA}; give a folder written by hf-ngsan extract.")
+    return json.loads(file.read_bytes())
+
+
+def check_output_folder(folder: Path) -> None:
+    """Checks that a folder is new or has an extraction; writes nothing.
+
+    Raises:
+        ExtractionError: the path is a file, or the folder has other files.
+        OSError: the folder cannot be written.
+    """
+    if not is_empty(folder) and not (folder / METADATA).is_file():
+        raise ExtractionError(f"The output {folder} is a file, or holds files that are no extraction; choose another.")
+    check_place(folder / METADATA)
+
+
+def begin_folder(folder: FeatureFolder, description: dict) -> dict:
+    """Describes the features of a folder without rows, or checks that features of this description may be added.
+
+    Returns:
+        The description of the folder.
+    """
+    if any(record.num_rows for record in folder.records()):
+        recorded = read_extraction(folder.path)
+        difference = provenance_difference(recorded, description)
+        for key in ("dtype", "change", "columns"):
+            if difference is None and recorded.get(key) != description.get(key):
+                difference = f"another {key} ({description.get(key)}, not {recorded.get(key)})"
+        if difference is not None:
+            raise ExtractionError(
+                f"{folder.path} holds features of {recorded['backbone']}, and those of {description['backbone']} would "
+                f"now have {difference}; choose another output folder."
+            )
+        description = recorded
+    else:
+        folder.remove()
+        write_text_atomically(folder.path / METADATA, json.dumps(description, indent=2))
+    folder.remove_leftovers()
+    return description
+
+
+def rows_by_image_id(folder: FeatureFolder, records: Iterable[ShardRecord]) -> dict[int, dict]:
+    """Returns file name, split and captions, if present, of every image with features, by its id."""
+    rows: dict[int, dict] = {}
+    for record in records:
+        if record.num_rows:
+            shard = Dataset.from_file(str(folder.path / record.file))
+            wanted = [name for name in ("image_id", "file_name", "split", "captions") if name in shard.column_names]
+            rows |= {row.pop("image_id"): row for row in shard.select_columns(wanted).to_list()}
+    return rows
+
+
+def refuse_other_images(
+    images: ImageList, split: str | None, records: Iterable[ShardRecord], rows: Mapping[int, Mapping]
+) -> None:
+    """Raises an ExtractionError if rows of a folder are of other images with the same ids, or of changed ones."""
+    stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
+    changed = []
+    for place, image in enumerate(images.images):
+        if image.image_id not in rows:
+            continue
+        row, stamp = rows[image.image_id], stamps.get(str(image.image_id))
+        wanted = {"file_name": image.file_name, "split": split, "captions": image.captions and list(image.captions)}
+        for field, value in wanted.items():
+            if row.get(field) != value:
+                raise ExtractionError(
+                    f"{images.source}: image {image.image_id} has {field} {value!r}, but {row.get(field)!r} in the "
+                    "output folder; choose another output folder, or give images with ids of their own."
+                )
+        if stamp is not None and not images.is_unchanged(place, stamp):
+            changed.append(image)
+    if changed:
+        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
+        raise ExtractionError(
+            f"{images.source}: {changed[0].file_name} (image {changed[0].image_id}){more} changed since their "
+            "features were extracted; choose another output folder, or give the original images."
+        )
+
+
+def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
+    """Returns a multiple of the batch size that gives processes equal shares and limits the loss of a kill."""
+    wanted = min(max(num_images // MIN_SHARDS, 1), largest)
+    return -(-wanted // batch_size) * batch_size
+
+
+def plan_chunks(
+    images: ImageList,
+    split: str | None,
+    records: Sequence[ShardRecord],
+    rows: Mapping[int, Mapping],
+    images_per_shard: int,
+    batch_size: int,
+) -> list[Chunk]:
+    """Returns the chunks with images that lack features, cut at the same places in every run.
+
+    Args:
+        images, split: images to extract.
+        records, rows: contents of the folder.
+        images_per_shard: length of a chunk.
+        batch_size: images that go through the backbone together.
+    """
+    image_list = images.checksum(split)
+    next_generation = max((record.generation for record in records), default=-1) + 1
+    own = [record for record in records if record.image_list == image_list]
+    generation = min((record.generation for record in own), default=next_generation)
+    done = {record.chunk for record in own if record.generation == generation}
+    chunks = []
+    for number, start in enumerate(range(0, len(images), images_per_shard)):
+        end = min(start + images_per_shard, len(images))
+        batches = (range(first, min(first + batch_size, end)) for first in range(start, end, batch_size))
+        without_rows = (tuple(i for i in batch if images.images[i].image_id not in rows) for batch in batches)
+        missing = tuple(batch for batch in without_rows if batch)
+        if missing:
+            is_retry = number in done
+            chunks.append(Chunk(next_generation if is_retry else generation, number, missing, is_retry))
+    return chunks
+
+
+def extraction_accelerator() -> Accelerator:
+    """Returns an accelerator with a long timeout, since images take unequal time."""
+    return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
+
+
+def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Result:
+    """Returns the result of `work`, done by the main process, in every process; an error of it ends all."""
+    results: list[Any] = [work() if accelerator.is_main_process else None]
+    if accelerator.num_processes > 1:
+        broadcast_object_list(results)
+    return results[0]
+
+
+def lock_of(folder: Path, work: str) -> FolderLock:
+    """Returns the lock of a folder; `work` names the command in messages."""
+    return FolderLock(folder, ExtractionError(f"Another {work} is writing {folder}; wait for it or choose another."))

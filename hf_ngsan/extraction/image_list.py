@@ -1,4 +1,4 @@
-"""Lists of images: of a folder, of a COCO file, or of a dataset.
+"""Lists of images, of a folder, a COCO file or a dataset, and their reading by several processes.
 
 ```python
 images = list_images("coco/captions_val2017.json", "coco/val2017")
@@ -7,32 +7,51 @@ image, stamp = images.read(0)
 """
 
 import hashlib
+import io
 import json
 import os
 import time
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..data import load_data
+import torch
+from accelerate import Accelerator
+from torch.utils.data import DataLoader, Dataset
+from transformers import BaseImageProcessor
+
+from ..data import DataError, load_data
 from ..data.annotations import has_any
+from ..data.coco_files import images_by_id, in_order, number_at_the_end, read_json, records_of
+from ..data.image_files import SUFFIXES, image_files, is_image, visible_files
 from ..data.images.files import decode_image
+from ..data.images.folder import how_to_caption, is_metadata
+from ..data.images.sources import split_names
+from ..data.inspection import Findings
 from ..data.readers import READERS
-from ..io.coco_files import CocoFileError, images_by_id, in_order, number_at_the_end, read_object, records_of
+from ..data.splits import MIN_ROWS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
-from ..models.image_processing_captioning import load_image
-from .errors import ExtractionError
-from .image_files import check_text, sorted_image_files
+from ..io.messages import type_and_reason
+from ..io.progress_display import ProgressDisplay
+from ..models.image_processing_captioning import ImageError, least_side_of, load_image
 
 if TYPE_CHECKING:
-    from datasets import Dataset
+    import datasets
     from PIL.Image import Image
 
 
-@dataclass(frozen=True, slots=True)
-class ListedImage:
+SKIP_ERRORS = "Images that cannot be read are left out with --skip-errors."
+"""End of the error for an image."""
+
+
+class ExtractionError(ValueError):
+    """Images, a backbone or a folder that cannot be used: the message names it and says what to do."""
+
+
+class ListedImage(NamedTuple):
     """The id of an image, the name of its file within the folder, and its captions, if known."""
 
     image_id: int
@@ -46,26 +65,25 @@ class ImageList:
 
     Attributes:
         source: name of the folder, JSON file or dataset in messages.
-        folder: folder of the file names.
         images: at least one image.
+        folder: folder of the file names.
+        rows: rows with a column `image`, if the source is a dataset.
         has_captions: whether every image has captions.
         notes: sentences about images that were left out.
     """
 
     source: str
-    folder: Path
     images: tuple[ListedImage, ...]
+    folder: Path = Path()
+    rows: "datasets.Dataset | None" = None
     has_captions: bool = False
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.images)
 
-    def path_of(self, index: int) -> Path:
-        return self.folder / self.images[index].file_name
-
     def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
-        """Returns an image, upright and in RGB, and the stamp of its file, if it has one.
+        """Returns an image, upright and in RGB, and the stamp of its file or stored bytes, if it has any.
 
         Args:
             index: position in the list.
@@ -74,84 +92,67 @@ class ImageList:
         Raises:
             ValueError, OSError: the image cannot be read.
         """
-        path = self.path_of(index)
-        if not path.is_file():  # reading a device or a pipe might never end
-            raise FileNotFoundError(f"{path} is no file.")
-        modified, content = path.stat().st_mtime_ns, path.read_bytes()
-        return load_image({"bytes": content, "path": path}, least_side=least_side), stamp_of_content(content, modified)
+        content, path = self.stored(index)
+        modified = self.mtime_ns
+        if content is None and path.is_file():  # and no device or pipe, whose end might never come
+            modified, content = path.stat().st_mtime_ns, path.read_bytes()
+        if self.rows is None:
+            if content is None:
+                raise FileNotFoundError(f"{path} is no file.")
+            image = load_image({"bytes": content, "path": path}, least_side=least_side)
+        else:
+            feature = self.rows.features["image"]
+            try:
+                stored = {"bytes": content, "path": path}
+                image = load_image(
+                    stored if feature.mode is None else decode_image(stored, feature), least_side=least_side
+                )
+            except Exception:
+                image = load_image(self.rows[index]["image"])  # whose errors name the row
+        return image, None if content is None else stamp_of_content(content, modified)
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
         """Returns whether an image still has this stamp, or no longer exists."""
-        return not self.is_there(index) or is_unchanged(self.path_of(index), stamp)
+        content, path = self.stored(index)
+        if content is None:
+            return not path.is_file() or is_unchanged(path, stamp)
+        return len(content) == stamp.num_bytes and (
+            self.mtime_ns == stamp.mtime_ns or hashlib.sha256(content).hexdigest() == stamp.sha256
+        )
 
     def is_there(self, index: int) -> bool:
-        """Returns whether an image has a file, readable or not."""
-        return self.path_of(index).is_file()
+        """Returns whether an image has a file or stored bytes, readable or not."""
+        content, path = self.stored(index)
+        return content is not None or path.is_file()
+
+    def stored(self, index: int) -> tuple[bytes | None, Path]:
+        """Returns the stored bytes of an image, None for a file, and its path."""
+        if self.rows is None:
+            return None, self.folder / self.images[index].file_name
+        image = self.undecoded[index]["image"]
+        return image["bytes"], Path(image["path"] or "")
+
+    @cached_property
+    def undecoded(self) -> "datasets.Dataset":
+        from datasets import Image
+
+        assert self.rows is not None
+        return self.rows.select_columns("image").with_format(None).cast_column("image", Image(decode=False))
+
+    @cached_property
+    def mtime_ns(self) -> int:
+        """Time of the last change of the dataset's files; the current time for a dataset in memory."""
+        files = [] if self.rows is None else [Path(file["filename"]) for file in self.rows.cache_files]
+        return max((file.stat().st_mtime_ns for file in files), default=time.time_ns())
 
     def checksum(self, split: str | None) -> str:
         """Returns a key of the images and their order, which is independent of the folder's place."""
         # the checksum of the JSON list [split, [[id, name, captions], ...]], which would take much memory
         digest = hashlib.sha256(f"[{json.dumps(split)}, [".encode())
         for number, image in enumerate(self.images):
-            content = json.dumps([image.image_id, image.file_name, image.captions])
-            digest.update(f"{', ' if number else ''}{content}".encode())
+            digest.update(f"{', ' if number else ''}{json.dumps(image)}".encode())
         digest.update(b"]]")
         return digest.hexdigest()
-
-
-@dataclass(frozen=True)
-class DatasetImages(ImageList):
-    """The images of a dataset's split, in the order of its rows.
-
-    Attributes:
-        rows: rows with a column `image`.
-    """
-
-    rows: "Dataset" = field(kw_only=True)
-
-    def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
-        content, path = self.stored(index)
-        modified = self.mtime_ns
-        if content is None and path.is_file():
-            modified, content = path.stat().st_mtime_ns, path.read_bytes()
-        if content is None:
-            return load_image(self.rows[index]["image"]), None
-        stored, mode = {"bytes": content, "path": path}, self.rows.features["image"].mode
-        try:
-            source = stored if mode is None else decode_image(stored, self.rows.features["image"])
-            image = load_image(source, least_side=least_side)
-        except Exception:
-            image = load_image(self.rows[index]["image"])  # whose errors name the row
-        return image, stamp_of_content(content, modified)
-
-    def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
-        content, path = self.stored(index)
-        if content is None:
-            return not path.is_file() or is_unchanged(path, stamp)
-        if len(content) != stamp.num_bytes:
-            return False
-        return self.mtime_ns == stamp.mtime_ns or hashlib.sha256(content).hexdigest() == stamp.sha256
-
-    def is_there(self, index: int) -> bool:
-        content, path = self.stored(index)
-        return content is not None or path.is_file()
-
-    def stored(self, index: int) -> tuple[bytes | None, Path]:
-        """Returns the stored bytes of an image, None for a file, and its path."""
-        image = self.undecoded[index]["image"]
-        return image["bytes"], Path(image["path"] or "")
-
-    @cached_property
-    def undecoded(self) -> "Dataset":
-        from datasets import Image
-
-        return self.rows.select_columns("image").with_format(None).cast_column("image", Image(decode=False))
-
-    @cached_property
-    def mtime_ns(self) -> int:
-        """Time of the last change of the dataset's files; the current time for a dataset in memory."""
-        files = [Path(file["filename"]) for file in self.rows.cache_files]
-        return max((file.stat().st_mtime_ns for file in files), default=time.time_ns())
 
 
 def list_images(
@@ -171,46 +172,28 @@ def list_images(
         split: split of a dataset, which is required.
 
     Raises:
-        ExtractionError: there are no images, the file cannot be used, or the split has no name.
+        ExtractionError: there are no images, or the source is of another kind.
+        ValueError: the JSON file or the dataset cannot be read.
     """
-    check_split(split)
-    if is_dataset_spec(source):
-        if image_folder is not None:
-            raise ExtractionError(f"--image-folder goes with a JSON file, but {source} is a dataset; leave it out.")
-        return images_of_dataset(str(source), split)
-    source = Path(source)
-    if source.is_dir():
-        if image_folder is not None:
-            raise ExtractionError(f"--image-folder goes with a JSON file, but {source} is a folder; leave it out.")
-        return images_of_folder(source)
-    if not source.exists():
+    spec, path = str(source), Path(source)
+    reader, colon, _ = spec.partition(":")
+    is_dataset = reader in READERS and (bool(colon) or not path.exists())
+    if image_folder is not None and (is_dataset or path.is_dir()):
+        raise ExtractionError(f"--image-folder goes with a JSON file, and {source} is none; leave it out.")
+    if is_dataset:
+        return images_of_dataset(spec, split)
+    if path.is_dir():
+        return images_of_folder(path)
+    if not path.exists():
         raise ExtractionError(f"{source} does not exist; give a folder of images or a COCO JSON file.")
-    if source.suffix.lower() != ".json":
+    if path.suffix.lower() != ".json":
         raise ExtractionError(f"{source} is neither a folder nor a .json file; give a folder or a COCO JSON file.")
-    try:
-        return images_of_coco_file(source, None if image_folder is None else Path(image_folder))
-    except CocoFileError as error:
-        raise ExtractionError(str(error)) from None
+    return images_of_coco_file(path, None if image_folder is None else Path(image_folder))
 
 
-def check_split(split: str | None) -> None:
-    """Raises an ExtractionError for the name of a split that is empty or cannot be stored."""
+def images_of_dataset(spec: str, split: str | None) -> ImageList:
     if split is None:
-        return
-    if not split.strip():
-        raise ExtractionError(f"The split is {split!r}; name it, such as train, or leave it out.")
-    check_text(split, f"The split {split!r}")
-
-
-def is_dataset_spec(source: str | os.PathLike) -> bool:
-    """Returns whether a source is the spec of a dataset and not a file or folder."""
-    name, colon, _ = str(source).partition(":")
-    return name in READERS and (bool(colon) or not os.path.lexists(source))
-
-
-def images_of_dataset(spec: str, split: str | None) -> DatasetImages:
-    if split is None:
-        raise ExtractionError(f"{spec} is a dataset, of which one split is extracted at a time; name it with --split.")
+        raise ExtractionError(f"{spec} is a dataset, of which one split is read at a time; name it with --split.")
     rows = load_data(spec, split)
     if "image" not in rows.column_names:
         raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
@@ -224,7 +207,7 @@ def images_of_dataset(spec: str, split: str | None) -> DatasetImages:
         for row in known
     )
     rows = rows.select_columns([name for name in rows.column_names if name in ("image_id", "file_name", "image")])
-    return DatasetImages(spec, Path(), images, has_captions="captions" in known.column_names, rows=rows)
+    return ImageList(spec, images, rows=rows, has_captions="captions" in known.column_names)
 
 
 def images_of_folder(folder: Path) -> ImageList:
@@ -235,54 +218,250 @@ def images_of_folder(folder: Path) -> ImageList:
         numbers = list(range(len(names)))
         notes = ("Not every file name ends in a number of its own, so image ids are places in the list of file names.",)
     images = tuple(ListedImage(number, name) for number, name in zip(numbers, names, strict=True))
-    return ImageList(str(folder), folder, images, notes=notes)
+    return ImageList(str(folder), images, folder, notes=notes)
 
 
-def images_of_coco_file(file: Path, image_folder: Path | None) -> ImageList:
-    content = read_object(file)
-    images = {}
-    for image_id, record in images_by_id(content, file).items():
-        images[image_id] = name = record.encodable("file_name")
-        if not name or "\0" in name:
-            raise ExtractionError(f"{record.where}: file_name is {name!r}; it must be the name of an image file.")
-    if not images:
-        raise ExtractionError(f"{file} lists no images.")
-    folder = image_folder_of(file, image_folder, list(images.values()))
-    captions = captions_of_coco_file(file, content)
-    if captions is None:
-        return ImageList(str(file), folder, tuple(ListedImage(*item) for item in images.items()))
-    listed = tuple(ListedImage(key, name, captions[key]) for key, name in images.items() if key in captions)
-    if not listed:
-        raise ExtractionError(f"{file} has captions, but none of an image that it lists.")
-    left_out = len(images) - len(listed)
-    notes = (f"{file}: {left_out} of {len(images)} images have no caption and were left out.",) if left_out else ()
-    return ImageList(str(file), folder, listed, has_captions=True, notes=notes)
+def sorted_image_files(folder: Path) -> list[str]:
+    """Returns the names of the image files in a folder, recursively and relative to it, sorted.
 
-
-def image_folder_of(file: Path, given: Path | None, names: list[str]) -> Path:
-    """Returns the given folder, or the first candidate with one of the files."""
-    if given is not None:
-        if not given.is_dir():
-            raise ExtractionError(f"--image-folder {given} is not a folder.")
-        return given
-    candidates = [folder for folder in (file.parent, file.parent / "images") if folder.is_dir()]
+    Raises:
+        ExtractionError: there are none, or a name is not UTF-8 text, which no dataset can hold.
+    """
+    names = sorted(image_files(folder))
+    if not names:
+        raise ExtractionError(f"{folder} holds no images (files that end in {', '.join(SUFFIXES)}).")
     for name in names:
-        for folder in candidates:
-            if (folder / name).exists():
-                return folder
-    raise ExtractionError(
-        f"None of the {len(names)} images of {file} is in {' or '.join(map(str, candidates))}; name their "
-        "folder with --image-folder."
-    )
+        if name != name.encode(errors="replace").decode():
+            raise ExtractionError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")
+    return names
 
 
-def captions_of_coco_file(file: Path, content: dict) -> dict[int, tuple[str, ...]] | None:
-    """Returns captions by image id in the order of their ids, or None if the annotations are no captions."""
-    if not has_any(content.get("annotations"), "caption"):
-        return None
-    captions = defaultdict(list)
-    for annotation in in_order(records_of(content, "annotations", file)):
-        image_id, text = annotation.integer("image_id"), annotation.text("caption")
-        if text:
-            captions[image_id].append(text)
-    return {image_id: tuple(texts) for image_id, texts in captions.items()}
+def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
+    content = read_json(file)
+    names = {image_id: record.string("file_name") for image_id, record in images_by_id(content, file).items()}
+    if folder is None:
+        candidates = (file.parent, file.parent / "images")
+        folder = next((place for name in names.values() for place in candidates if (place / name).is_file()), None)
+    if folder is None or not folder.is_dir():
+        raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; name their --image-folder.")
+    captions: defaultdict[int, list[str]] = defaultdict(list)
+    has_captions = has_any(content.get("annotations"), "caption")
+    for annotation in in_order(records_of(content, "annotations", file)) if has_captions else ():
+        if text := annotation.text("caption"):
+            captions[annotation.integer("image_id")].append(text)
+    images = [
+        ListedImage(image_id, name, tuple(captions[image_id]) if has_captions else None)
+        for image_id, name in names.items()
+        if not has_captions or image_id in captions
+    ]
+    if not images:
+        raise ExtractionError(f"{file} lists no images{' with captions' if has_captions else ''}.")
+    left_out = len(names) - len(images)
+    notes = (f"{file}: {left_out} of {len(names)} images have no caption and were left out.",) if left_out else ()
+    return ImageList(str(file), tuple(images), folder, has_captions=has_captions, notes=notes)
+
+
+@dataclass(frozen=True)
+class ImageChange:
+    """A change of images before extraction, such as a random crop.
+
+    Attributes:
+        change: takes `{"image_id", "image", "captions"}` and returns it with the changed image, which must not depend
+            on the order or process of reading.
+        description: JSON that identifies the change; features of different changes do not mix.
+    """
+
+    change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
+    description: Mapping[str, Any]
+
+
+class PreparedBatch(NamedTuple):
+    """A batch of preprocessed images.
+
+    Attributes:
+        positions: places of the readable images in the list.
+        sizes: their widths and heights in pixels.
+        inputs: `pixel_values` and, if sizes differ, `pixel_mask`; empty if no image could be read.
+        unreadable: place and reason of each other image.
+        stamps: stamps of the readable images by place, if they have any.
+        thumbnails: small JPEG images of them, if requested.
+    """
+
+    positions: list[int]
+    sizes: list[tuple[int, int]]
+    inputs: dict[str, torch.Tensor]
+    unreadable: list[tuple[int, str]]
+    stamps: dict[int, FileStamp]
+    thumbnails: list[bytes]
+
+
+class PreparedBatches(Dataset):
+    """Batches of a list of images; see [`load_batches`]."""
+
+    def __init__(
+        self,
+        images: ImageList,
+        batches: Sequence[Sequence[int]],
+        image_processor: BaseImageProcessor,
+        change: ImageChange | None,
+        thumbnail_side: int,
+    ) -> None:
+        self.images, self.batches, self.image_processor, self.change = images, batches, image_processor, change
+        self.thumbnail_side = thumbnail_side
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __getitem__(self, index: int) -> PreparedBatch:
+        """Reads a batch; an error of one image, of any type, does not affect the others."""
+        pictures: dict[int, Image] = {}
+        stamps: dict[int, FileStamp] = {}
+        unreadable: list[tuple[int, str]] = []
+
+        def attempt(position: int, step: Callable[[int], object]) -> None:
+            try:
+                step(position)
+            except MemoryError:
+                raise
+            except Exception as error:
+                pictures.pop(position, None)
+                stamps.pop(position, None)
+                unreadable.append((position, self.reason(position, error)))
+
+        def read(position: int) -> None:
+            pictures[position], stamp = self.read(position)
+            if stamp is not None:
+                stamps[position] = stamp
+
+        for position in self.batches[index]:
+            attempt(position, read)
+        try:
+            inputs = self.inputs_of(list(pictures.values()))
+        except Exception:
+            for position in list(pictures):
+                attempt(position, lambda position: self.inputs_of([pictures[position]]))
+            inputs = self.inputs_of(list(pictures.values()))
+        sizes = [picture.info.get("full size", picture.size) for picture in pictures.values()]
+        side = self.thumbnail_side
+        thumbnails = [thumbnail_of(picture, side) for picture in pictures.values()] if side else []
+        return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps, thumbnails)
+
+    def read(self, position: int) -> tuple["Image", FileStamp | None]:
+        least_side = None if self.change is not None else least_side_of(self.image_processor)
+        picture, stamp = self.images.read(position, least_side and max(least_side, self.thumbnail_side))
+        if self.change is not None:
+            listed = self.images.images[position]
+            row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
+            picture = self.change.change(row)["image"]
+        return picture, stamp
+
+    def inputs_of(self, pictures: list["Image"]) -> dict[str, torch.Tensor]:
+        return dict(self.image_processor(images=pictures, return_tensors="pt")) if pictures else {}
+
+    def reason(self, position: int, error: Exception) -> str:
+        """Returns an error as a sentence that names the image, which errors of reading already do."""
+        if isinstance(error, ImageError | DataError):
+            return " ".join(str(error).split())
+        return f"{self.images.images[position].file_name} cannot be read ({type_and_reason(error)})."
+
+
+def thumbnail_of(picture: "Image", side: int) -> bytes:
+    """Returns an RGB image as JPEG, reduced if a side is longer than `side` pixels."""
+    small, file = picture.copy(), io.BytesIO()
+    small.thumbnail((side, side))
+    small.save(file, "JPEG", quality=85)
+    return file.getvalue()
+
+
+def load_batches(
+    images: ImageList,
+    batches: Sequence[Sequence[int]],
+    image_processor: BaseImageProcessor,
+    num_workers: int | None,
+    accelerator: Accelerator,
+    work: str,
+    change: ImageChange | None = None,
+    thumbnail_side: int = 0,
+) -> Iterator[PreparedBatch]:
+    """Yields the prepared batches in order, and shows the progress.
+
+    Args:
+        images: the list.
+        batches: positions in the list.
+        image_processor: turns PIL images into pixel values.
+        num_workers: processes that prepare batches; this process if it is 0; `None` = the processors that each process
+            of the accelerator has on this machine, 4 at most.
+        accelerator: accelerator of the processes that share the work; the first shows its progress.
+        work: name of the work.
+        change: change of each image, or None.
+        thumbnail_side: longest side of thumbnails in pixels; 0 = no thumbnails.
+    """
+    if num_workers is None:
+        processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+        num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)
+    dataset = PreparedBatches(images, batches, image_processor, change, thumbnail_side)
+    loader = DataLoader(dataset, batch_size=None, num_workers=num_workers if batches else 0)
+    process, processes = accelerator.process_index + 1, accelerator.num_processes
+    work = work if processes == 1 else f"{work}, process {process} of {processes}"
+    with ProgressDisplay(work, sum(map(len, batches)), shown=process == 1) as display:
+        done = 0
+        for batch, positions in zip(loader, batches, strict=True):
+            yield batch
+            done += len(positions)
+            display.update(done)
+
+
+def inspect_images(folder: Path) -> Findings:
+    """Reads every image of a folder, and its captions, counts them, and says what the folder can be used for."""
+    findings = Findings("folder of images")
+    used: set[str] = set()
+    captioned: dict[str, int] = {}
+    for split in split_names(str(folder)):
+        images = list_images(f"images:{folder}", split=split)
+        used |= {listed.file_name for listed in images.images}
+        captioned[split] = len(images) if images.has_captions else 0
+        for number, listed in enumerate(images.images):
+            try:
+                image, _ = images.read(number)
+                row = {"split": split, "image_id": listed.image_id, "width": image.width, "height": image.height}
+                findings.add_row({**row, "captions": list(listed.captions)} if listed.captions is not None else row)
+            except (ValueError, OSError) as error:
+                findings.add_problem(error)
+    names = sorted(visible_files(folder))
+    others = [name for name in names if is_image(name) and name not in used]
+    known = {name.rpartition(".")[0] for name in names if is_image(name)} | used
+    unknown = [
+        name
+        for name in names
+        if not (is_image(name) or is_metadata(name) or name in known or name.rpartition(".")[0] in known)
+    ]
+    if others:
+        findings.notes.append(
+            f"Image files that the metadata do not name, or that have no caption, are left out: {len(others)}, "
+            f"{others[0]} among them."
+        )
+    if unknown:
+        findings.notes.append(
+            f"Files that are not images by their suffix are left out: {len(unknown)}, {unknown[0]} among them."
+        )
+    findings.uses = uses_of(folder, captioned, findings)
+    return findings
+
+
+def uses_of(folder: Path, captioned: dict[str, int], findings: Findings) -> dict[str, str]:
+    """Returns the commands that use a folder of images, each with what it lacks; "" if it is usable."""
+    captions = ""
+    if not any(captioned.values()):
+        fix, example = how_to_caption(folder)
+        captions = "\n".join([f"there are no captions; {fix}, such as", *(f"  {line}" for line in example)])
+    elif findings.num_problems:
+        captions = "the problem below stops it"
+    train = captions
+    if not captions:
+        number = captioned.get("train", 0)
+        if not number:
+            train = f"there are no captions in a split 'train', only in {', '.join(filter(captioned.get, captioned))}"
+        elif number < MIN_ROWS and find_split(VALIDATION, captioned) is None:
+            train = f"{number} images with captions are too few to set some aside; {MIN_ROWS} are needed"
+    images = "" if findings.num_images else "no image can be read"
+    return {"caption": images, "index": images, "train": train, "evaluate": captions}

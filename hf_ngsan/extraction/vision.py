@@ -6,22 +6,17 @@ model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
 """
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
-from ..io.messages import one_sentence
-from ..loading.limits import UnusableModelError, check_image_processor
-from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..loading.preprocessing import check_size_of_images, load_image_processor, of_whole_images
+from ..loading.models import find_model_folder, load_captioner, quiet_loading, read_config_file
+from ..loading.preprocessing import load_image_processor, of_whole_images
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.packaged_backbones import find_packaged_weights, is_packaged, packaged_config
-from ..models.transformers_backbones import own_image_size
-from ..models.vision_sources import kind_of_source
+from ..models.pretrained_backbones import find_packaged_weights, is_packaged, packaged_config
+from ..models.transformers_backbones import check_size, kind_of_source, own_image_size
 from ..registry import own_model_types
-from .errors import ExtractionError
+from .image_list import ExtractionError
 
 GRID_FIELDS = ("out_features", "grid_size", "image_size")
 REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold", "image_size")
@@ -52,21 +47,14 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     if model_type in own_model_types("captioning"):
         return vision_of_captioner(name, folder)
     image_size = fields.pop("image_size", None)
-    with naming_backbone(name):
+    with quiet_loading():
         if model_type == "ngsan_vision":
             model = load_vision_model(folder)
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
-    own_size = own_image_size(model)
-    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_size)
-    try:
-        check_image_processor(image_processor)
-        if image_size is not None:
-            check_size_of_images(model, image_size, image_size)
-    except UnusableModelError as error:
-        raise ExtractionError(f"{name}: {error}.") from error
-    except ValueError as error:
-        raise ExtractionError(str(error)) from error
+    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
+    if image_size is not None:
+        check_size(model.backbone, image_size, image_size)
     return model.eval(), image_processor
 
 
@@ -82,43 +70,32 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     fields = {key: value for key, value in fields.items() if value is not None}
     if is_packaged(name):
         find_packaged_weights(str(name))
-        config = packaged_config(str(name))
-        return str(name), config["model_type"], fields_of_backbone(name, config, fields)
-    folder = find_model_folder(name)
-    config = read_config_file(folder)
-    model_type = config.get("model_type")
-    if model_type in own_model_types("captioning"):
-        refuse_fields(name, fields, "a captioner")
-    elif model_type == "ngsan_vision":
-        refuse_fields(name, fields, "a vision encoder")
+        folder, config = str(name), packaged_config(str(name))
     else:
-        fields = fields_of_backbone(name, config, fields)
+        folder = find_model_folder(name)
+        config = read_config_file(folder)
+    model_type = config.get("model_type")
+    what, allowed = "a model with a vision encoder of its own", ()
+    if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
+        kind = kind_of_source(name, config)
+        what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
+        fields["kind"] = kind
+    for field in fields:
+        if field not in allowed and field != "kind":
+            option = f"--{field.replace('_', '-')}"
+            raise ExtractionError(f"{option} does not apply to {name}, which is {what}; leave it out.")
     return folder, model_type, fields
-
-
-@contextmanager
-def naming_backbone(name: str | os.PathLike) -> Iterator[None]:
-    """Turns errors inside the `with` block into one that names the backbone; hides reports of unused weights."""
-    try:
-        with quiet_loading():
-            yield
-    except ExtractionError:
-        raise
-    except Exception as error:  # transformers raises errors of many types for damaged files
-        raise ExtractionError(f"{name} cannot be loaded as a backbone ({one_sentence(error)}).") from error
 
 
 def vision_of_captioner(name: str | os.PathLike, folder: str) -> tuple[VisionModel, CaptioningImageProcessor]:
     captioner, processor = load_captioner(folder)
     vision = getattr(captioner.base_model, "vision", None)
-    if vision is None:
-        raise ExtractionError(
-            f"{name} is a captioner without a vision encoder, which takes features itself; give the backbone that its "
-            "features come from."
-        )
     image_processor = getattr(processor, "image_processor", None)
-    if image_processor is None:
-        raise ExtractionError(f"{name} has a vision encoder, but no image processor; save it with its processor.")
+    if vision is None or image_processor is None:
+        raise ExtractionError(
+            f"{name} is a captioner without vision encoder and image processor, which takes features itself; give the "
+            "backbone that its features come from."
+        )
     return vision.eval(), of_whole_images(str(name), image_processor)
 
 
@@ -128,24 +105,3 @@ def load_vision_model(folder: str) -> VisionModel:
     if missing and model.config.save_frozen_weights:
         raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
     return model
-
-
-def fields_of_backbone(name: str | os.PathLike, config: dict, fields: dict) -> dict:
-    """Returns the fields of a VisionConfig around a backbone or detection model, its kind among them."""
-    try:
-        kind = kind_of_source(name, config)
-    except ValueError as error:
-        if code := needed_code(config):
-            raise ExtractionError(f"{name} holds a {config.get('model_type')} model{code}.") from error
-        raise ExtractionError(f"{error} Vision encoders and captioners with one can be given too.") from error
-    what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
-    refuse_fields(name, fields, what, allowed)
-    return {"kind": kind, **fields}
-
-
-def refuse_fields(name: str | os.PathLike, fields: dict, kind: str, allowed: tuple[str, ...] = ()) -> None:
-    """Raises an ExtractionError for the first field that does not apply to a model of this kind."""
-    for field in fields:
-        if field not in allowed:
-            option = f"--{field.replace('_', '-')}"
-            raise ExtractionError(f"{option} does not apply to {name}, which is {kind}; leave it out.")

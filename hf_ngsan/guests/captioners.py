@@ -18,15 +18,26 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
+import transformers
 from PIL import Image
-from transformers import PreTrainedModel
+from transformers import (
+    AutoImageProcessor,
+    AutoProcessor,
+    AutoTokenizer,
+    BaseImageProcessor,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProcessorMixin,
+    VisionTextDualEncoderProcessor,
+)
 from transformers.feature_extraction_utils import BatchFeature
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from ..data.collator import IGNORED_LABEL
 from ..io.bounds import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
 from ..models.image_processing_captioning import load_image
-from .dual_encoders import DUAL_ENCODERS, DualEncoder, at_work, check_finite
+from .dual_encoders import DUAL_ENCODERS, DualEncoder
 
 LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
 QUESTION = "Describe this image in one sentence."
@@ -63,14 +74,8 @@ class Guest:
         Args:
             image: upright, RGB.
             text: the beginning of the caption or the prompt; `""` for the default.
-
-        Raises:
-            ValueError: they are not finite.
         """
-        with at_work(self):
-            found = self.process(image, text or self.default_prompt)
-        check_finite(self.model, found)
-        return found
+        return self.process(image, text or self.default_prompt)
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         """Calls the processor; the text is `None` where there is none."""
@@ -114,8 +119,8 @@ class Guest:
     @property
     def image_encoder(self) -> torch.nn.Module | None:
         """The part that sees images alone, a row of `pixel_values` for each; `None` if there is none."""
-        found = self.model.get_encoder("image")
-        return None if found is self.model else found
+        encoder = self.model.get_encoder("image")
+        return None if encoder is self.model else encoder
 
     @property
     def end_token_id(self) -> int:
@@ -153,18 +158,18 @@ class Guest:
         Raises:
             ValueError: the processor makes inputs of different shapes for the images.
         """
-        found = list(batches(self.inputs(load_image(image)) for image in images))
-        if len(found) > 1:
+        groups = list(batches(self.inputs(load_image(image)) for image in images))
+        if len(groups) > 1:
             raise ValueError(
                 f"The processor of this {self.model.config.model_type} model makes inputs of different shapes for the "
                 "images, which are not trained together; set training.gradient_accumulation_steps to "
                 "training.batch_size."
             )
-        inputs = dict(found[0][1])
+        inputs = dict(groups[0][1])
         if captions:
             ids = [[] if text is None else self.caption_ids(text) for texts in captions for text in texts]
             longest = max(map(len, ids))
-            inputs["labels"] = torch.tensor([[*one, *[IGNORED_LABEL] * (longest - len(one))] for one in ids])
+            inputs["labels"] = torch.tensor([row + [IGNORED_LABEL] * (longest - len(row)) for row in ids])
         return inputs
 
     def with_captions(self, inputs: Mapping[str, torch.Tensor], labels: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -178,20 +183,21 @@ class Guest:
         """
         before = self.before_captions(inputs)
         each = len(labels) // len(before)
-        found = {
-            name: one if name == "pixel_values" else one.repeat_interleave(each, dim=0) for name, one in inputs.items()
+        given = {
+            name: value if name == "pixel_values" else value.repeat_interleave(each, dim=0)
+            for name, value in inputs.items()
         }
         is_word = labels != IGNORED_LABEL
         before, words = before.repeat_interleave(each, dim=0), labels.masked_fill(~is_word, 0)[:, :-1]
         ids = torch.cat([before, words], dim=1)
         if self.model.config.is_encoder_decoder:
-            return {**found, "decoder_input_ids": ids}
-        known = found.get("attention_mask", torch.ones_like(before))
-        for name in self.beside_words.keys() & found.keys():
-            number = torch.full_like(words, self.beside_words[name], dtype=found[name].dtype)
-            found[name] = torch.cat([found[name], number], dim=1)
+            return {**given, "decoder_input_ids": ids}
+        known = given.get("attention_mask", torch.ones_like(before))
+        for name in self.beside_words.keys() & given.keys():
+            number = torch.full_like(words, self.beside_words[name], dtype=given[name].dtype)
+            given[name] = torch.cat([given[name], number], dim=1)
         mask = torch.cat([known, is_word[:, :-1].to(known.dtype)], dim=1)
-        return {**found, "input_ids": ids, "attention_mask": mask}
+        return {**given, "input_ids": ids, "attention_mask": mask}
 
 
 class Blip(Guest):
@@ -252,7 +258,7 @@ class VisionEncoderDecoder(Guest):
             settings, config = self.model.generation_config, self.model.config.decoder
             start = [settings.decoder_start_token_id, settings.bos_token_id, config.bos_token_id]
             ids = self.tokenizer(text, add_special_tokens=False)["input_ids"]
-            inputs["decoder_input_ids"] = torch.tensor([[next(one for one in start if one is not None), *ids]])
+            inputs["decoder_input_ids"] = torch.tensor([[next(token for token in start if token is not None), *ids]])
         return inputs
 
 
@@ -346,14 +352,11 @@ def batches(inputs: Iterable[BatchFeature]) -> Iterator[tuple[list[int], BatchFe
         Places of images, and the inputs of these.
     """
     alike: dict[tuple, list[tuple[int, BatchFeature]]] = {}
-    for place, one in enumerate(inputs):
-        alike.setdefault(tuple((name, tuple(one[name].shape)) for name in sorted(one)), []).append((place, one))
+    for place, of_image in enumerate(inputs):
+        alike.setdefault(tuple((name, of_image[name].shape) for name in sorted(of_image)), []).append((place, of_image))
     for group in alike.values():
-        names = group[0][1].keys()
-        yield (
-            [place for place, _ in group],
-            BatchFeature({name: torch.cat([one[name] for _, one in group]) for name in names}),
-        )
+        places, parts = zip(*group, strict=True)
+        yield list(places), BatchFeature({name: torch.cat([part[name] for part in parts]) for name in parts[0]})
 
 
 def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> tuple[BatchFeature, torch.Tensor]:
@@ -363,15 +366,13 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
         own = {name: getattr(settings, name) for name in ("num_beams", "length_penalty", "max_new_tokens")}
         if "max_length" in generate_arguments:
             del own["max_new_tokens"]
-        generate_arguments = {**{name: one for name, one in own.items() if one is not None}, **generate_arguments}
+        generate_arguments = {name: value for name, value in own.items() if value is not None} | generate_arguments
     if not (LENGTHS & generate_arguments.keys() or settings.max_new_tokens or settings.max_length):
         # generate() would take the same, and warn at every call
         generate_arguments["max_new_tokens"] = DEFAULT_CAPTION_LENGTH
     inputs = inputs.to(guest.model.device, guest.model.dtype)
-    model: Any = guest.model
-    with at_work(guest):
-        found = model.generate(**inputs, **with_search(generate_arguments, guest.processor))
-    return inputs, getattr(found, "sequences", found)
+    outputs = guest.model.generate(**inputs, **with_search(generate_arguments, guest.processor))
+    return inputs, getattr(outputs, "sequences", outputs)
 
 
 def caption_images_of(
@@ -392,3 +393,48 @@ def caption_images_of(
         inputs, sequences = generated(guest, together, **generate_arguments)
         captions |= dict(zip(places, guest.decode(sequences, inputs), strict=True))
     return [captions[place] for place in range(len(images))]
+
+
+def task_of_guest(described: Mapping) -> str | None:
+    """Returns the task of a model that is not of this package: "captioning", "retrieval", or `None` for neither.
+
+    Captioners are the models that `AutoModelForImageTextToText` loads, and dual encoders those with
+    `get_image_features` and `get_text_features`; of other packages, those that [`register_guest`] describes.
+
+    Args:
+        described: the contents of its config.json.
+    """
+    names = described.get("architectures")
+    name = str(names[0]) if names else "None"
+    if name in DUAL_ENCODERS:
+        return "retrieval"
+    if name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
+        return "captioning"
+    kind, model_type = getattr(transformers, name, None), described.get("model_type")
+    if kind is not None:
+        is_dual = hasattr(kind, "get_image_features") and hasattr(kind, "get_text_features")
+        return "retrieval" if is_dual else None
+    return "retrieval" if model_type in DUAL_ENCODERS else "captioning" if model_type in GUESTS else None
+
+
+def whole_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMixin:
+    """Returns the processor of images and text of a checkpoint, or one of its tokenizer and its image processor.
+
+    Args:
+        folder: of the checkpoint, or its name on the Hub.
+        parts: those that are loaded already: a processor, or a tokenizer, an image processor, both or none.
+
+    Raises:
+        OSError, ValueError: the checkpoint lacks a part that is not loaded yet.
+    """
+    parts = parts or [AutoProcessor.from_pretrained(folder, trust_remote_code=False)]  # nosec B615
+
+    def first(kind: type) -> Any:
+        return next((part for part in parts if isinstance(part, kind)), None)
+
+    if (whole := first(ProcessorMixin)) is not None:
+        return whole
+    return VisionTextDualEncoderProcessor(
+        first(BaseImageProcessor) or AutoImageProcessor.from_pretrained(folder, trust_remote_code=False),  # nosec B615
+        first(PreTrainedTokenizerBase) or AutoTokenizer.from_pretrained(folder, trust_remote_code=False),  # nosec B615
+    )

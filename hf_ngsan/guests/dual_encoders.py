@@ -12,41 +12,26 @@ register_guest("clip", Lowercase)
 ```
 """
 
+import hashlib
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
+from pathlib import Path
 from typing import Any, ClassVar
 
 import torch
 from torch.nn.functional import logsigmoid, normalize
-from transformers import BaseImageProcessor, PreTrainedModel
+from transformers import BaseImageProcessor, PreTrainedConfig, PreTrainedModel
 
-from ..io.messages import as_value_error
+from ..io.files import sha256
 from ..models.image_processing_captioning import load_image
 from ..models.modeling_mhsan import pair_losses
 from ..registry import own_model_types
 
-
-def at_work(description: Any) -> AbstractContextManager:
-    """Returns a context in which errors of Python itself are reported as faults of a model's files.
-
-    Those of a description that a user has registered may be its own, and stay as they are.
-    """
-    if not type(description).__module__.startswith("hf_ngsan."):
-        return nullcontext()
-    model_type = description.model.config.model_type
-    return as_value_error(f"This {model_type} model does not work; its files may be damaged")
-
-
-def check_finite(model: PreTrainedModel, inputs: Mapping[str, Any]) -> None:
-    """Raises a ValueError if the inputs of images have infinities or NaN, of which a model makes empty captions."""
-    for name, value in inputs.items():
-        if torch.is_tensor(value) and not value.isfinite().all():
-            raise ValueError(
-                f"The processor of this {model.config.model_type} model makes {name} that are not finite; correct "
-                "image_mean, image_std and rescale_factor in its preprocessor_config.json."
-            )
+EXPORTED_SETTINGS = "dual_encoder.json"
+"""File of an exported dual encoder: the dimension of embeddings, and the tokens of a text, padded to them or not."""
+TOWERS = ("image", "text")
 
 
 class DualEncoder:
@@ -83,21 +68,12 @@ class DualEncoder:
 
     def lengths(self, texts: Sequence[str]) -> list[int]:
         """Returns the numbers of tokens of texts, special ones included."""
-        with at_work(self):
-            ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
+        ids = self.processor.tokenizer(list(texts), truncation=False, verbose=False)["input_ids"]
         return [len(of_text) for of_text in ids]
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of images, read as [`~hf_ngsan.models.image_processing_captioning.load_image`] does.
-
-        Raises:
-            ValueError: they are not finite.
-        """
-        given = list(map(load_image, images))
-        with at_work(self):
-            found = dict(self.processor.image_processor(images=given, return_tensors="pt"))
-        check_finite(self.model, found)
-        return found
+        """Returns the inputs of images, read as [`~hf_ngsan.models.image_processing_captioning.load_image`] does."""
+        return dict(self.processor.image_processor(images=list(map(load_image, images)), return_tensors="pt"))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
         """Returns the inputs of texts; those that are longer than [`longest_text`] are cut.
@@ -105,15 +81,14 @@ class DualEncoder:
         Raises:
             ValueError: none of the texts has a token.
         """
-        with at_work(self):
-            found = self.processor.tokenizer(
-                list(texts), padding=self.padding, truncation=True, max_length=self.longest_text, return_tensors="pt"
-            )
-        if not found["input_ids"].shape[1]:
+        inputs = self.processor.tokenizer(
+            list(texts), padding=self.padding, truncation=True, max_length=self.longest_text, return_tensors="pt"
+        )
+        if not inputs["input_ids"].shape[1]:
             raise ValueError(
                 f"The tokenizer of this {self.model.config.model_type} model finds no token in {texts!r:.80}."
             )
-        return dict(found)
+        return dict(inputs)
 
     def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         """Returns embeddings of images, float32 `(images, dimension)` of length 1, with a graph where one is built."""
@@ -125,9 +100,8 @@ class DualEncoder:
 
     def embedded(self, features_of: Callable, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         parameters = inspect.signature(features_of).parameters.values()
-        named = {one.name for one in parameters if one.kind is not one.VAR_KEYWORD} or inputs.keys()
-        with at_work(self):
-            features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in named})
+        names = {given.name for given in parameters if given.kind is not given.VAR_KEYWORD} or inputs.keys()
+        features = features_of(**{name: self.placed(value) for name, value in inputs.items() if name in names})
         pooled = getattr(features, "pooler_output", features)
         if not torch.is_tensor(pooled):  # BLIP-2 has both functions and no space of images and texts
             raise ValueError(
@@ -138,8 +112,8 @@ class DualEncoder:
     @property
     def loss_parameters(self) -> list[torch.nn.Parameter]:
         """Weights that only the model's own loss depends on: the scale of the cosines, and SigLIP's bias."""
-        found = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias", "temperature"))
-        return [one for one in found if isinstance(one, torch.nn.Parameter)]
+        weights = (getattr(self.model, name, None) for name in ("logit_scale", "logit_bias", "temperature"))
+        return [weight for weight in weights if isinstance(weight, torch.nn.Parameter)]
 
     def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
         """Returns the loss of each pair of a text and its image, of which the model's own loss is the mean.
@@ -238,9 +212,7 @@ class OwnDualEncoder(DualEncoder):
         return self.model.config.projection_dim
 
     def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]:
-        found = dict(self.processor(images=list(map(load_image, images))))
-        check_finite(self.model, found)
-        return found
+        return dict(self.processor(images=list(map(load_image, images))))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
         from ..data.vocabulary import with_words  # seconds, with `datasets`; a captioner's pipeline needs none
@@ -250,6 +222,82 @@ class OwnDualEncoder(DualEncoder):
     def embedded(self, features_of: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
         placed = {name: value.to(self.model.device) for name, value in inputs.items()}
         return features_of(**placed).pooler_output.float()
+
+
+class ExportedDualEncoder(DualEncoder):
+    """A dual encoder that [`~hf_ngsan.exporting.dual_encoder`] exported, with its processor."""
+
+    @property
+    def longest_text(self) -> int:
+        return self.model.settings["longest_text"]
+
+    @property
+    def dimension(self) -> int:
+        return self.model.settings["dimension"]
+
+    def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
+        from ..data.vocabulary import with_words
+
+        tokenizer, is_own = self.processor.tokenizer, self.model.config.model_type in own_model_types()
+        padding = "max_length" if self.model.settings["fixed_length"] else "longest"
+        texts = with_words(tokenizer, texts) if is_own else list(texts)
+        return dict(
+            tokenizer(texts, padding=padding, truncation=True, max_length=self.longest_text, return_tensors="pt")
+        )
+
+
+class ExportedModel(torch.nn.Module):
+    """The two graphs of an exported dual encoder, with the interface that commands need of a model.
+
+    Args:
+        folder: that `hf-ngsan export` wrote.
+        config: of the model that was exported.
+
+    Raises:
+        ValueError: ONNX Runtime is not installed.
+    """
+
+    checksum: torch.Tensor
+
+    def __init__(self, folder: str | Path, config: PreTrainedConfig) -> None:
+        super().__init__()
+        try:
+            import onnxruntime
+        except ImportError:
+            raise ValueError(
+                f'{folder} is an exported dual encoder, which needs ONNX Runtime; pip install "hf-ngsan[export]".'
+            ) from None
+        self.config, self.name_or_path = config, str(folder)
+        self.settings: dict[str, Any] = json.loads(Path(folder, EXPORTED_SETTINGS).read_text(encoding="utf-8"))
+        digest, self.sessions = hashlib.sha256(), {}
+        for tower in TOWERS:
+            for file in sorted(Path(folder).glob(f"{tower}.onnx*")):  # with its weights, if they are beside it
+                digest.update(bytes.fromhex(sha256(file)))
+            path = str(Path(folder) / f"{tower}.onnx")
+            self.sessions[tower] = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        # Among the weights, so that the fingerprint of an index is that of these very graphs.
+        self.register_buffer("checksum", torch.tensor(list(digest.digest()), dtype=torch.uint8))
+
+    device = torch.device("cpu")
+    dtype = torch.float32
+
+    def get_image_features(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Returns the features of images, `(images, dimension)`."""
+        return self.run("image", inputs)
+
+    def get_text_features(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """Returns the features of texts, `(texts, dimension)`."""
+        return self.run("text", inputs)
+
+    def run(self, tower: str, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        session = self.sessions[tower]
+        arrays = {given.name: inputs[given.name].cpu().numpy() for given in session.get_inputs()}
+        return torch.from_numpy(session.run(None, arrays)[0])
+
+
+def is_exported(folder: str | Path) -> bool:
+    """Returns whether a folder has an exported dual encoder."""
+    return (Path(folder) / EXPORTED_SETTINGS).is_file()
 
 
 DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
@@ -264,9 +312,9 @@ DUAL_ENCODERS: dict[str, type[DualEncoder]] = {
 
 def dual_encoder_of(model: PreTrainedModel, processor: Any) -> DualEncoder:
     """Returns the description of a dual encoder, of transformers or of this package, exported or not."""
-    if (exported := getattr(model, "description", None)) is not None:
-        return exported(model, processor)
+    if isinstance(model, ExportedModel):
+        return ExportedDualEncoder(model, processor)
     model_type = model.config.model_type
     default = OwnDualEncoder if model_type in own_model_types() else DualEncoder
-    found = DUAL_ENCODERS.get(type(model).__name__) or DUAL_ENCODERS.get(model_type, default)
-    return found(model, processor)
+    description = DUAL_ENCODERS.get(type(model).__name__) or DUAL_ENCODERS.get(model_type, default)
+    return description(model, processor)

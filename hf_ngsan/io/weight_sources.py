@@ -21,8 +21,7 @@ from typing import Any
 from huggingface_hub import constants, hf_hub_download, metadata_load, try_to_load_from_cache
 
 from .files import write_text_atomically
-from .model_folders import HUB_NAME
-from .packaged_models import folder_of_packaged, packaged_models
+from .packaged import HUB_NAME, folder_of_packaged, packaged_models
 
 FIELD = "weights_from"
 """Field of the configuration with the sources."""

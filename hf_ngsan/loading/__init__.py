@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .engines import EngineError, use_engine
+    from .engines import use_engine
     from .hub import save_for_hub
     from .models import ModelFolderError, find_model_folder, load_captioner, load_config, load_model, save_model
 

@@ -16,8 +16,7 @@ from typing import Any
 import yaml
 from huggingface_hub import metadata_load
 
-from ..io.configs import describe_config, find_config, packaged_configs
-from ..io.packaged_models import packaged_models
+from ..io.packaged import describe_config, find_config, packaged_configs, packaged_models
 from ..io.weight_sources import CARD
 from ..registry import MODEL_TYPES, Paper
 
@@ -85,11 +84,12 @@ def architectures(kind: str | None = None) -> list[Architecture]:
     configs: dict[str, dict[str, str]] = {model_type: {} for model_type in [*entries, GUESTS]}
     for name, file in packaged_configs().items():
         configs[trained_type(file) or GUESTS][name] = describe_config(file)
-    found = [
-        Architecture(one, entry.task, entry.name or one, entry.paper, configs[one]) for one, entry in entries.items()
+    described = [
+        Architecture(name, entry.task, entry.name or name, entry.paper, configs[name])
+        for name, entry in entries.items()
     ]
-    found.append(Architecture(GUESTS, None, "models of transformers, to be fine-tuned", None, configs[GUESTS]))
-    return of_kind(found, kind)
+    described.append(Architecture(GUESTS, None, "models of transformers, to be fine-tuned", None, configs[GUESTS]))
+    return of_kind(described, kind)
 
 
 def of_kind(entries: Iterable[Any], kind: str | None) -> list[Any]:

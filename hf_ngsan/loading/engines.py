@@ -1,4 +1,4 @@
-"""Models that ONNX Runtime or OpenVINO runs on the CPU, in place of PyTorch.
+"""Models that ONNX Runtime runs on the CPU, in place of PyTorch.
 
 ```python
 model, processor = load_model("captioner")
@@ -8,13 +8,12 @@ use_engine(model, processor, "onnx")
 Convolutional backbones, and the encoder and the steps of the decoder of a captioner, are exported on first use, for
 images of the processor's height and width, into a cache that processes share (`HF_ASSETS_CACHE` of huggingface_hub), by
 their weights and the versions of the packages. PyTorch stays in charge of everything else: images of other sizes,
-gradients, hidden states, attention weights, words that are given.
+gradients, hidden states, attention weights, the first word of captions.
 """
 
 import hashlib
 import json
 import logging
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from importlib.metadata import version
@@ -24,7 +23,6 @@ from typing import Any
 import torch
 from huggingface_hub import constants
 from torch import nn
-from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 from transformers.modeling_outputs import (
     BackboneOutput,
@@ -33,15 +31,17 @@ from transformers.modeling_outputs import (
 )
 
 from ..exporting.captioner import Graph, load_graph
-from ..exporting.folder import eager_attention
-from ..exporting.formats import FORMATS, UnexportableError, check_format, write_graph
 from ..exporting.graphs import (
+    PACKAGES,
     DecoderStatesGraph,
     EncoderStatesGraph,
-    VisualKeysGraph,
+    UnexportableError,
+    check_exporter,
     decoder_inputs,
     dynamic_shapes,
+    eager_attention,
     number_of_regions,
+    write_graph,
 )
 from ..io.folders import turn_to_write, write_folder_atomically
 from ..io.messages import one_sentence
@@ -50,16 +50,12 @@ from ..models.modeling_vision import VisionModel, in_parts, is_inference
 from ..models.transformers_backbones import is_patch_encoder
 from .provenance import backbone_settings, unusual_settings, weights_checksum
 
-ENGINES = ("torch", "onnx", "openvino", "auto")
+ENGINES = ("torch", "onnx", "auto")
 TOLERANCE = 1e-4
 """Allowed difference of outputs, as a share of their largest value."""
 NO_EFFECT = {"return_dict", "use_cache", "pixel_values"}
 """Arguments of an encoder or decoder of words and visual features that change nothing."""
 logger = logging.getLogger(__name__)
-
-
-class EngineError(ValueError):
-    """A model that an engine cannot run; the message has the reason."""
 
 
 def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
@@ -68,83 +64,82 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
     Args:
         model: a model with vision encoders, or one itself, in evaluation mode. Its weights must not change afterwards.
         processor: its processor or image processor.
-        engine: `"torch"` changes nothing; `"onnx"` and `"openvino"` name the engine; `"auto"` takes ONNX Runtime if it
-            is installed and the model can be run by it, else PyTorch.
+        engine: `"torch"` changes nothing; `"onnx"` takes ONNX Runtime; `"auto"` takes it if it is installed and can run
+            the model, else PyTorch.
 
     Raises:
-        MissingExporterError: the engine is not installed.
-        EngineError: there is no such engine, or it cannot run this model: it has no convolutional backbone, its images
-            have no fixed height and width, it is not in float32 on the CPU, or its exported graphs are damaged and
-            cannot be replaced.
+        ValueError: there is no such engine, it is not installed, or it cannot run this model, which has no
+            convolutional backbone, images of no fixed height and width, or is not in float32 on the CPU.
         UnexportableError: the backbone cannot be traced.
     """
     if engine not in ENGINES:
-        raise EngineError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
+        raise ValueError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
     if engine == "auto":
         try:
-            run_parts(model, processor, "onnx")
+            run_parts(model, processor)
         except (ValueError, OSError) as error:
             logger.info("PyTorch runs this model: %s", one_sentence(error))
-    elif engine != "torch":
-        run_parts(model, processor, engine)
+    elif engine == "onnx":
+        run_parts(model, processor)
 
 
-def run_parts(model: nn.Module, processor: Any, engine: str) -> None:
-    check_format(engine)
+def run_parts(model: nn.Module, processor: Any) -> None:
+    check_exporter()
     visions: list[Any] = [part for part in model.modules() if has_convolutional_backbone(part)]
     if not visions:
-        raise EngineError(
-            f"{type(model).__name__} has no convolutional backbone, which is what --engine {engine} runs; leave the "
+        raise ValueError(
+            f"{type(model).__name__} has no convolutional backbone, which is what --engine onnx runs; leave the "
             "option out."
         )
     size: Any = getattr(getattr(processor, "image_processor", processor), "size", None) or {}
     height, width = size.get("height"), size.get("width")
     if not (height and width):
-        raise EngineError(
-            f"--engine {engine} needs images of one height and width, and this image processor keeps their aspect "
-            "ratios; leave the option out."
+        raise ValueError(
+            "--engine onnx needs images of one height and width, and this image processor keeps their aspect ratios; "
+            "leave the option out."
         )
     for vision in visions:
         if (vision.device.type, vision.dtype) != ("cpu", torch.float32):
-            raise EngineError(
-                f"--engine {engine} is for models in float32 on the CPU; this one is {vision.dtype} on {vision.device}."
+            raise ValueError(
+                f"--engine onnx is for models in float32 on the CPU; this one is {vision.dtype} on {vision.device}."
             )
     for captioner in model.modules():
         if isinstance(captioner, CaptioningForConditionalGeneration) and captioner.model.vision in visions:
             try:
-                run_captioner(captioner, (height, width), engine)
-                logger.info("Encoder and decoder run in %s.", engine)
+                run_captioner(captioner, (height, width))
+                logger.info("Encoder and decoder run in onnx.")
             except UnexportableError as error:
                 logger.info("PyTorch runs encoder and decoder: %s", one_sentence(error))
     for vision in visions:
-        run_backbone(vision.backbone, (height, width), engine)
-    logger.info("The vision encoder runs in %s.", engine)
+        run_backbone(vision.backbone, (height, width))
+    logger.info("The vision encoder runs in onnx.")
 
 
 def has_convolutional_backbone(part: nn.Module) -> bool:
     return isinstance(part, VisionModel) and part.config.kind == "grid" and not is_patch_encoder(part.backbone.config)
 
 
-def run_backbone(backbone: PreTrainedModel, size: tuple[int, int], engine: str) -> None:
+def run_backbone(backbone: Any, size: tuple[int, int]) -> None:
     """Exports a backbone if needed, and lets the engine run it."""
     inputs, shapes = {"pixel_values": torch.zeros(2, 3, *size)}, {"pixel_values": {0: torch.export.Dim("images")}}
 
     def write(folder: Path) -> None:
-        write_graph(FeatureMaps(backbone).eval(), inputs, shapes, folder / "vision", engine)
+        write_graph(FeatureMaps(backbone).eval(), inputs, shapes, folder / "vision.onnx")
 
     key = (backbone_settings(backbone.config), weights_checksum(backbone))
-    (graph,) = exported(["vision"], write, size, key, engine)
-    backbone.forward = BackboneInEngine(backbone, graph, engine, size)
+    (graph,) = exported(["vision"], write, size, key)
+    backbone.forward = BackboneInEngine(backbone, graph, size)
 
 
-def run_captioner(captioner: Any, size: tuple[int, int], engine: str) -> None:
+def run_captioner(captioner: Any, size: tuple[int, int]) -> None:
     """Exports the encoder and a step of the decoder of a captioner if needed, and lets the engine run them.
 
     Raises:
         UnexportableError: one of them cannot be traced.
     """
-    regions_vary = number_of_regions(captioner.config) is None
-    if regions_vary and getattr(captioner.config, "grid_position_embedding", False):
+    config = captioner.config
+    regions_vary = number_of_regions(config) is None
+    if regions_vary and getattr(config, "grid_position_embedding", False):
         raise UnexportableError("It takes grids of any size and places cells by their order, which is not exported.")
 
     def write(folder: Path) -> None:
@@ -152,22 +147,51 @@ def run_captioner(captioner: Any, size: tuple[int, int], engine: str) -> None:
             pixels = {"pixel_values": torch.zeros(2, 3, *size)}
             seen = captioner.model.get_visual_tokens(**pixels)
             visual = {"visual_features": seen.visual_features}
-            if captioner.config.reads_boxes:
+            if config.reads_boxes:
                 visual["visual_boxes"] = seen.visual_boxes.contiguous()
-            states = {"hidden_states": captioner.model.encoder(**visual).last_hidden_state}
             for name, graph, inputs in (
                 ("encoder", EncoderStatesGraph, visual),
-                ("keys", VisualKeysGraph, states),
                 ("decoder", DecoderStatesGraph, decoder_inputs(captioner, pixels)),
             ):
-                shapes = dynamic_shapes(inputs, regions_vary)
-                write_graph(graph(captioner).eval(), inputs, shapes, folder / name, engine)
+                write_graph(
+                    graph(captioner).eval(), inputs, dynamic_shapes(inputs, regions_vary), folder / f"{name}.onnx"
+                )
 
-    key = (captioner.config.model_type, unusual_settings(captioner.config), weights_checksum(captioner))
-    encoder, keys, decoder = exported(["encoder", "keys", "decoder"], write, size, key, engine)
+    key = (config.model_type, unusual_settings(config), weights_checksum(captioner))
+    encoder, decoder = exported(["encoder", "decoder"], write, size, key)
     model = captioner.model
-    model.encoder.forward = EncoderInEngine(model.encoder, encoder, engine, captioner.config)
-    model.decoder.forward = DecoderInEngine(model.decoder, decoder, engine, keys)
+    model.encoder.forward = EncoderInEngine(model.encoder, encoder, config)
+    model.decoder.forward = DecoderInEngine(model.decoder, decoder)
+
+
+def exported(names: Sequence[str], write: Callable[[Path], object], size: tuple[int, int], key: object) -> list[Graph]:
+    """Returns graphs from the cache, exported first if they are missing.
+
+    Args:
+        names: file names of the graphs, without suffix.
+        write: writes them into a folder.
+        size: height and width of images.
+        key: what else they depend on, besides the versions of packages.
+    """
+    parts = "onnx", names, size, key, [*map(version, ("hf-ngsan", "torch", "transformers", *PACKAGES))]
+    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+    folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / digest
+    with turn_to_write(folder) as is_missing:
+        if is_missing:
+            logger.info("Exporting %s to onnx, once, into %s.", " and ".join(names), folder)
+            write_folder_atomically(folder, write, manifest=False)
+    return [load_graph(folder / f"{name}.onnx", torch.get_num_threads()) for name in names]
+
+
+class FeatureMaps(nn.Module):
+    """The graph of a backbone: from pixels to its feature maps."""
+
+    def __init__(self, backbone: nn.Module) -> None:
+        super().__init__()
+        self.backbone = backbone
+
+    def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {f"map_{index}": scale for index, scale in enumerate(self.backbone(pixel_values).feature_maps)}
 
 
 class PartInEngine:
@@ -178,33 +202,33 @@ class PartInEngine:
 
     name: str
 
-    def __init__(self, part: nn.Module, graph: Graph, engine: str) -> None:
+    def __init__(self, part: nn.Module, graph: Graph) -> None:
         self.in_torch: Callable[..., Any] = partial(type(part).forward, part)
-        self.graph, self.engine = graph, engine
+        self.graph = graph
         self.agrees: bool | None = None
 
-    def run(self, graph: Graph, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def run(self, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         arrays = {name: tensor.contiguous().numpy() for name, tensor in inputs.items()}
-        return {name: torch.from_numpy(array) for name, array in graph(arrays).items()}
+        return {name: torch.from_numpy(array) for name, array in self.graph(arrays).items()}
 
     def may_run(self, *inputs: torch.Tensor) -> bool:
         if self.agrees is False or not is_inference():
             return False
         return all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in inputs)
 
-    def compare(self, found: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
+    def compare(self, computed: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
         """Returns whether the outputs of the engine are those of PyTorch, which decides who runs from now on."""
         differences = [
-            (one - wanted).abs().max() / wanted.abs().max().clamp(min=1)
-            for one, wanted in zip(found, expected, strict=True)
+            (output - wanted).abs().max() / wanted.abs().max().clamp(min=1)
+            for output, wanted in zip(computed, expected, strict=True)
         ]
         largest = float(torch.stack(differences).max())  # NaN if one of them is
-        self.agrees = self.agrees is not False and largest <= TOLERANCE
+        self.agrees = largest <= TOLERANCE
         if not self.agrees:
             logger.warning(
-                "The %s in %s differs from PyTorch by %.1e of its largest value, and %.0e is allowed; PyTorch runs it.",
+                "The %s in onnx differs from PyTorch by %.1e of its largest value, and %.0e is allowed; PyTorch runs "
+                "it.",
                 self.name,
-                self.engine,
                 largest,
                 TOLERANCE,
             )
@@ -216,8 +240,8 @@ class BackboneInEngine(PartInEngine):
 
     name = "vision encoder"
 
-    def __init__(self, part: nn.Module, graph: Graph, engine: str, size: tuple[int, int]) -> None:
-        super().__init__(part, graph, engine)
+    def __init__(self, part: nn.Module, graph: Graph, size: tuple[int, int]) -> None:
+        super().__init__(part, graph)
         self.size = size
 
     def __call__(self, pixel_values: torch.Tensor, **options: Any) -> BackboneOutput:
@@ -232,7 +256,7 @@ class BackboneInEngine(PartInEngine):
         return BackboneOutput(feature_maps=joined)
 
     def maps(self, pixel_values: torch.Tensor) -> list[torch.Tensor]:
-        return list(self.run(self.graph, {"pixel_values": pixel_values}).values())
+        return list(self.run({"pixel_values": pixel_values}).values())
 
 
 class EncoderInEngine(PartInEngine):
@@ -240,10 +264,9 @@ class EncoderInEngine(PartInEngine):
 
     name = "encoder"
 
-    def __init__(self, part: nn.Module, graph: Graph, engine: str, config: Any) -> None:
-        super().__init__(part, graph, engine)
-        self.reads_boxes, self.feature_size = config.reads_boxes, config.visual_feature_size
-        self.number = number_of_regions(config)
+    def __init__(self, part: nn.Module, graph: Graph, config: Any) -> None:
+        super().__init__(part, graph)
+        self.config = config
 
     def __call__(
         self,
@@ -254,67 +277,46 @@ class EncoderInEngine(PartInEngine):
     ) -> BaseModelOutput:
         given = {"visual_features": visual_features, "visual_boxes": visual_boxes, "attention_mask": attention_mask}
         inputs = {"visual_features": visual_features}
-        if self.reads_boxes and visual_boxes is not None:
+        if self.config.reads_boxes and visual_boxes is not None:
             inputs["visual_boxes"] = visual_boxes
         is_usual = is_all_real(attention_mask) and not asks_for_more(options) and self.may_run(*inputs.values())
         if not (is_usual and self.fits(inputs)):
             return self.in_torch(**given, **options)
-        found = self.run(self.graph, inputs)["hidden_states"]
+        hidden_states = self.run(inputs)["hidden_states"]
         if self.agrees is None:
             outputs = self.in_torch(**given)
-            self.compare([found], [outputs.last_hidden_state])
+            self.compare([hidden_states], [outputs.last_hidden_state])
             return outputs
-        return BaseModelOutput(last_hidden_state=found)
+        return BaseModelOutput(last_hidden_state=hidden_states)
 
     def fits(self, inputs: Mapping[str, torch.Tensor]) -> bool:
         """Returns whether inputs have the shapes of the graph; for others PyTorch raises the error."""
-        shape = inputs["visual_features"].shape
-        if len(shape) != 3 or shape[2] != self.feature_size or self.number not in (None, shape[1]):
+        images, regions, size = inputs["visual_features"].shape
+        if size != self.config.visual_feature_size or number_of_regions(self.config) not in (None, regions):
             return False
-        return not self.reads_boxes or ("visual_boxes" in inputs and inputs["visual_boxes"].shape == (*shape[:2], 4))
+        boxes = inputs.get("visual_boxes")
+        return not self.config.reads_boxes or (boxes is not None and boxes.shape == (images, regions, 4))
 
 
 class DecoderInEngine(PartInEngine):
-    """The decoder of a captioner, for one more word of each caption.
-
-    The first caption shows the sizes of its states: until then PyTorch decodes the first word.
-    """
+    """The decoder of a captioner, for one more word of each caption; PyTorch writes the first one."""
 
     name = "decoder"
-
-    def __init__(self, part: nn.Module, graph: Graph, engine: str, keys: Graph) -> None:
-        super().__init__(part, graph, engine)
-        self.keys = keys
-        self.sizes: list[tuple[int, int]] | None = None
-        self.compared: set[bool] = set()
 
     def __call__(self, **given: Any) -> Any:
         inputs = self.inputs_of(**given) if self.may_run() else None
         if inputs is None:
             return self.in_torch(**given)
         cache: Any = given["cache"]
-        is_first = cache.get_seq_length() == 0
-        found = self.run(self.graph, inputs)
-        states = found.pop("hidden_states").flatten(0, 1)[:, None]
-        if is_first not in self.compared:
-            outputs = self.in_torch(**given)
-            self.compared.add(is_first)
-            self.compare([states], [outputs.last_hidden_state])
-            self.sizes = [tuple(layer.keys.shape[1::2]) for layer in cache.self_attention_cache.layers]
-            return outputs
-        for index in range(len(found) // 2):
-            written = found[f"keys_{index}"].flatten(0, 1), found[f"values_{index}"].flatten(0, 1)
-            if is_first:
-                cache.self_attention_cache.update(*written, index)
-            else:
-                layer = cache.self_attention_cache.layers[index]
-                layer.keys, layer.values = written
-        if is_first:
-            for index in range(sum(name.startswith("visual_keys_") for name in inputs)):
-                seen = inputs[f"visual_keys_{index}"], inputs[f"visual_values_{index}"]
-                cache.cross_attention_cache.update(*seen, index)
-                cache.is_updated[index] = True
-        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=states, cache=cache)
+        outputs = self.run(inputs)
+        hidden_states = outputs.pop("hidden_states").flatten(0, 1)[:, None]
+        if self.agrees is None:
+            expected = self.in_torch(**given)
+            self.compare([hidden_states], [expected.last_hidden_state])
+            return expected
+        for index, layer in enumerate(cache.self_attention_cache.layers):
+            layer.keys, layer.values = (outputs[f"{kind}_{index}"].flatten(0, 1) for kind in ("keys", "values"))
+        return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, cache=cache)
 
     def inputs_of(
         self,
@@ -335,26 +337,14 @@ class DecoderInEngine(PartInEngine):
             return None
         if encoder_hidden_states is None or not is_all_real(attention_mask) or not is_all_real(encoder_attention_mask):
             return None
-        past, number = cache.get_seq_length(), len(encoder_hidden_states)
-        if len(input_ids) % number or (position_ids is not None and bool((position_ids != past).any())):
+        past, images = cache.get_seq_length(), len(encoder_hidden_states)
+        if past == 0 or len(input_ids) % images or (position_ids is not None and bool((position_ids != past).any())):
             return None
-        captions = number, len(input_ids) // number
+        captions = images, len(input_ids) // images
         inputs = {"input_ids": input_ids.view(captions)}
-        if past == 0:
-            if self.sizes is None or len(self.sizes) != len(cache.self_attention_cache):
-                return None
-            if any(cache.is_updated.values()):
-                return None
-            inputs |= self.run(self.keys, {"hidden_states": encoder_hidden_states})
-            for index, (heads, size) in enumerate(self.sizes):
-                empty = encoder_hidden_states.new_zeros(*captions, heads, 0, size)
-                inputs |= {f"past_keys_{index}": empty, f"past_values_{index}": empty}
-            return inputs
-        images: Any = cache.cross_attention_cache.layers
-        words: Any = cache.self_attention_cache.layers
-        for index, layer in enumerate(images):
+        for index, layer in enumerate(cache.cross_attention_cache.layers):
             inputs |= {f"visual_keys_{index}": layer.keys, f"visual_values_{index}": layer.values}
-        for index, layer in enumerate(words):
+        for index, layer in enumerate(cache.self_attention_cache.layers):
             inputs[f"past_keys_{index}"] = layer.keys.unflatten(0, captions)
             inputs[f"past_values_{index}"] = layer.values.unflatten(0, captions)
         return inputs
@@ -367,59 +357,3 @@ def is_all_real(mask: torch.Tensor | None) -> bool:
 def asks_for_more(options: Mapping[str, Any]) -> bool:
     """Returns whether a call wants something besides the usual outputs, such as attention weights."""
     return any(value is not None and value is not False for name, value in options.items() if name not in NO_EFFECT)
-
-
-class FeatureMaps(nn.Module):
-    """The graph of a backbone: from pixels to its feature maps."""
-
-    def __init__(self, backbone: nn.Module) -> None:
-        super().__init__()
-        self.backbone = backbone
-
-    def forward(self, pixel_values: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {f"map_{index}": one for index, one in enumerate(self.backbone(pixel_values).feature_maps)}
-
-
-def exported(
-    names: Sequence[str], write: Callable[[Path], object], size: tuple[int, int], key: object, engine: str
-) -> list[Graph]:
-    """Returns graphs from the cache, exported first if they are missing or damaged.
-
-    Args:
-        names: file names of the graphs, without suffix.
-        write: writes them into a folder.
-        size: height and width of images.
-        key: what else they depend on, besides the versions of packages.
-        engine: the engine.
-
-    Raises:
-        EngineError: they are damaged and cannot be replaced.
-    """
-    packages = ("hf-ngsan", "torch", "transformers", *FORMATS[engine].packages)
-    parts = engine, size, key, [*map(version, packages)]
-    digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
-    folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / digest
-    files = [folder / f"{name}{FORMATS[engine].suffix}" for name in names]
-
-    def loaded() -> list[Graph]:
-        with turn_to_write(folder) as is_missing:
-            if is_missing:
-                logger.info("Exporting %s to %s, once, into %s.", " and ".join(names), engine, folder)
-                write_folder_atomically(folder, write, manifest=False)
-        return [load_graph(file, torch.get_num_threads()) for file in files]
-
-    try:
-        return loaded()
-    except (UnexportableError, OSError):
-        raise
-    except Exception:  # runtimes say in many ways that a file is damaged
-        shutil.rmtree(folder, ignore_errors=True)
-    try:
-        return loaded()
-    except (UnexportableError, OSError):
-        raise
-    except Exception as error:
-        raise EngineError(
-            f"The exported graphs in {folder} are damaged and cannot be replaced ({one_sentence(error):.200}); delete "
-            "that folder."
-        ) from error

@@ -5,7 +5,6 @@ model, processor = load_model("runs/scenes", "captioning")  # the best model of 
 ```
 """
 
-import json
 import os
 import re
 import threading
@@ -14,15 +13,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import torch
 import transformers
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
     AutoProcessor,
     AutoTokenizer,
-    BaseImageProcessor,
     GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
@@ -32,25 +32,21 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
-from ..guests.checkpoints import task_of_guest, whole_processor
-from ..guests.dual_encoders import DUAL_ENCODERS
-from ..guests.exported import ExportedModel, is_exported
-from ..io.bounds import is_finite
+from ..guests.captioners import task_of_guest, whole_processor
+from ..guests.dual_encoders import DUAL_ENCODERS, ExportedModel, is_exported
 from ..io.files import give_usual_modes
 from ..io.messages import one_sentence
-from ..io.model_folders import ModelFolderError, find_model_folder
+from ..io.packaged import ModelFolderError, find_model_folder
 from ..io.weight_sources import complete_sources, remember_source, write_licence
-from ..models.configuration_hub import ConfigurationError, MissingBackboneError
+from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
 from ..registry import MODEL_TYPES, is_command_line, model_types_of, own_model_types, processor_class, register
-from .limits import check_image_processor, check_weights_are_finite, count, parameters_of
 
 if is_command_line():  # which has not, until it loads a model
     register()
 
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
-PROCESSOR_FILES = ("processor_config.json", "preprocessor_config.json", "tokenizer_config.json")
 PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
 OF_TRANSFORMERS: dict[str | None, str] = {
     "captioning": ", or a captioner of transformers",
@@ -63,10 +59,6 @@ OF_TRANSFORMERS: dict[str | None, str] = {
 LOADING = threading.RLock()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=LOADING.acquire, after_in_parent=LOADING.release, after_in_child=LOADING.release)
-
-
-def incomplete(folder: str, fault: str) -> ModelFolderError:
-    return ModelFolderError(f"{folder} is not a complete model: {fault}; save it again or use an earlier one.")
 
 
 def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike) -> None:
@@ -99,15 +91,15 @@ def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:
 def read_config_file(folder: str) -> dict:
     try:
         return dict(PreTrainedConfig.get_config_dict(folder)[0])
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        if not Path(folder).is_dir():
-            reason = f"({one_sentence(error)})"
-            if HF_HUB_OFFLINE:
-                reason = "from the cache; HF_HUB_OFFLINE keeps the Hub from being asked: unset it, or name a folder"
-            raise ModelFolderError(
-                f"There is no model folder {folder}, and no such model on the Hub was loaded {reason}."
-            ) from error
-        raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+    except OSError as error:
+        if Path(folder).is_dir():
+            raise
+        reason = f"({one_sentence(error)})"
+        if HF_HUB_OFFLINE:
+            reason = "from the cache; HF_HUB_OFFLINE keeps the Hub from being asked: unset it, or name a folder"
+        raise ModelFolderError(
+            f"There is no model folder {folder}, and no such model on the Hub was loaded {reason}."
+        ) from error
 
 
 def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedConfig:
@@ -118,24 +110,20 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
         task: the task of the model; any task if `None`.
 
     Raises:
-        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; an unreadable configuration, or one of
-            another task.
+        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; a configuration of another task.
     """
     folder = find_model_folder(name)
     described = read_config_file(folder)
-    model_type, found = described.get("model_type"), task_of(described)
+    model_type, its_task = described.get("model_type"), task_of(described)
     known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
-    if found != task if task is not None else (found is None and model_type not in known):
+    if its_task != task if task is not None else (its_task is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if model_type in tuple(MODEL_TYPES) else needed_code(described)
         raise ModelFolderError(
             f"{folder} holds a {model_type} model{code}; this needs {wanted} ({', '.join(known)}"
             f"{OF_TRANSFORMERS.get(task, '')})."
         )
-    try:
-        return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
-    except Exception as error:
-        raise ModelFolderError(f"{folder}: the configuration cannot be loaded ({one_sentence(error)}).") from error
+    return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
 
 
 def is_guest(config: PreTrainedConfig) -> bool:
@@ -168,14 +156,16 @@ def count_parameters(name: str | os.PathLike) -> int:
     """Returns the number of parameters of a model in a folder or on the Hub, from its configuration alone.
 
     Raises:
-        FileNotFoundError, ModelFolderError: see [`load_config`]; a configuration of no model.
+        FileNotFoundError, ModelFolderError: see [`load_config`].
     """
     config = load_config(name)
     model_loader, _ = auto_classes_of(config)
-    try:
-        return count(parameters_of(lambda: model_loader.from_config(config, trust_remote_code=False)).values())
-    except Exception as error:  # transformers and torch say in many ways what does not fit
-        raise ModelFolderError(f"{name}: no model can be made of its configuration ({one_sentence(error)}).") from error
+    with torch.random.fork_rng(devices=[]), torch.device("meta"):
+        if hasattr(model_loader, "_model_mapping"):
+            model = model_loader.from_config(config, trust_remote_code=False)
+        else:
+            model = model_loader(config)
+    return sum(weights.numel() for weights in model.parameters())
 
 
 def needed_code(described: Mapping) -> str:
@@ -188,16 +178,6 @@ def needed_code(described: Mapping) -> str:
         f" with code of its own ({', '.join(map(str, classes))}), which is not run here: read it, and if you trust it, "
         "load it in Python with from_pretrained(..., trust_remote_code=True)"
     )
-
-
-def code_of_processor(folder: str) -> dict:
-    """Returns the `auto_map` of the tokenizer and the other parts of a processor, by file."""
-    found = {}
-    for file in sorted(Path(folder).glob("*_config.json")):
-        with suppress(ValueError, OSError, AttributeError, LookupError, TypeError):
-            settings = json.loads(file.read_text(encoding="utf-8"))
-            found[file.name] = settings.get("auto_map") or settings["image_processor"].get("auto_map")
-    return {"auto_map": {file: f"{code} in {file}" for file, code in found.items() if code}}
 
 
 def load_captioner(
@@ -234,83 +214,52 @@ def load_model(
         return load_exported(folder, saved)
     config = changed_config(saved, config_changes)
     model_loader, processor_loader = auto_classes_of(config)
-    guest = is_guest(config)
-    has_tokenizer = processor_loader in (AutoProcessor, AutoTokenizer) and not guest
-    is_folder = Path(folder).is_dir()
-    if has_tokenizer and is_folder and not Path(folder, "tokenizer.json").is_file():
-        raise incomplete(folder, "tokenizer.json is missing")
-    if Path(folder, "adapter").is_dir() and not any(Path(folder).glob("*.safetensors")):
+    guest, is_folder = is_guest(config), Path(folder).is_dir()
+    if Path(folder, "adapter").is_dir() and not any(Path(folder).glob(WEIGHTS)):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
-    with loading_faults(folder, processor_loader), quiet_loading():
-        model, report = model_loader.from_pretrained(
-            folder,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-        )
-        check_weights_are_finite(model)
-        if model.can_generate() and not guest and is_folder:
-            GenerationConfig.from_pretrained(folder)  # without a file that can be read, the model would have defaults
-        processor: Any = None
-        if guest:
-            processor = whole_processor(folder)
-            check_longest(folder, processor.tokenizer)
-        elif processor_loader is not None:
-            processor = load_processor(processor_loader, folder)
-        image_processor = getattr(processor, "image_processor", processor)
-        if isinstance(image_processor, BaseImageProcessor):
-            check_image_processor(image_processor)
+    try:
+        with quiet_loading():
+            model, report = model_loader.from_pretrained(
+                folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                trust_remote_code=False,
+            )
+            if model.can_generate() and not guest and is_folder:
+                GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
+            processor = load_processor(whole_processor if guest else processor_loader, folder)
+    except ImportError as error:
+        raise ModelFolderError(f"{folder} needs a package that is not installed: {one_sentence(error)}.") from error
+    except SafetensorError as error:
+        raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
     if new_vision:
         model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
     check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
-    if has_tokenizer:
+    if processor_loader in (AutoProcessor, AutoTokenizer) and not guest:
         check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
     remember_source(model, folder)
     return model.eval(), processor
 
 
-@contextmanager
-def loading_faults(folder: str, processor_loader: Any) -> Iterator[None]:
-    """Raises the errors of libraries inside the `with` block as ModelFolderErrors of a folder."""
-    try:
-        yield
-    except (MissingBackboneError, ModelFolderError):
-        raise
-    except ImportError as error:
-        raise ModelFolderError(f"{folder} needs a package that is not installed: {one_sentence(error)}.") from error
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        if "trust_remote_code" in str(error):
-            what = getattr(processor_loader, "__name__", "AutoModel").removeprefix("Auto").lower()
-            raise ModelFolderError(f"{folder} holds a {what}{needed_code(code_of_processor(folder))}.") from error
-        raise incomplete(folder, one_sentence(error)) from error
-
-
 def load_exported(folder: str, config: PreTrainedConfig) -> tuple[Any, Any]:
     """Returns an exported dual encoder and its processor."""
-    try:
-        model = ExportedModel(folder, config)
-    except ValueError as error:
-        raise ModelFolderError(str(error)) from error
+    model = ExportedModel(folder, config)
     remember_source(model, folder)
-    if is_guest(config):
-        return model.eval(), whole_processor(folder)
-    return model.eval(), load_processor(processor_class(config.model_type), folder)
+    loader = whole_processor if is_guest(config) else processor_class(config.model_type)
+    return model.eval(), load_processor(loader, folder)
 
 
 def load_processor(loader: Any, folder: str) -> Any:
-    try:
-        found = loader.from_pretrained(folder, trust_remote_code=False)
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        files = [file for file in PROCESSOR_FILES if (Path(folder) / file).is_file()]
-        if not files or "trust_remote_code" in str(error):
-            raise
-        raise incomplete(folder, f"{' or '.join(files)} cannot be used ({one_sentence(error)})") from error
-    if loader is AutoProcessor and not isinstance(found, ProcessorMixin):
-        raise incomplete(folder, "processor_class in processor_config.json names no processor")
-    return found
+    """Returns what an Auto class or [`whole_processor`] loads of a folder; None without a loader."""
+    if loader in (None, whole_processor):
+        return loader and whole_processor(folder)
+    processor = loader.from_pretrained(folder, trust_remote_code=False)
+    if loader is AutoProcessor and not isinstance(processor, ProcessorMixin):
+        raise ModelFolderError(f"{folder}: processor_class in processor_config.json names no processor.")
+    return processor
 
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:
@@ -318,8 +267,8 @@ def auto_classes_of(config: Any) -> tuple[Any, Any]:
     known = getattr(type(config), "remote_classes", None)
     if known is None:  # a model of transformers, which is saved with the name of its class
         named = (config.architectures or [""])[0]
-        if named in DUAL_ENCODERS and hasattr(transformers, named):
-            return ClassLoader(getattr(transformers, named)), AutoProcessor
+        if named in DUAL_ENCODERS and hasattr(transformers, named):  # which no Auto class has
+            return getattr(transformers, named), AutoProcessor
         heads = sorted(name for name in modeling_auto.__all__ if name.startswith("AutoModel"))
         head = next((name for name in heads if head_class(name, config) == named), "AutoModel")
         return getattr(transformers, head), AutoProcessor
@@ -330,23 +279,10 @@ def auto_classes_of(config: Any) -> tuple[Any, Any]:
     return getattr(transformers, head), processor
 
 
-class ClassLoader:
-    """Loads models of a class that no Auto class has, by the methods of an Auto class."""
-
-    def __init__(self, kind: Any) -> None:
-        self.kind = kind
-
-    def from_config(self, config: PreTrainedConfig, trust_remote_code: bool = False) -> PreTrainedModel:
-        return self.kind(config)
-
-    def from_pretrained(self, folder: str, trust_remote_code: bool = False, **options: Any) -> Any:
-        return self.kind.from_pretrained(folder, **options)
-
-
 def head_class(auto_class: str, config: Any) -> str | None:
     """Returns the name of the class that an Auto class has for a configuration, if any."""
-    found = getattr(transformers, auto_class)._model_mapping.get(type(config), None)
-    return getattr(found[0] if isinstance(found, tuple) else found, "__name__", None)
+    model = getattr(transformers, auto_class)._model_mapping.get(type(config), None)
+    return getattr(model[0] if isinstance(model, tuple) else model, "__name__", None)
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:
@@ -386,33 +322,22 @@ def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewher
                 f"{fault}, {min(names)} among them; leave out the fields that change them."
             )
         if names:
-            raise incomplete(folder, f"{len(names)} weights {fault}, {min(names)} among them")
-
-
-def check_longest(folder: str, tokenizer: PreTrainedTokenizerBase) -> None:
-    longest = tokenizer.model_max_length
-    if not is_finite(longest) or longest < 1 or longest != int(longest):
-        raise incomplete(folder, f"model_max_length in tokenizer_config.json is {longest!r:.60}, no positive number")
+            raise ModelFolderError(
+                f"{folder} is not a complete model: {len(names)} weights {fault}, {min(names)} among them."
+            )
 
 
 def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
-    """Raises a ModelFolderError if the special tokens, ids or length of a tokenizer do not fit its model."""
-    named = ("pad_token", "bos_token", "eos_token")
-    special_tokens = [name for name in named if getattr(config, f"{name}_id", None) is not None]
-    if any(getattr(tokenizer, f"{name}_id") is None or not getattr(tokenizer, name) for name in special_tokens):
-        raise incomplete(folder, "tokenizer_config.json names no padding, first or last token")
-    check_longest(folder, tokenizer)
-    for name in ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id"):
-        ids = getattr(config, name, None)
-        numbers = ids if isinstance(ids, list) else [ids]
-        if any(one is not None and not 0 <= one < config.vocab_size for one in numbers):
+    """Raises a ModelFolderError for a tokenizer of another model, or without the special tokens of this one."""
+    for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        if getattr(config, name, None) is not None and getattr(tokenizer, name) is None:
             raise ModelFolderError(
-                f"{folder}: {name} in config.json is {ids}, but the model's vocab_size is {config.vocab_size}."
+                f"{folder}: tokenizer_config.json is missing or names no {name.removesuffix('_id')}."
             )
     largest = max(tokenizer.get_vocab().values())
     if largest >= config.vocab_size:
-        raise incomplete(
-            folder, f"tokenizer.json has a word with id {largest}, but the model's vocab_size is {config.vocab_size}"
+        raise ModelFolderError(
+            f"{folder}: tokenizer.json has a word with id {largest}, but the model's vocab_size is {config.vocab_size}."
         )
 
 

@@ -13,11 +13,9 @@ import os
 
 from transformers.image_processing_base import ImageProcessingMixin
 
-from ..io.messages import one_sentence
-from ..models import detection_models, transformers_backbones
-from ..models.image_processing_captioning import CaptioningImageProcessor, check_whole_images
-from ..models.modeling_vision import VisionModel
-from ..models.packaged_backbones import is_packaged, preprocessing_of_variant
+from ..models.image_processing_captioning import CaptioningImageProcessor
+from ..models.pretrained_backbones import is_packaged, preprocessing_of_variant
+from ..models.processing_captioning import check_whole_images
 
 logger = logging.getLogger(__name__)
 
@@ -26,17 +24,6 @@ SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_st
 
 class PreprocessingError(ValueError):
     """A model with unknown preprocessing, or one that does not suit boxes; the message names it and the remedy."""
-
-
-def check_size_of_images(vision: VisionModel, height: int, width: int) -> None:
-    """Raises a ValueError if images of a size are none that a vision encoder can take.
-
-    Detection models with a pyramid of maps (RT-DETR, D-FINE, ...) and patch encoders cannot take every size.
-    """
-    if vision.config.kind == "regions":
-        detection_models.check_size(vision.backbone, height, width)
-    elif transformers_backbones.is_patch_encoder(vision.backbone.config):
-        transformers_backbones.check_size(vision.backbone, height, width)
 
 
 def load_image_processor(
@@ -79,26 +66,8 @@ def load_image_processor(
             image_size,
             image_size,
         )
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        raise unusable(name, error) from error
-    try:
-        return image_processor_of(name, settings, image_size)
-    except PreprocessingError:
-        raise
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise unusable(name, error) from error
-
-
-def unusable(name: str, error: Exception) -> PreprocessingError:
-    return PreprocessingError(
-        f"{name}: preprocessor_config.json cannot be used ({one_sentence(error)}); take that of the original model."
-    )
-
-
-def image_processor_of(name: str, settings: dict, image_size: int | None) -> CaptioningImageProcessor:
-    """Returns the image processor that the contents of a `preprocessor_config.json` describe, for whole images."""
     if image_size is not None:
-        settings = {**settings, "size": {"height": image_size, "width": image_size}, "do_center_crop": False}
+        settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}
     if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
         return of_whole_images(name, CaptioningImageProcessor.from_dict(settings))
     chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
@@ -106,6 +75,7 @@ def image_processor_of(name: str, settings: dict, image_size: int | None) -> Cap
 
 
 def of_whole_images(name: str, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
+    """Returns an image processor; raises a PreprocessingError if it cuts something from images."""
     try:
         check_whole_images(image_processor)
     except ValueError as error:

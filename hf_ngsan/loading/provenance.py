@@ -23,15 +23,8 @@ if TYPE_CHECKING:  # half a second of `import hf_ngsan`, which brings the pipeli
     from datasets import Dataset
 
 FIELDS = ("kind", "backbone_type", "checksums")
-SETTINGS = {
-    "grid": {"grid_size": "grid size"},
-    "regions": {
-        "num_regions": "number of regions",
-        "score_threshold": "score threshold",
-        "suppression_threshold": "suppression threshold",
-    },
-}
-"""Settings in the checksum of the configuration beside the backbone, by kind, with their names in messages."""
+SETTINGS = {"grid": ("grid_size",), "regions": ("num_regions", "score_threshold", "suppression_threshold")}
+"""Settings in the checksum of the configuration beside the backbone, by kind."""
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
     "_name_or_path",
@@ -95,19 +88,18 @@ def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
 
     For example `"other weights"`, or `"another grid size (3 x 3, not 7 x 7)"`, where 3 x 3 is the second one's.
     """
-    checksums = recorded["checksums"], current["checksums"]
-    different = next((key for key in CHECKSUMS if checksums[0][key] != checksums[1][key]), None)
-    if different == "config" and recorded["kind"] == current["kind"]:
-        for name, words in SETTINGS.get(current["kind"], {}).items():
+    for key, words in CHECKSUMS.items():
+        if recorded["checksums"][key] == current["checksums"][key]:
+            continue
+        names = SETTINGS.get(current["kind"], ()) if key == "config" and recorded["kind"] == current["kind"] else ()
+        for name in names:
             if name in recorded and name in current and recorded[name] != current[name]:
-                return f"another {words} ({in_words(current[name])}, not {in_words(recorded[name])})"
-    return None if different is None else CHECKSUMS[different]
+                return f"another {name.replace('_', ' ')} ({in_words(current[name])}, not {in_words(recorded[name])})"
+        return words
+    return None
 
 
-def in_words(value: list[int] | float | None) -> str:
-    """Returns a setting in words, such as `7 x 7`; `None` stands for the size of the feature map."""
-    if value is None:
-        return "the feature map's own"
+def in_words(value: Any) -> str:
     return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
@@ -141,14 +133,14 @@ def unusual_settings(configured: PreTrainedConfig | BaseImageProcessor) -> dict:
 
 
 def differing(settings: Mapping, defaults: Mapping) -> dict:
-    found = {}
+    changed = {}
     for key, value in settings.items():
         default = defaults.get(key)
         if isinstance(value, Mapping) and isinstance(default, Mapping):
             value, default = differing(value, default), {}
         if key not in defaults or with_effect(value) != with_effect(default):
-            found[key] = value
-    return found
+            changed[key] = value
+    return changed
 
 
 def settings_checksum(settings: Mapping) -> str:
@@ -186,35 +178,30 @@ def features_provenance(rows: "Dataset", data: str) -> dict | None:
     Raises:
         ProvenanceError: features of several backbones were put together.
     """
-    found: list[dict] = []
+    provenances: list[dict] = []
     description: object = rows.info.description
     for part in description.split("\n\n") if isinstance(description, str) else ():  # `concatenate_datasets` joins them
         with suppress(ValueError, RecursionError):
             provenance = json.loads(part)
-            if is_provenance(provenance) and provenance["checksums"] not in [other["checksums"] for other in found]:
-                found.append(described(provenance))
-    if len(found) > 1:
+            if is_provenance(provenance) and provenance["checksums"] not in [one["checksums"] for one in provenances]:
+                provenances.append(described(provenance))
+    if len(provenances) > 1:
         raise ProvenanceError(
-            f"{data} holds features of {len(found)} backbones or preprocessings, which do not mix; extract all of them "
-            "with one."
+            f"{data} holds features of {len(provenances)} backbones or preprocessings, which do not mix; extract all "
+            "of them with one."
         )
-    return found[0] if found else None
+    return provenances[0] if provenances else None
 
 
 def described(provenance: Mapping) -> dict:
-    """Returns the part of a provenance that rows and models keep; earlier versions recorded no settings."""
-    names = [name for name in (*SETTINGS.get(provenance["kind"], ()), "dtype") if name in provenance]
-    return {name: provenance[name] for name in (*FIELDS, *names)}
+    """Returns the part of a provenance that rows and models keep."""
+    names = (*FIELDS, *SETTINGS.get(provenance["kind"], ()), "dtype")
+    return {name: provenance[name] for name in names if name in provenance}
 
 
 def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
-    return (
-        isinstance(value, Mapping)
-        and value.keys() >= set(FIELDS)
-        and isinstance(value["kind"], str)
-        and isinstance(value["checksums"], Mapping)
-        and value["checksums"].keys() >= set(CHECKSUMS)
-    )
+    """Returns whether this is a provenance, and no other description of rows, nor an unknown one."""
+    return isinstance(value, Mapping) and value.keys() >= set(FIELDS)
 
 
 def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "Dataset", data: str) -> None:

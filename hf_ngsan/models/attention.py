@@ -51,18 +51,18 @@ def eager_attention_forward(
 def attend(
     interface: Callable[..., tuple], module: nn.Module, *states: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Calls an attention implementation with queries, keys, values, mask and bias.
+    """Calls an attention implementation with queries, keys, values, mask and bias; in float32 for half ones on a CPU.
 
-    It computes in float32 on a CPU, where half precision is less accurate without saving time or memory.
+    Half precision is less accurate there without saving time or memory.
     """
-    dtype, position_bias = states[0].dtype, states[-1]
+    dtype = states[0].dtype
     if states[0].device.type != "cpu" or dtype not in (torch.float16, torch.bfloat16):
-        return interface(module, *states[:-1], position_bias=position_bias, **kwargs)
-    *single, position_bias = (
+        return interface(module, *states[:-1], position_bias=states[-1], **kwargs)
+    *single, bias = (
         state.float() if torch.is_tensor(state) and state.is_floating_point() else state for state in states
     )
     with torch.autocast("cpu", enabled=False):
-        output, weights = interface(module, *single, position_bias=position_bias, **kwargs)
+        output, weights = interface(module, *single, position_bias=bias, **kwargs)
     return output.to(dtype), None if weights is None else weights.to(dtype)
 
 
@@ -227,7 +227,6 @@ class MultiHeadAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
         cache: EncoderDecoderCache | None = None,
-        value_states: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
@@ -239,8 +238,6 @@ class MultiHeadAttention(nn.Module):
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
                 statistics of the norms.
             cache (`EncoderDecoderCache`, *optional*).
-            value_states (`torch.FloatTensor`, *optional*): inputs of the values, if not those of the keys; of the same
-                shape.
             kwargs: as for [`~MultiHeadAttention.weighted_sum`], such as `position_bias`.
 
         Returns:
@@ -252,17 +249,16 @@ class MultiHeadAttention(nn.Module):
             query = self.query_norm(query, token_mask)
         is_cross_attention = encoder_hidden_states is not None
         source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        value_source = source if value_states is None else value_states
-        key, value = self.keys_and_values(source, value_source, token_mask, cache, is_cross_attention)
+        key, value = self.keys_and_values(source, token_mask, cache, is_cross_attention)
         return self.weighted_sum(query, key, value, attention_mask, scaling=self.scaling, **kwargs)
 
     def keys_and_values(
         self,
         source: torch.Tensor,
-        value_source: torch.Tensor,
         token_mask: torch.Tensor | None,
         cache: Any,
         is_cross_attention: bool,
+        value_source: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns keys and values `(batch_size, num_heads, length, head_dim)`, those in the cache included."""
         if is_cross_attention and cache is not None and cache.is_updated.get(self.layer_idx):
@@ -271,7 +267,8 @@ class MultiHeadAttention(nn.Module):
         key = self.k_proj(source)
         if self.key_norm is not None:
             key = self.key_norm(key, token_mask)
-        key, value = self.split_heads(key), self.split_heads(self.v_proj(value_source))
+        value = self.split_heads(self.v_proj(source if value_source is None else value_source))
+        key = self.split_heads(key)
         if cache is None:
             return key, value
         if not is_cross_attention:

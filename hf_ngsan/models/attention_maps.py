@@ -16,6 +16,8 @@ import torch
 from transformers.modeling_utils import PreTrainedModel
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from .modeling_mcan import MCANForVisualQuestionAnswering
+
 NOT_FOR_THE_ENCODER = ("labels", "decoder_input_ids", "decoder_attention_mask")
 EDGE_TOLERANCE = 1e-3
 """Largest difference of the edges of neighbouring cells, as a share of the image: boxes may have half precision."""
@@ -207,6 +209,56 @@ def painted(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> 
         right, bottom = np.ceil(box[2:] * size - EDGE_TOLERANCE).astype(int)
         maps[:, top : max(bottom, top + 1), left : max(right, left + 1)] += of_box[:, None, None]
     return maps
+
+
+def question_attention(
+    model: MCANForVisualQuestionAnswering,
+    tokenizer: PreTrainedTokenizerBase,
+    inputs: Mapping[str, torch.Tensor],
+    layer: int | None = None,
+) -> list[tuple[list[str], np.ndarray, np.ndarray]]:
+    """Returns the distribution of each word of a question over the regions of its image.
+
+    In guided attention each region has weights of the words. The weights of a word from all regions, divided by
+    their sum, show to which regions it matters. Other threads may call the model at the same time.
+
+    Args:
+        model: whose guided attention lets each region attend to the words.
+        tokenizer: the model's.
+        inputs: outputs of the processor for B questions and images.
+        layer: a decoder layer; None for the mean over all. The mean over heads is taken in either case.
+
+    Returns:
+        For each question its T words (unknown ones as the tokenizer's unknown token), float32 weights `(T, N)` over
+        the N real regions, each row with the sum 1, and float32 weights `(N,)` of the regions in the answer, with
+        the sum 1: the mean over the glimpses of the reduction of the image.
+
+    Raises:
+        ValueError: no such layer.
+    """
+    with evaluation_mode(model), torch.inference_mode():
+        outputs: Any = model(**inputs, output_attentions=True, return_dict=True, attn_implementation="eager")
+    guided = [weights.float() for weights in outputs.cross_attentions]
+    weights = mean_over_heads(guided, layer).mT.cpu().numpy()
+    glimpses = outputs.image_glimpses.float().mean(1).cpu().numpy()
+    words = inputs["attention_mask"].bool().cpu().numpy()
+    given = inputs.get("visual_attention_mask")
+    regions = np.ones(glimpses.shape, dtype=bool) if given is None else given.bool().cpu().numpy()
+    return [
+        (
+            [str(tokenizer.convert_ids_to_tokens(word)) for word in ids[of_words].tolist()],
+            shares(of_question[of_words][:, of_regions]),
+            shares(of_image[of_regions]),
+        )
+        for ids, of_words, of_question, of_image, of_regions in zip(
+            inputs["input_ids"].cpu().numpy(), words, weights, glimpses, regions, strict=True
+        )
+    ]
+
+
+def shares(weights: np.ndarray) -> np.ndarray:
+    """Divides weights, which are not negative, by their sum over the last axis."""
+    return weights / np.maximum(weights.sum(-1, keepdims=True), np.finfo(np.float32).tiny)
 
 
 __all__ = ["attention_maps", "word_attention", "word_visualness_pairs"]

@@ -5,7 +5,7 @@ The configuration of a model has `hidden_size`, `num_attention_heads`, `num_hidd
 and `attention_dropout`.
 """
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -71,27 +71,11 @@ class CaptionCache(EncoderDecoderCache):
 
 def caption_cache(cache: Cache) -> CaptionCache:
     """Returns this cache as one whose captions may share images; it shares all states with the one given."""
-    if isinstance(cache, CaptionCache):
-        return cache
     if not isinstance(cache, EncoderDecoderCache):
         return CaptionCache(cache, DynamicCache())
     shared = CaptionCache(cache.self_attention_cache, cache.cross_attention_cache)
     shared.is_updated = cache.is_updated
     return shared
-
-
-class DecoderInputs(NamedTuple):
-    """Inputs of a decoder, complete: see [`WordDecoder.forward`], and the two masks that its attention takes."""
-
-    input_ids: torch.Tensor | None
-    inputs_embeds: torch.Tensor
-    attention_mask: torch.Tensor | None
-    position_ids: torch.Tensor
-    encoder_hidden_states: torch.Tensor
-    encoder_attention_mask: torch.Tensor | None
-    cache: Any
-    causal_mask: Any
-    encoder_mask: Any
 
 
 class WordDecoder(HubPreTrainedModel):
@@ -101,7 +85,7 @@ class WordDecoder(HubPreTrainedModel):
     `(B, N, D)` encoder states, each image is encoded, and its keys computed, once.
 
     A subclass overrides `make_layer` where some layers are of another kind, `embed` for other positions, and
-    `run_layers` where its layers take more than masks and cache.
+    `inputs_of_layers` where its layers take more than masks and cache.
     """
 
     main_input_name = "input_ids"
@@ -123,24 +107,25 @@ class WordDecoder(HubPreTrainedModel):
     def make_layer(self, config: PreTrainedConfig, layer_idx: int) -> nn.Module:
         return DecoderLayer(config, layer_idx)
 
-    def embed(self, inputs: DecoderInputs) -> torch.Tensor:
+    def embed(
+        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
         """Adds positions to the embeddings of words, both `(batch_size, length, hidden_size)`."""
-        embeddings, hidden_size = inputs.inputs_embeds, self.config.hidden_size
-        positions = sinusoids(inputs.position_ids, hidden_size).to(embeddings.dtype)
-        return self.dropout(embeddings * hidden_size**0.5 + positions)
+        hidden_size = self.config.hidden_size
+        positions = sinusoids(position_ids, hidden_size).to(inputs_embeds.dtype)
+        return self.dropout(inputs_embeds * hidden_size**0.5 + positions)
 
-    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
-        """Runs the layers; each takes `kwargs` too."""
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states,
-                inputs.encoder_hidden_states,
-                attention_mask=inputs.causal_mask,
-                encoder_attention_mask=inputs.encoder_mask,
-                cache=inputs.cache,
-                **kwargs,
-            )
-        return hidden_states
+    def inputs_of_layers(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None,
+        cache: CaptionCache | None,
+    ) -> dict[str, Any]:
+        """Returns further arguments of every layer, from those of [`~WordDecoder.forward`]."""
+        return {}
 
     @accepts_old_cache_name
     @merge_with_config_defaults
@@ -203,18 +188,19 @@ class WordDecoder(HubPreTrainedModel):
             attention_mask=encoder_attention_mask,
             encoder_hidden_states=encoder_hidden_states,
         )
-        inputs = DecoderInputs(
-            input_ids=input_ids,
-            inputs_embeds=inputs_embeds,
-            attention_mask=attention_mask,
-            position_ids=position_ids,
-            encoder_hidden_states=encoder_hidden_states,
-            encoder_attention_mask=encoder_attention_mask,
-            cache=cache,
-            causal_mask=causal_mask,
-            encoder_mask=encoder_mask,
+        kwargs |= self.inputs_of_layers(
+            input_ids, attention_mask, position_ids, encoder_hidden_states, encoder_attention_mask, cache
         )
-        hidden_states = self.run_layers(self.embed(inputs), inputs, **kwargs)
+        hidden_states = self.embed(inputs_embeds, position_ids, attention_mask)
+        for layer in self.layers:
+            hidden_states = layer(
+                hidden_states,
+                encoder_hidden_states,
+                attention_mask=causal_mask,
+                encoder_attention_mask=encoder_mask,
+                cache=cache,
+                **kwargs,
+            )
         return BaseModelOutputWithPastAndCrossAttentions(hidden_states, cache=cache if use_cache else None)
 
 

@@ -1,7 +1,6 @@
 """The base of all configurations: fields, code and parts of a checkpoint."""
 
 import copy
-import difflib
 import functools
 import importlib
 import inspect
@@ -59,10 +58,8 @@ def strict(cls: Any) -> Any:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         try:
             initialize(self, *args, **kwargs)
-        except ConfigurationError:
-            raise
         except StrictDataclassError as error:
-            raise ConfigurationError(str(error.__cause__)) from None
+            raise ConfigurationError(str(error.__cause__ or error)) from None
 
     cls.__init__ = __init__
     return cls
@@ -105,15 +102,14 @@ class HubConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
 
     def refuse_unknown_fields(self, names: Iterable[str]) -> None:
-        """Raises a ConfigurationError, which names the closest field, for a name that is no field."""
-        own = {one.name for one in fields(self)} - {one.name for one in fields(PreTrainedConfig)}
+        """Raises a ConfigurationError for a name that is no field, which would be kept without a word."""
+        known = {*OTHER_KEYWORDS, *self.attribute_map}
         for name in names:
-            if not (
-                hasattr(type(self), name) or name in self.attribute_map or name in OTHER_KEYWORDS or name[0] == "_"
-            ):
-                closest = difflib.get_close_matches(name, own, n=1)
-                hint = f"did you mean {closest[0]!r}?" if closest else f"its fields are {', '.join(sorted(own))}."
-                raise ConfigurationError(f"{name!r} is no field of {type(self).__name__}; {hint}")
+            if not (hasattr(type(self), name) or name in known or name.startswith("_")):
+                own = {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
+                raise ConfigurationError(
+                    f"{name!r} is no field of {type(self).__name__}, which has {', '.join(sorted(own))}."
+                )
 
     def validate_architecture(self) -> None:
         """Checks the fields that have a choice of values; a subclass then checks whether fields fit together."""
@@ -185,23 +181,6 @@ def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[Non
             cls._auto_class = auto
 
 
-class HubProcessorMixin:
-    """Lets processors be saved with their code or without; stands before the base class of transformers."""
-
-    hub_auto_class: ClassVar[str] = "AutoProcessor"
-
-    def push_to_hub(self, repo_id: str, **options: Any) -> Any:
-        """Uploads the processor and its code in one commit; the options are those of transformers."""
-        with registered_for_auto_classes({type(self): self.hub_auto_class}):
-            return super().push_to_hub(repo_id, **options)  # type: ignore[misc]
-
-    def to_dict(self) -> dict:
-        output = super().to_dict()  # type: ignore[misc]
-        if self._auto_class is None:  # type: ignore[attr-defined]
-            output.pop("auto_map", None)  # of a checkpoint with code
-        return output
-
-
 VISION = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}
 """Declaration of the field `vision_config`, of which [`ConfigWithVision`] makes a `VisionConfig`."""
 
@@ -238,70 +217,11 @@ class ConfigWithVision(HubConfig):
                 f"is {vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
             )
 
-
-IMAGE_TO_TEXT_PIPELINE = {
-    task: {
-        "impl": "pipeline_image_to_text.ImageToTextPipeline",
-        "pt": ["AutoModelForImageTextToText"],
-        "type": "multimodal",
-    }
-    for task in ("image-to-text", "image-text-to-text")
-}
-
-
-class CaptionerConfig(ConfigWithVision):
-    """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
-
-    A subclass documents the fields and may give them other defaults. `attention_bias` and `residual_dropout`,
-    which the layers of `transformer` read, may become fields of it.
-    """
-
-    attribute_map = {"residual_dropout": "dropout"}
-    attention_bias = True
-    keys_to_ignore_at_inference = ["cache"]
-    remote_pipelines = IMAGE_TO_TEXT_PIPELINE
-    field_choices = {"is_encoder_decoder": (True,)}
-
-    vocab_size: int = 9491
-    hidden_size: int = 512
-    num_attention_heads: int = 8
-    intermediate_size: int = 2048
-    dropout: float | int = 0.1
-    attention_dropout: float | int = 0.1
-    max_position_embeddings: int = 512
-    initializer_range: float | int = 0.02
-    use_cache: bool = True
-    is_encoder_decoder: bool = True
-    pad_token_id: int | None = 0
-    bos_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
-    decoder_start_token_id: int | None = 1
-    tie_word_embeddings: bool = False
-    features_provenance: dict | None = None
-
-    @property
-    def order_of_tokens_counts(self) -> bool:
-        """Whether the order of the visual tokens defines their places, like the order of the cells of a grid."""
-        return False
-
-    @property
-    def needs_boxes(self) -> bool:
-        """Whether visual features without boxes are refused."""
-        return False
-
-    @property
-    def reads_boxes(self) -> bool:
-        """Whether the boxes of visual features, if given, affect captions."""
-        return self.needs_boxes
-
-    @property
-    def takes_square_grids(self) -> bool:
-        """Whether features without boxes are the cells of a square grid."""
-        return False
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        check_heads(self.hidden_size, self.num_attention_heads)
+    def to_dict(self) -> dict:
+        output = super().to_dict()
+        if self.vision_config is None and "auto_map" in output:
+            output["auto_map"].pop("AutoImageProcessor", None)  # nothing reads images
+        return output
 
 
 def check_choice(field: str, value: Any, choices: tuple) -> None:
@@ -314,11 +234,6 @@ def check_heads(size: int, heads: int) -> None:
     """Raises a ValueError unless all heads have the same number of channels."""
     if size % heads:
         raise ValueError(f"hidden_size ({size}) must be a multiple of num_attention_heads ({heads}).")
-
-
-def first_line(error: Exception) -> str:
-    """Returns the first line of an error's message, without the punctuation at its end, for another message."""
-    return (str(error).strip() or type(error).__name__).splitlines()[0].rstrip(".:")
 
 
 def lasting_name(name: str | PathLike) -> str:

@@ -38,7 +38,7 @@ class MHSANConfig(ConfigWithVision):
         vision_config (`dict` or `VisionConfig`, *optional*): the vision encoder; a grid of ResNet-152 if left out.
             `None` for a model of visual features.
         text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
-            ([`~configuration_mhsan_text.MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers
+            ([`~modeling_mhsan_text.MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers
             such as `bert`.
         text_pretrained (`str`, *optional*): folder or Hub name of the encoder of transformers that a new model's text
             encoder is loaded from, with its configuration; `"all-minilm-l6-v2"` is that of
@@ -162,7 +162,7 @@ class MHSANConfig(ConfigWithVision):
 def make_text_config(fields: dict) -> PreTrainedConfig:
     """Makes the configuration of a text encoder; without a `model_type`, that of words and recurrent units."""
     if fields.get("model_type", RECURRENT) == RECURRENT:
-        return from_part("configuration_mhsan_text.MHSANTextConfig").from_dict(fields)
+        return from_part("modeling_mhsan_text.MHSANTextConfig").from_dict(fields)
     return config_of_text_encoder(fields)
 
 

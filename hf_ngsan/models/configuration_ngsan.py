@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from .configuration_hub import QUERY_NORMS, CaptionerConfig, strict
+from .configuration_captioning import CaptionerConfig
+from .configuration_hub import QUERY_NORMS, strict
 from .geometry import check_geometric_bias
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 

@@ -10,9 +10,9 @@ from .configuration_hub import HubConfig, PreTrainedConfig, from_part, lasting_n
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 OWN_CONFIGS = {
-    "ngsan_efficientnet_lite": "configuration_efficientnet_lite.NGSANEfficientNetLiteConfig",
-    "ngsan_resnext": "configuration_resnext.NGSANResNeXtConfig",
-    "ngsan_vgg": "configuration_vgg.NGSANVGGConfig",
+    "ngsan_efficientnet_lite": "modeling_efficientnet_lite.NGSANEfficientNetLiteConfig",
+    "ngsan_resnext": "modeling_resnext.NGSANResNeXtConfig",
+    "ngsan_vgg": "modeling_vgg.NGSANVGGConfig",
 }
 """Configurations of the package's own backbones; their `remote_classes` name the models."""
 
@@ -92,7 +92,7 @@ class VisionConfig(HubConfig):
         if self.pretrained:
             self.pretrained = lasting_name(self.pretrained)
             if not self.backbone_config:
-                kind, self.backbone_config = from_part("vision_sources.read_source")(self.pretrained)
+                kind, self.backbone_config = from_part("pretrained_backbones.read_source")(self.pretrained)
                 self.kind = self.kind or kind
         self.kind = self.kind or "grid"
         self.grid_size = None if self.grid_size is None else list(self.grid_size)
@@ -106,7 +106,7 @@ class VisionConfig(HubConfig):
             if self.feature_size is None and self.has_own_backbone:
                 self.feature_size = sum(backbone.stage_sizes[stage] for stage in backbone.out_features)
             elif self.feature_size is None:
-                self.feature_size = from_part("vision_sources.feature_size_of")(self.kind, backbone)
+                self.feature_size = from_part("transformers_backbones.feature_size_of")(self.kind, backbone)
         super().__post_init__(**kwargs)
 
     @property
@@ -129,8 +129,8 @@ class VisionConfig(HubConfig):
     def modules_of_parts(self) -> set[str]:
         found = super().modules_of_parts()
         found |= set() if self.has_own_backbone else {"transformers_backbones"}
-        found |= {"detection_models"} if self.kind == "regions" else set()
-        return found | (set() if self.save_frozen_weights else {"left_out_weights", "source_weights"})
+        found |= {"transformers_backbones"} if self.kind == "regions" else set()
+        return found | (set() if self.save_frozen_weights else {"left_out_weights", "pretrained_backbones"})
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

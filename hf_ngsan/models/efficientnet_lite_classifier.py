@@ -8,9 +8,8 @@ from transformers.modeling_outputs import ImageClassifierOutputWithNoAttention
 from transformers.modeling_utils import PreTrainedModel
 from transformers.utils.generic import can_return_tuple
 
-from .configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from .modeling_base import refuse_unknown_keywords
-from .modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
+from .modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
 
 
 class NGSANEfficientNetLiteForImageClassification(PreTrainedModel):

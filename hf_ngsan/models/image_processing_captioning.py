@@ -15,15 +15,12 @@ from transformers.image_transforms import get_size_with_aspect_ratio
 from transformers.image_utils import IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD, PILImageResampling, SizeDict
 from transformers.processing_utils import ImagesKwargs
 
-from .configuration_hub import HubProcessorMixin
-
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
 RANGE_TOLERANCE = 1e-3
 """Tolerance of floats outside [0, 1]: resizing overshoots, and half precision rounds."""
 SCALES = {"I": (255, 65535), "F": (1, 255)}
 """Largest values that images of 32 bits may have: the first that is not exceeded stands for white."""
-CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
 
 
 class ImageError(ValueError):
@@ -113,13 +110,14 @@ def image_of_array(array: Any, white: int | None = None) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array[..., 0] if array.ndim == 3 and array.shape[-1] == 1 else array))
 
 
-def load_images(images: Any, name: str = "the image") -> list[Image.Image]:
+def load_images(images: Any, name: str = "the image", least_side: int | None = None) -> list[Image.Image]:
     """Reads one image or several: a list, a nested list, a batch `(B, …)` of arrays, an iterator; see `load_image`."""
     is_one = isinstance(images, str | bytes | bytearray | memoryview) or hasattr(images, "read")
     is_batch = isinstance(images, Sequence | Iterator) or getattr(images, "ndim", 0) == 4
     if is_one or not is_batch:
-        return [load_image(images, name)]
-    return [image for index, one in enumerate(images) for image in load_images(one, f"image {index} of the batch")]
+        return [load_image(images, name, least_side)]
+    numbered = ((source, f"image {index} of the batch") for index, source in enumerate(images))
+    return [image for source, name in numbered for image in load_images(source, name, least_side)]
 
 
 def least_side_of(image_processor: Any) -> int | None:
@@ -136,7 +134,7 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
     round_edges: bool | None
 
 
-class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
+class CaptioningImageProcessor(PilBackend):
     r"""Reads, resizes, scales and normalizes images for a vision encoder.
 
     Takes whatever [`load_image`] reads, one or many; all become RGB of 8 bits first, so that the settings mean the same
@@ -168,6 +166,16 @@ class CaptioningImageProcessor(HubProcessorMixin, PilBackend):
     image_std = IMAGENET_DEFAULT_STD
     do_convert_rgb = do_resize = do_rescale = do_normalize = do_pad = True
     do_flip_channel_order = round_edges = False
+
+    def read_images(self, images: Any, draft: bool = False) -> list[Image.Image]:
+        """Reads one image or several; `draft` decodes JPEG files no larger than needed, see [`load_image`]."""
+        return load_images(images, least_side=least_side_of(self) if draft else None)
+
+    def to_dict(self) -> dict:
+        output = super().to_dict()
+        if self._auto_class is None:
+            output.pop("auto_map", None)  # of a checkpoint with code
+        return output
 
     def _prepare_image_like_inputs(self, images: Any, **settings: Any) -> list:  # type: ignore[override]
         if not settings["do_convert_rgb"]:
@@ -227,18 +235,4 @@ def resized_size(image: np.ndarray, size: SizeDict, round_edges: bool | None) ->
     return SizeDict(height=max(1, resized[0]), width=max(1, resized[1]))
 
 
-def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> None:
-    """Raises a ValueError if an image processor, with changed settings if any, cuts something off its images.
-
-    Boxes and attention maps are shares of the whole image; of a cut one they would silently show other places.
-    """
-    settings = {**getattr(image_processor, "__dict__", {}), **(changes or {})}
-    cuts_share = settings.get("crop_pct") and (settings["size"].get("shortest_edge") or 0) < CONVNEXT_UNCUT
-    if settings.get("do_center_crop") or settings.get("do_crop_margin") or cuts_share:
-        raise ValueError(
-            "The image processor cuts images, but boxes and attention maps are shares of the whole image; use a "
-            "CaptioningImageProcessor whose size is the height and width of the images."
-        )
-
-
-__all__ = ["CaptioningImageProcessor", "ImageError", "check_whole_images", "least_side_of", "load_image", "load_images"]
+__all__ = ["CaptioningImageProcessor", "ImageError", "least_side_of", "load_image", "load_images"]

@@ -1,7 +1,6 @@
 """The base of all models: code and weights of their checkpoints, and what they support."""
 
 import os
-import sys
 from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
@@ -16,10 +15,10 @@ from .configuration_hub import from_part, registered_for_auto_classes
 
 
 class HubPreTrainedModel(PreTrainedModel):
-    """A model whose checkpoints can carry its code, and can leave out frozen weights that another source has.
+    """A model that was loaded from a checkpoint with code saves the code again; it can leave out frozen weights.
 
-    A model that was loaded from a checkpoint with code saves and pushes the code again; `left_out_weights` says which
-    weights are left out. A module with a method `initialize` initializes itself.
+    `left_out_weights` says which weights are left out, as another source has them. A module with a method `initialize`
+    initializes itself.
     """
 
     base_model_prefix = "model"
@@ -50,33 +49,14 @@ class HubPreTrainedModel(PreTrainedModel):
         *args: Any,
         **kwargs: Any,
     ) -> None:
+        config: Any = self.config
         with ExitStack() as during:
-            during.enter_context(registered_for_auto_classes(self.classes_with_code() if self.has_code else {}))
+            if getattr(config, "auto_map", None) and (auto_class := config.auto_class_of(type(self))):
+                classes = {type(config): "AutoConfig", type(self): auto_class}
+                during.enter_context(registered_for_auto_classes(classes))
             if self.leaves_out_weights and is_main_process:
                 during.enter_context(from_part("left_out_weights.leaving_out")(self, state_dict))
             super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
-
-    def push_to_hub(self, repo_id: str, *, processor: Any = None, **options: Any) -> Any:  # type: ignore[override]
-        """Uploads the model and its code in one commit, with options of transformers.
-
-        Given its processor, the installed package uploads a whole checkpoint, with a card (`hf_ngsan.push_to_hub`).
-        """
-        package: Any = sys.modules.get(type(self).__module__.partition(".")[0])  # none for code of the Hub
-        if processor is not None and hasattr(package, "push_to_hub"):
-            return package.push_to_hub(self, processor, repo_id, **options)
-        with registered_for_auto_classes(self.classes_with_code()):
-            return super().push_to_hub(repo_id, **options)  # type: ignore[arg-type]
-
-    @property
-    def has_code(self) -> bool:
-        """Whether the model was loaded from a checkpoint with code."""
-        return bool(getattr(self.config, "auto_map", None))
-
-    def classes_with_code(self) -> dict[type, str]:
-        """Returns the auto classes of the model and its configuration; none for a part of a model."""
-        find = getattr(self.config, "auto_class_of", None)
-        auto_class = None if find is None else find(type(self))
-        return {type(self.config): "AutoConfig", type(self): auto_class} if auto_class else {}
 
     @property
     def leaves_out_weights(self) -> bool:

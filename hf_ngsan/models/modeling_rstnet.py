@@ -16,7 +16,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer
-from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
+from .captioning import CaptionCache, CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_rstnet import RSTNetConfig
 from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
 from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
@@ -152,12 +152,31 @@ class GridGeometry(nn.Module):
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
 
+class PlacedAttention(MultiHeadAttention):
+    """Attention whose keys, unlike its values, may have codes of their places (`grid_position_embedding`)."""
+
+    def forward(  # type: ignore[override]
+        self,
+        hidden_states: torch.Tensor,
+        encoder_hidden_states: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        cache: EncoderDecoderCache | None = None,
+        value_states: torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Has the arguments of [`~attention.MultiHeadAttention.forward`], and the inputs of the values."""
+        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+        is_cross_attention = encoder_hidden_states is not None
+        key, value = self.keys_and_values(source, None, cache, is_cross_attention, value_states)
+        return self.weighted_sum(self.q_proj(hidden_states), key, value, attention_mask, self.scaling, **kwargs)
+
+
 class RSTNetEncoderLayer(TransformerLayer):
     """Self-attention with geometric weights (eq. 14 and 15) and feed-forward."""
 
     def __init__(self, config: RSTNetConfig):
         super().__init__()
-        self.self_attn = MultiHeadAttention(config)
+        self.self_attn = PlacedAttention(config)
         self.self_attn_norm = ResidualNorm(config)
         self.feed_forward = MaskedFeedForward(config)
 
@@ -215,7 +234,7 @@ class AdaptiveAttention(MultiHeadAttention):
                 divides `batch_size`.
             language_signal (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`): s_t, one a query.
             token_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*): 1 = real visual token.
-            cache, attn_implementation, value_states: as for [`MultiHeadAttention`].
+            cache, attn_implementation, value_states: as for [`PlacedAttention`].
 
         Returns:
             The output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions + 1)`,
@@ -223,8 +242,7 @@ class AdaptiveAttention(MultiHeadAttention):
             query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
         """
         batch_size, query_length, _ = hidden_states.shape
-        value_source = encoder_hidden_states if value_states is None else value_states
-        key, value = self.keys_and_values(encoder_hidden_states, value_source, None, cache, True)
+        key, value = self.keys_and_values(encoder_hidden_states, None, cache, True, value_states)
         num_images = key.shape[0]
         captions_per_image = batch_size // num_images
 
@@ -269,7 +287,7 @@ class RSTNetDecoderLayer(TransformerLayer):
         self.self_attn = MultiHeadAttention(config, layer_idx, is_causal=True)
         self.self_attn_norm = ResidualNorm(config)
         self.is_adaptive = is_adaptive
-        kind = AdaptiveAttention if is_adaptive else MultiHeadAttention
+        kind = AdaptiveAttention if is_adaptive else PlacedAttention
         self.encoder_attn = kind(config, layer_idx)
         self.encoder_attn_norm = ResidualNorm(config)
         self.feed_forward = MaskedFeedForward(config)
@@ -442,39 +460,52 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
             self.language_model.eval().requires_grad_(False)
         return self
 
-    def embed(self, inputs: DecoderInputs) -> torch.Tensor:
+    def embed(
+        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor, attention_mask: torch.Tensor | None
+    ) -> torch.Tensor:
         scale = self.config.hidden_size**0.5 if self.config.scale_embeddings else 1.0
-        positions = self.positions(inputs.position_ids, inputs.attention_mask, inputs.inputs_embeds.dtype)
-        return self.dropout(inputs.inputs_embeds * scale + positions)
+        return self.dropout(inputs_embeds * scale + self.positions(position_ids, attention_mask, inputs_embeds.dtype))
 
-    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
-        return super().run_layers(
-            hidden_states,
-            inputs,
-            language_signal=None if self.language_model is None else self.language_signal(inputs),
-            token_mask=current_mask(inputs.attention_mask, inputs.position_ids.shape[-1]),
-            encoder_token_mask=inputs.encoder_attention_mask,
-            encoder_positions=positions_of_grid(self.config, inputs.encoder_hidden_states),
-            **kwargs,
-        )
+    def inputs_of_layers(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None,
+        cache: CaptionCache | None,
+    ) -> dict[str, Any]:
+        signal = None
+        if self.language_model is not None:
+            signal = self.language_signal(input_ids, attention_mask, position_ids, cache)
+        return {
+            "language_signal": signal,
+            "token_mask": current_mask(attention_mask, position_ids.shape[-1]),
+            "encoder_token_mask": encoder_attention_mask,
+            "encoder_positions": positions_of_grid(self.config, encoder_hidden_states),
+        }
 
     @torch.no_grad()
-    def language_signal(self, inputs: DecoderInputs) -> torch.Tensor:
+    def language_signal(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor,
+        cache: CaptionCache | None,
+    ) -> torch.Tensor:
         """Returns s_t `(batch_size, length, hidden_size)` of every word; raises a ValueError without words."""
-        if inputs.input_ids is None:
+        if input_ids is None:
             raise ValueError(
                 "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
                 "with adaptive_attention."
             )
         language_model: Any = self.language_model
-        cache = None
-        if inputs.cache is not None:  # its layers behind those of the decoder
-            first, layers = self.config.num_hidden_layers, inputs.cache.self_attention_cache
+        own_cache = None
+        if cache is not None:  # its layers behind those of the decoder
+            first, layers = self.config.num_hidden_layers, cache.self_attention_cache
             add_cache_layers(layers, first + language_model.config.cached_layers)
-            cache = Cache(layers=layers.layers[first:])
-        return language_model(
-            inputs.input_ids, inputs.attention_mask, inputs.position_ids, cache, with_logits=False
-        ).last_hidden_state
+            own_cache = Cache(layers=layers.layers[first:])
+        return language_model(input_ids, attention_mask, position_ids, own_cache, with_logits=False).last_hidden_state
 
 
 class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):

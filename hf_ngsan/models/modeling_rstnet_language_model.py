@@ -23,7 +23,7 @@ from .captioning import (
     refuse_missing_past,
     shift_behind_start,
 )
-from .configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from .configuration_rstnet import RSTNetLanguageModelConfig
 from .geometry import positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
 from .text_encoders import load_text_encoder, make_text_encoder

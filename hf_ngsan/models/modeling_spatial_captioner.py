@@ -13,7 +13,7 @@ from transformers.utils.generic import merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
 from .attention import SELF_ATTENTIONS, DecoderLayer, EncoderLayer, MultiHeadAttention
-from .captioning import CaptioningForConditionalGeneration, CaptioningModel, DecoderInputs, WordDecoder
+from .captioning import CaptionCache, CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_spatial_captioner import SpatialCaptionerConfig
 from .geometry import absolute_geometry, positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
@@ -48,17 +48,18 @@ class SpatialAttention(MultiHeadAttention):
         """Has the arguments of [`~attention.MultiHeadAttention.forward`], without norms of queries and keys.
 
         Args:
-            key_counts (`torch.LongTensor` of shape `(batch_size or 1, query_length or 1)`, *optional*): d_len of each
-                query; without it scores are divided by sqrt(d_attn).
+            key_counts (`torch.LongTensor` of shape `(num_images or 1, query_length or 1)`, *optional*): d_len of each
+                query, the same for all captions of an image; without it scores are divided by sqrt(d_attn).
         """
         query, scaling = self.q_proj(hidden_states), self.scaling
         if key_counts is not None:
             # On the queries, since the attention interface takes one scaling for all of them.
+            key_counts = key_counts.repeat_interleave(len(query) // len(key_counts), dim=0)
             temperature = (key_counts.float() + self.head_dim).sqrt()[..., None]
             query, scaling = (query / temperature).to(query.dtype), 1.0
         is_cross_attention = encoder_hidden_states is not None
         source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        key, value = self.keys_and_values(source, source, None, cache, is_cross_attention)
+        key, value = self.keys_and_values(source, None, cache, is_cross_attention)
         return self.weighted_sum(query, key, value, attention_mask, scaling, **kwargs)
 
 
@@ -183,14 +184,20 @@ class SpatialCaptionerDecoder(WordDecoder):
     def make_layer(self, config: Any, layer_idx: int) -> nn.Module:
         return SpatialDecoderLayer(config, layer_idx)
 
-    def run_layers(self, hidden_states: torch.Tensor, inputs: DecoderInputs, **kwargs: Any) -> torch.Tensor:
-        if self.config.attention_temperature == "key_length":
-            cells = token_counts(inputs.encoder_hidden_states, inputs.encoder_attention_mask)
-            captions_per_image = hidden_states.shape[0] // cells.shape[0]
-            kwargs["encoder_key_counts"] = cells.expand(-1, captions_per_image).reshape(-1, 1)
-            # By their positions, as a static cache has a mask of 4 dimensions.
-            kwargs["key_counts"] = inputs.position_ids + 1
-        return super().run_layers(hidden_states, inputs, **kwargs)
+    def inputs_of_layers(
+        self,
+        input_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor,
+        encoder_hidden_states: torch.Tensor,
+        encoder_attention_mask: torch.Tensor | None,
+        cache: CaptionCache | None,
+    ) -> dict[str, Any]:
+        if self.config.attention_temperature != "key_length":
+            return {}
+        cells = token_counts(encoder_hidden_states, encoder_attention_mask)
+        # Positions count the words, as a static cache has a mask of 4 dimensions.
+        return {"key_counts": position_ids + 1, "encoder_key_counts": cells}
 
 
 class SpatialCaptionerModel(SpatialCaptionerPreTrainedModel, CaptioningModel):

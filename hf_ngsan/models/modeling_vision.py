@@ -83,7 +83,7 @@ class VisionModel(HubPreTrainedModel):
 
     def pretrained_weights(self) -> dict[str, torch.Tensor]:
         """Returns the backbone's weights in the folder, package or Hub repository of `config.pretrained`."""
-        return from_part("source_weights.source_weights")(self.backbone, self.config.pretrained)
+        return from_part("pretrained_backbones.source_weights")(self.backbone, self.config.pretrained)
 
     @property
     def is_frozen(self) -> bool:
@@ -130,7 +130,7 @@ class VisionModel(HubPreTrainedModel):
         refuse_unknown_keywords(self, kwargs)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         is_grid = self.config.kind == "grid"
-        see: Any = self.see_grid if is_grid else partial(from_part("detection_models.see_regions"), self)
+        see: Any = self.see_grid if is_grid else partial(from_part("transformers_backbones.see_regions"), self)
         asked_for = {"output_hidden_states": True} if output_hidden_states else {}  # which not every backbone takes
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:

@@ -14,8 +14,6 @@ import torch
 from torch.utils.data import Dataset
 from transformers.pipelines.base import Pipeline
 
-from .image_processing_captioning import least_side_of, load_image
-
 
 class ImageToTextPipeline(Pipeline):
     r"""Captions images; the same pipeline of the package hf-ngsan also has attention maps, word scores and confidence.
@@ -77,7 +75,7 @@ class ImageToTextPipeline(Pipeline):
         names = [name for name in ("visual_features", "visual_boxes") if given.get(name) is not None]
         item: dict[str, Any] = {name: np.asarray(given[name], dtype=np.float32) for name in names}
         if "visual_features" not in item:
-            item["images"] = load_image(given["image"], least_side=least_side_of(self.processor.image_processor))
+            [item["images"]] = self.processor.read_images(given["image"], draft=True)
         return item
 
     def make_batch(self, items: Mapping[str, Any]) -> Any:

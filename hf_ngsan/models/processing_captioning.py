@@ -8,7 +8,7 @@ processor(visual_features=[features], visual_boxes=[boxes], captions=[["a dog ru
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from os import PathLike
 from typing import Any
@@ -19,12 +19,10 @@ from PIL import Image
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 from transformers import AutoImageProcessor
+from transformers.dynamic_module_utils import custom_object_save
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
-
-from .configuration_hub import HubProcessorMixin
-from .image_processing_captioning import CaptioningImageProcessor, check_whole_images, load_images
 
 # A tokenizer keeps the settings of its last call, such as padding, so threads take turns. A fork, to read images,
 # waits for its turn too: a child of a process with the lock held would find it locked forever.
@@ -39,9 +37,11 @@ BOX_TOLERANCE = 1e-3
 """Allowed excess of boxes over [0, 1]: detectors' boxes in half precision are rounded by so much."""
 PIXEL_TOLERANCE = 0.5
 """Allowed excess of boxes in pixels over the image: annotations round edges to whole pixels."""
+IMAGE_PROCESSOR = "CaptioningImageProcessor"
+CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
 
 
-class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
+class CaptioningProcessor(ProcessorMixin):
     """Turns images into pixels, pads visual features and boxes, tokenizes training captions and prefixes.
 
     Args:
@@ -140,11 +140,24 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
                 data["labels"] = self.labels_of(encoded["input_ids"], encoded.get("attention_mask"))
         return BatchFeature(data, tensor_type="np" if kwargs["return_tensors"] == "np" else None)
 
-    def read_images(self, images: Any) -> list[Image.Image]:
-        """Reads images; raises a ValueError without an image processor."""
+    @property
+    def has_own_image_processor(self) -> bool:
+        """Whether the image processor is a [`CaptioningImageProcessor`]; remote code has several copies of it."""
+        return type(self.image_processor).__name__ == IMAGE_PROCESSOR
+
+    def read_images(self, images: Any, draft: bool = False) -> list[Image.Image]:
+        """Reads images as the image processor does; raises a ValueError without one.
+
+        Args:
+            images: one image or several.
+            draft: whether JPEG files are decoded no larger than the image processor needs, if that is known.
+        """
         if self.image_processor is None:
             raise ValueError("This processor was made without image_processor= and takes visual_features, not images.")
-        return load_images(images)
+        if self.has_own_image_processor:
+            return self.image_processor.read_images(images, draft)
+        images = self.image_processor.fetch_images(images)
+        return images if isinstance(images, list) else [images]
 
     def unknown_words(self, text: str) -> list[str]:
         """Returns the words of a text without a token, and special tokens, which are no words."""
@@ -181,14 +194,21 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         features = ["visual_features", "visual_boxes", "attention_mask"]
         return [*pixels, *features, "decoder_input_ids", "decoder_attention_mask", "labels"]
 
+    def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
+        super().save_pretrained(save_directory, *args, **kwargs)
+        if self._auto_class is not None and self.has_own_image_processor:
+            custom_object_save(self.image_processor, save_directory)
+
     def to_dict(self) -> dict:
         output = super().to_dict()
+        if self._auto_class is None:
+            output.pop("auto_map", None)  # of a checkpoint with code
         saved = output.pop("image_processor", None)
         if saved is not None:
             output["image_processor"] = saved
             saved.pop("auto_map", None)  # saving with code leaves this processor's own entry there
-            if self._auto_class is not None and isinstance(self.image_processor, CaptioningImageProcessor):
-                saved["auto_map"] = {"AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor"}
+            if self._auto_class is not None and self.has_own_image_processor:
+                saved["auto_map"] = {"AutoImageProcessor": f"image_processing_captioning.{IMAGE_PROCESSOR}"}
         return output
 
     @classmethod
@@ -196,12 +216,9 @@ class CaptioningProcessor(HubProcessorMixin, ProcessorMixin):
         cls, pretrained_model_name_or_path: str | PathLike, processor_dict: dict | None = None, **kwargs: Any
     ) -> list:
         tokenizer = cls._load_tokenizer_from_pretrained("tokenizer", pretrained_model_name_or_path, **kwargs)
-        saved = (processor_dict or {}).get("image_processor")
-        if saved is None:
+        if not (processor_dict or {}).get("image_processor"):
             return [None, tokenizer]
-        is_own = saved.get("image_processor_type") == CaptioningImageProcessor.__name__
-        loader = CaptioningImageProcessor if is_own else AutoImageProcessor
-        return [loader.from_pretrained(pretrained_model_name_or_path, **kwargs), tokenizer]
+        return [AutoImageProcessor.from_pretrained(pretrained_model_name_or_path, **kwargs), tokenizer]
 
 
 def pad_visual_inputs(
@@ -264,4 +281,18 @@ def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
         )
 
 
-__all__ = ["CaptioningProcessor"]
+def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> None:
+    """Raises a ValueError if an image processor, with changed settings if any, cuts something off its images.
+
+    Boxes and attention maps are shares of the whole image; of a cut one they would silently show other places.
+    """
+    settings = {**getattr(image_processor, "__dict__", {}), **(changes or {})}
+    cuts_share = settings.get("crop_pct") and (settings["size"].get("shortest_edge") or 0) < CONVNEXT_UNCUT
+    if settings.get("do_center_crop") or settings.get("do_crop_margin") or cuts_share:
+        raise ValueError(
+            "The image processor cuts images, but boxes and attention maps are shares of the whole image; use a "
+            "CaptioningImageProcessor whose size is the height and width of the images."
+        )
+
+
+__all__ = ["CaptioningProcessor", "check_whole_images"]

@@ -10,6 +10,7 @@ see_image(encoder, pixel_values)  # one map (B, 768, 7, 7), without the class to
 import copy
 import inspect
 from collections.abc import Sequence
+from os import PathLike
 from typing import Any
 
 import torch
@@ -18,8 +19,9 @@ from transformers.backbone_utils import BackboneConfigMixin
 from transformers.modeling_outputs import BackboneOutput
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from .configuration_hub import PreTrainedConfig, first_line
+from .configuration_hub import PreTrainedConfig
 from .configuration_vision import OWN_CONFIGS, with_out_features
+from .modeling_vision import VisionModel, VisionOutput
 
 PATCH_ENCODERS = {
     "chinese_clip_vision_model": (1, "post_layernorm"),
@@ -39,17 +41,52 @@ def is_patch_encoder(backbone: Any) -> bool:
     return getattr(backbone, "model_type", None) in PATCH_ENCODERS
 
 
-def stage_names(backbone: Any) -> list[str]:
-    """Returns the names of a backbone's stages; those of a patch encoder are its embeddings and its layers."""
-    if not is_patch_encoder(backbone):
-        return list(getattr(backbone, "stage_names", None) or [])
-    return ["stem", *(f"stage{number}" for number in range(1, backbone.num_hidden_layers + 1))]
+def kind_of_source(name: str | PathLike, config: dict) -> str:
+    """Returns `"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    model_type = str(config.get("model_type"))
+    is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE") or has_patch_encoder(model_type)
+    heads = config.get("architectures")
+    is_detector = isinstance(heads, list) and any(str(head).endswith("ForObjectDetection") for head in heads)
+    if has_model(model_type, "OBJECT_DETECTION") and (is_detector or not is_backbone):
+        return "regions"
+    if is_backbone:
+        return "grid"
+    raise ValueError(
+        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet, DINOv2, ViT, CLIP or "
+        "SigLIP nor a detection model such as RT-DETR; give the folder or Hub name of one of these itself."
+    )
+
+
+def has_model(model_type: str, purpose: str) -> bool:
+    """Returns whether transformers has a model, its own or a user's, of a type for a purpose."""
+    from transformers.models.auto import modeling_auto
+
+    if model_type in getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING_NAMES"):
+        return True
+    models = getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING")
+    return model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type] in models
+
+
+def has_patch_encoder(model_type: str) -> bool:
+    """Returns whether models of a type are patch encoders, or have one in them, as CLIP has."""
+    if model_type in PATCH_ENCODERS:
+        return True
+    if model_type not in CONFIG_MAPPING:
+        return False
+    part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
+    kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
+    return getattr(kind, "model_type", None) in PATCH_ENCODERS
 
 
 def make_config(config: dict | PreTrainedConfig, out_features: Sequence[str | int] | None = None) -> Any:
     """Makes the configuration of a backbone or detection model, of the patch encoder for a model that has one in it.
 
-    The arguments are those of [`configuration_vision.make_backbone_config`].
+    Args:
+        config, out_features: see [`configuration_vision.make_backbone_config`].
     """
     made: Any = config_from_dict(config) if isinstance(config, dict) else config
     made = made.vision_config if is_patch_encoder(getattr(made, "vision_config", None)) else made
@@ -79,6 +116,35 @@ def config_from_dict(config: dict) -> PreTrainedConfig:
     return made
 
 
+def stage_names(backbone: Any) -> list[str]:
+    """Returns the names of a backbone's stages; those of a patch encoder are its embeddings and its layers."""
+    if not is_patch_encoder(backbone):
+        return list(getattr(backbone, "stage_names", None) or [])
+    return ["stem", *(f"stage{number}" for number in range(1, backbone.num_hidden_layers + 1))]
+
+
+def feature_size_of(kind: str, backbone: Any) -> int:
+    """Returns the channels of a backbone's feature maps together, or of a detection model's queries.
+
+    Raises:
+        ValueError: it does not follow from the configuration of the detection model.
+    """
+    if kind == "regions":
+        for field in ("d_model", "hidden_size"):
+            if isinstance(getattr(backbone, field, None), int):
+                return getattr(backbone, field)
+        raise ValueError(
+            f"feature_size does not follow from a backbone_config of type {backbone.model_type!r}; give feature_size."
+        )
+    if is_patch_encoder(backbone):
+        return backbone.hidden_size * len(backbone.out_features)
+    sizes = dict(zip(reversed(stage_names(backbone)), reversed(getattr(backbone, "hidden_sizes", ())), strict=False))
+    if sizes and sizes.keys() >= {*backbone.out_features}:  # the stem has no size of its own
+        return sum(sizes[stage] for stage in backbone.out_features)
+    with torch.device("meta"):  # the other backbones know it when they are built, here without any weights
+        return sum(make_transformers_model("AutoBackbone", copy.deepcopy(backbone)).channels)
+
+
 def make_model(kind: str, config: Any) -> Any:
     """Makes the backbone of a grid, or the detection model of `"regions"`, with new weights.
 
@@ -96,35 +162,27 @@ def make_model(kind: str, config: Any) -> Any:
 
 
 def make_transformers_model(auto_class: str, config: PreTrainedConfig) -> Any:
-    """Builds the model of an Auto class of transformers for a configuration.
-
-    Raises:
-        ValueError: there is no such model, or it needs a package that is missing.
-    """
+    """Builds the model of an Auto class of transformers, in the default dtype and without code of a checkpoint."""
     from transformers.models.auto import modeling_auto  # takes a second to import
 
-    try:  # in the default dtype, whatever the checkpoint has, and without code that it names
-        dtype = torch.get_default_dtype()
-        return getattr(modeling_auto, auto_class).from_config(config, dtype=dtype, trust_remote_code=False)
-    except (ImportError, ValueError) as error:
-        fault = first_line(error)
-        raise ValueError(f"backbone_config of type {config.model_type!r} cannot be used: {fault}.") from error
+    dtype = torch.get_default_dtype()
+    return getattr(modeling_auto, auto_class).from_config(config, dtype=dtype, trust_remote_code=False)
 
 
-def see_image(backbone: Any, pixel_values: torch.Tensor, **asked_for: bool) -> tuple[Any, list[float]]:
+def see_image(backbone: Any, pixel_values: torch.Tensor, **options: bool) -> tuple[Any, list[float]]:
     """Returns the output of a backbone with its feature maps, and how much of an image `(x, y, x, y)` they show.
 
     That is all of it unless the image is no multiple of the patches, as 384 pixels are none of 14: patches leave out a
     rest on the right and below.
     """
     see = see_patches if is_patch_encoder(backbone.config) else type(backbone).__call__
-    found: Any = see(backbone, pixel_values, **asked_for)
-    seen, patch = [1.0] * 4, getattr(backbone.config, "patch_size", None)
+    output: Any = see(backbone, pixel_values, **options)
+    shown, patch = [1.0] * 4, getattr(backbone.config, "patch_size", None)
     for first, (axis, side) in enumerate(zip((-1, -2), reversed(both_sides(patch)), strict=True) if patch else ()):
-        cells, pixels = found.feature_maps[-1].shape[axis], pixel_values.shape[axis]
+        cells, pixels = output.feature_maps[-1].shape[axis], pixel_values.shape[axis]
         if cells == pixels // side:
-            seen[first::2] = [cells * side / pixels] * 2
-    return found, seen
+            shown[first::2] = [cells * side / pixels] * 2
+    return output, shown
 
 
 def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: bool = False) -> BackboneOutput:
@@ -136,41 +194,48 @@ def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: 
         output_hidden_states: whether to return the states of all tokens behind the embeddings and behind each layer.
     """
     config, stages = encoder.config, stage_names(encoder.config)
-    check_size(encoder, *pixel_values.shape[-2:])
-    size = tuple(pixel_values.shape[-2:])
-    asked_for: dict[str, Any] = {"interpolate_pos_encoding": True} if size != both_sides(config.image_size) else {}
+    size = (pixel_values.shape[-2], pixel_values.shape[-1])
+    check_size(encoder, *size)
+    options: dict[str, Any] = {"interpolate_pos_encoding": True} if size != both_sides(config.image_size) else {}
     if output_hidden_states or config.out_features != stages[-1:]:
-        asked_for["output_hidden_states"] = True
-    found = encoder(pixel_values, **asked_for)
+        options["output_hidden_states"] = True
+    output = encoder(pixel_values, **options)
     before, _ = PATCH_ENCODERS[config.model_type]
     grid = [side // patch for side, patch in zip(size, both_sides(config.patch_size), strict=True)]
     of_stages = [
-        found.last_hidden_state if stage == stages[-1] else found.hidden_states[stages.index(stage)]
+        output.last_hidden_state if stage == stages[-1] else output.hidden_states[stages.index(stage)]
         for stage in config.out_features
     ]
     maps = tuple(states[:, before:].mT.unflatten(-1, grid) for states in of_stages)
-    return BackboneOutput(feature_maps=maps, hidden_states=found.hidden_states)
+    return BackboneOutput(feature_maps=maps, hidden_states=output.hidden_states)
 
 
-def check_size(encoder: Any, height: int, width: int) -> None:
-    """Raises a ValueError if an encoder cannot take images of a size.
+def check_size(model: Any, height: int, width: int) -> None:
+    """Raises a ValueError if a patch encoder or a detection model cannot take images of a size.
 
-    Its position embeddings are interpolated for another size than its own, where transformers offers that.
+    Position embeddings of patches are interpolated for another size than their own, where transformers offers that.
+    Detection models with a pyramid of maps (RT-DETR, D-FINE, ...) need whole cells, and one at least for each query.
     """
-    own, patches = both_sides(encoder.config.image_size), both_sides(encoder.config.patch_size)
-    parameters = inspect.signature(encoder.forward).parameters
-    if (height, width) == own:
-        return
-    if "interpolate_pos_encoding" not in parameters or own[0] // patches[0] != own[1] // patches[1]:
-        needed = f"it takes {own[0]} x {own[1]} pixels only"
-    elif height < patches[0] or width < patches[1]:
-        needed = f"its patches are {patches[0]} x {patches[1]} pixels"
-    else:
-        return
-    raise ValueError(
-        f"This patch encoder ({encoder.config.model_type}) cannot take images of height {height} and width {width}: "
-        f"{needed}; change the size in the image processor, --image-size or data.image_size of the training config."
-    )
+    config, needed = model.config, ""
+    strides = getattr(config, "feat_strides", None)
+    if is_patch_encoder(config) and (height, width) != both_sides(config.image_size):
+        (rows, columns), patch = both_sides(config.image_size), both_sides(config.patch_size)
+        can_interpolate = "interpolate_pos_encoding" in inspect.signature(model.forward).parameters
+        if not can_interpolate or rows // patch[0] != columns // patch[1]:
+            needed = f"it takes {rows} x {columns} pixels only"
+        elif height < patch[0] or width < patch[1]:
+            needed = f"its patches are {patch[0]} x {patch[1]} pixels"
+    elif strides is not None:
+        cells = sum((height // stride) * (width // stride) for stride in strides)
+        if height % max(strides) or width % max(strides):
+            needed = f"both must be multiples of {max(strides)}"
+        elif cells < config.num_queries:
+            needed = f"its feature maps would have {cells} cells for its {config.num_queries} queries"
+    if needed:
+        raise ValueError(
+            f"This {config.model_type} cannot take images of height {height} and width {width}: {needed}; change the "
+            "size in the image processor, --image-size or data.image_size of the training config."
+        )
 
 
 def own_image_size(vision: Any) -> int | None:
@@ -185,4 +250,86 @@ def both_sides(size: Any) -> tuple[int, int]:
     return (size, size) if isinstance(size, int) else tuple(size)
 
 
-__all__ = ["check_size", "is_patch_encoder", "make_config", "make_model", "own_image_size", "see_image"]
+def see_regions(
+    vision: VisionModel, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **options: bool
+) -> VisionOutput:
+    """Returns the best queries of a detection model for images `(B, 3, height, width)`, with their boxes."""
+    if visual_boxes is not None:
+        raise ValueError(
+            "This vision encoder detects its regions itself; leave visual_boxes out, or give visual_features in place "
+            "of pixel_values."
+        )
+    check_size(vision.backbone, *pixel_values.shape[-2:])
+    detected = vision.backbone(pixel_values, **options)
+    regions = best_regions(detected, vision.backbone.config.num_labels, vision.config)
+    return VisionOutput(*regions, getattr(detected, "hidden_states", None) if options else None)
+
+
+def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns features `(B, N, C)`, boxes `(B, N, 4)` and mask `(B, N)` of the best queries of each image.
+
+    Args:
+        detected: output of a detection model of transformers.
+        num_labels: its classes.
+        settings: `num_regions`, `score_threshold` and `suppression_threshold`, see [`VisionConfig`].
+    """
+    boxes = corner_boxes(detected.pred_boxes)
+    queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
+    scores, classes = class_scores(detected.logits, num_labels).max(-1)
+    order = scores.argsort(dim=-1, descending=True, stable=True)
+    boxes, features = (take_rows(states, order) for states in (boxes, queries))
+    scores, classes = scores.gather(1, order), classes.gather(1, order)
+    kept = scores >= settings.score_threshold
+    if settings.suppression_threshold < 1:
+        kept &= not_suppressed(boxes, classes, settings.suppression_threshold)
+    kept[:, 0] = True
+    kept &= kept.cumsum(-1) <= settings.num_regions
+    front = kept.sort(dim=-1, descending=True, stable=True).indices[:, : int(kept.sum(-1).max())]
+    mask = kept.gather(1, front)
+    features, boxes = (take_rows(states, front) * mask[..., None] for states in (features, boxes))
+    return features, boxes, mask.long()
+
+
+def corner_boxes(boxes: torch.Tensor) -> torch.Tensor:
+    """Returns `x1, y1, x2, y2` within [0, 1] of boxes given as centre, width and height."""
+    center, half = boxes[..., :2], boxes[..., 2:].clamp(min=0) / 2
+    return torch.cat([center - half, center + half], dim=-1).clamp(0, 1)
+
+
+def class_scores(logits: torch.Tensor, num_labels: int) -> torch.Tensor:
+    """Returns scores in [0, 1] of every class; one class more than labels is "no object"."""
+    if logits.shape[-1] > num_labels:
+        return logits.float().softmax(-1)[..., :num_labels]
+    return logits.float().sigmoid()
+
+
+def take_rows(states: torch.Tensor, order: torch.Tensor) -> torch.Tensor:
+    """Returns `states (B, Q, C)` in the order `(B, N)` of indices into its second axis."""
+    return states.gather(1, order[..., None].expand(-1, -1, states.shape[-1]))
+
+
+def not_suppressed(boxes: torch.Tensor, classes: torch.Tensor, threshold: float) -> torch.Tensor:
+    """Returns which boxes `(B, Q, 4)`, sorted by falling score, survive greedy suppression within each class."""
+    low = torch.maximum(boxes[:, :, None, :2], boxes[:, None, :, :2])
+    high = torch.minimum(boxes[:, :, None, 2:], boxes[:, None, :, 2:])
+    shared = (high - low).clamp(min=0).prod(-1)
+    areas = (boxes[..., 2:] - boxes[..., :2]).prod(-1)
+    overlap = shared / (areas[:, :, None] + areas[:, None] - shared).clamp(min=1e-9)
+    rivals = ((overlap > threshold) & (classes[:, :, None] == classes[:, None])).triu(1)
+    kept = torch.ones_like(classes, dtype=torch.bool)
+    for query in range(classes.shape[1]):
+        kept &= ~(rivals[:, query] & kept[:, query, None])
+    return kept
+
+
+__all__ = [
+    "check_size",
+    "feature_size_of",
+    "is_patch_encoder",
+    "kind_of_source",
+    "make_config",
+    "make_model",
+    "own_image_size",
+    "see_image",
+    "see_regions",
+]

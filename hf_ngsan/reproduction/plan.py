@@ -21,11 +21,11 @@ from ..loading.models import load_model, quiet_loading
 from ..metrics import CaptionMetrics
 from ..metrics.comparison import MIN_ITEMS
 from ..metrics.meteor_resources import MeteorDataMissing, meteor_folder
-from ..tasks import load_recipe, train
+from ..tasks import load_training_config, train
 from ..tasks.registry import task_class_of
-from ..training import Recipe
+from ..training import TrainingConfig
+from ..training.config import ConfigError, parse_override, section_of
 from ..training.output_folder import check_output_folder
-from ..training.recipe import RecipeError, parse_override, section_of
 from ..training.run import load_split, short_checksum
 from ..training.settings import ScheduleSettings
 from .papers import Run, Table, UnknownTableError, select_rows
@@ -45,14 +45,14 @@ class PlannedRun:
         run: row of the paper.
         seed: seed of the training.
         folder: folder of the training; its other files stand beside it.
-        recipe: its training config.
+        config: its training config.
         commands: arguments of `hf-ngsan train` and `hf-ngsan evaluate`.
     """
 
     run: Run
     seed: int
     folder: Path
-    recipe: Recipe
+    config: TrainingConfig
     commands: tuple[list[str], list[str]]
 
     def file(self, suffix: str) -> Path:
@@ -122,11 +122,11 @@ def make_plan(
     Raises:
         UnknownTableError: no such row, or no small training config for such data.
         DataError: the data are missing or too few, or have no boxes for a row with geometry.
-        RecipeError: an override of what distinguishes the runs.
-        RecipeError, FileExistsError: a folder has a run with other settings.
+        ConfigError: an override of what distinguishes the runs.
+        ConfigError, FileExistsError: a folder has a run with other settings.
     """
     names = select_rows(table, only)
-    own = load_recipe(table.runs[names[0]].config)
+    own = load_training_config(table.runs[names[0]].config)
     reader = own.data.spec.partition(":")[0] if data is None else data.partition(":")[0]
     is_own = reader == own.data.spec.partition(":")[0]
     scale = scale or ("paper" if is_own else "small")
@@ -153,26 +153,38 @@ def make_plan(
             of_language = output / "runs" / f"{folder_name(run.needs)}-{seeds[0]}"
             arguments.append(f"model.pretrained_language_model={of_language}")
         arguments += changes_of(config, overrides)
-        recipe = load_recipe(config, arguments)
-        check_output_folder(recipe, resume=True, overwrite=False)
+        training_config = load_training_config(config, arguments)
+        check_output_folder(training_config, resume=True, overwrite=False)
         training = ["train", "--config", config, *arguments, "--resume"]
-        scoring = ["evaluate", "--model", str(folder), "--data", recipe.data.spec, "--split", settings["split"]]
-        if recipe.data.limit is not None:
-            scoring += ["--limit", str(recipe.data.limit)]
+        scoring = [
+            "evaluate",
+            "--model",
+            str(folder),
+            "--data",
+            training_config.data.spec,
+            "--split",
+            settings["split"],
+        ]
+        if training_config.data.limit is not None:
+            scoring += ["--limit", str(training_config.data.limit)]
         scoring += evaluation
         if run.name in table.rows:
             scoring += [*metrics, "--output", f"{folder}.results"]
         scoring += ["--record", f"{folder}.scores.json"]
-        return PlannedRun(run, seed, folder, recipe, (training, scoring))
+        return PlannedRun(run, seed, folder, training_config, (training, scoring))
 
     check_overrides(overrides, table, type(own))
     needed = dict.fromkeys(table.runs[name].needs for name in names)
     runs = [planned(table.runs[name], seeds[0]) for name in needed if name is not None]
     runs += [planned(table.runs[name], seed) for seed in seeds for name in names]
-    recipe = next(one.recipe for one in runs if one.run.name in names)
-    task, spec, split = task_class_of(recipe.model)(recipe), recipe.data.spec, settings["split"]
+    training_config = next(one.config for one in runs if one.run.name in names)
+    task, spec, split = (
+        task_class_of(training_config.model)(training_config),
+        training_config.data.spec,
+        settings["split"],
+    )
     rows = load_split(task.load_rows, split, spec)
-    trained = task.load_rows(recipe.data.train_split)
+    trained = task.load_rows(training_config.data.train_split)
     check_rows(rows, trained, [one for one in runs if one.seed == seeds[0]], spec, split)
     facts = {
         "spec": spec,
@@ -201,13 +213,13 @@ def folder_name(name: str) -> str:
 
 def changes_of(config: str, changes: Sequence[str]) -> list[str]:
     """Returns the changes whose keys a training config has; that of a language model has fewer than a captioner's."""
-    sections = load_recipe(config).sections()
+    sections = load_training_config(config).sections()
     known = {f"{section}.{entry.name}" for section, kind in sections.items() for entry in fields(kind)}
     return [text for text in changes if text.startswith("model.") or "." not in text or text.split("=")[0] in known]
 
 
-def check_overrides(overrides: Sequence[str], table: Table, kind: type[Recipe]) -> None:
-    """Raises a RecipeError for an override of what distinguishes the runs of a table.
+def check_overrides(overrides: Sequence[str], table: Table, kind: type[TrainingConfig]) -> None:
+    """Raises a ConfigError for an override of what distinguishes the runs of a table.
 
     Args:
         overrides: texts like `training.epochs=3`.
@@ -220,9 +232,9 @@ def check_overrides(overrides: Sequence[str], table: Table, kind: type[Recipe]) 
         section, key, _ = parse_override(text)
         name = f"{section or section_of(key, kind)}.{key}"
         if name in OWN_OPTIONS:
-            raise RecipeError(f"{name} is set for each run of a table; leave it out, and give {OWN_OPTIONS[name]}.")
+            raise ConfigError(f"{name} is set for each run of a table; leave it out, and give {OWN_OPTIONS[name]}.")
         if name in of_rows:
-            raise RecipeError(f"{name} distinguishes the rows of this table; leave it out.")
+            raise ConfigError(f"{name} distinguishes the rows of this table; leave it out.")
 
 
 def check_rows(rows: Dataset, trained: Dataset, runs: list[PlannedRun], spec: str, split: str) -> None:
@@ -232,7 +244,7 @@ def check_rows(rows: Dataset, trained: Dataset, runs: list[PlannedRun], spec: st
         )
     columns = trained.column_names
     if "visual_features" in columns and "visual_boxes" not in columns:
-        names = [one.run.name for one in runs if needs_boxes(one.recipe)]
+        names = [one.run.name for one in runs if needs_boxes(one.config)]
         if names:
             raise DataError(
                 f"{spec} has no visual_boxes, which {'; '.join(names)} need{'s' if len(names) == 1 else ''}; give "
@@ -240,8 +252,8 @@ def check_rows(rows: Dataset, trained: Dataset, runs: list[PlannedRun], spec: st
             )
 
 
-def needs_boxes(recipe: Recipe) -> bool:
-    return bool(recipe.model.get("geometric_bias") or recipe.model.get("absolute_geometry"))
+def needs_boxes(config: TrainingConfig) -> bool:
+    return bool(config.model.get("geometric_bias") or config.model.get("absolute_geometry"))
 
 
 def checksum(rows: Dataset) -> str:
@@ -264,25 +276,25 @@ def measure(plan: Plan) -> Iterator[tuple[PlannedRun, Measured]]:
         for one in plan.runs[: plan.num_rows]:
             needed = None if one.run.needs is None else Path(folder, folder_name(one.run.needs))
             own = Path(folder, folder_name(one.run.name))
-            yield one, measure_steps(one.recipe, plan.facts["training_rows"], own, needed)
+            yield one, measure_steps(one.config, plan.facts["training_rows"], own, needed)
 
 
-def measure_steps(recipe: Recipe, training_rows: int, folder: Path, language_model: Path | None) -> Measured:
+def measure_steps(config: TrainingConfig, training_rows: int, folder: Path, language_model: Path | None) -> Measured:
     """Trains two short epochs into a folder; the second one, when everything is warm, counts."""
-    number = min(training_rows, MEASURED_BATCHES * recipe.training.batch_size)
+    number = min(training_rows, MEASURED_BATCHES * config.training.batch_size)
     brief: Any = {
-        name: replace(getattr(recipe, name), epochs=2)
-        for name, kind in recipe.sections().items()
+        name: replace(getattr(config, name), epochs=2)
+        for name, kind in config.sections().items()
         if issubclass(kind, ScheduleSettings)
     }
     brief["training"] = replace(brief["training"], output_dir=str(folder))
-    brief["data"] = replace(recipe.data, limit=number, validation_split=None)
+    brief["data"] = replace(config.data, limit=number, validation_split=None)
     if language_model is not None:
-        brief["model"] = {**recipe.model, "pretrained_language_model": str(language_model)}
-    result = train(replace(recipe, **brief))
+        brief["model"] = {**config.model, "pretrained_language_model": str(language_model)}
+    result = train(replace(config, **brief))
     trained: Any = load_model(result.best_dir)[0]
     last = {entry.get("stage", "xe"): entry["seconds"] for entry in result.history}
     sections = {"xe": "training", "joint": "training", "scst": "self_critical"}
-    epochs = {stage: getattr(recipe, sections.get(stage, f"{stage}_stage"), recipe.training).epochs for stage in last}
+    epochs = {stage: getattr(config, sections.get(stage, f"{stage}_stage"), config.training).epochs for stage in last}
     seconds = sum(seconds * epochs[stage] for stage, seconds in last.items()) * training_rows / number
     return Measured(trained.num_parameters(), seconds)

@@ -20,7 +20,7 @@ import torch
 
 from ..io.fields import read_json_or_none
 from ..io.files import write_text_atomically
-from ..training.recipe import RecipeError
+from ..training.config import ConfigError
 from .plan import Plan, PlannedRun
 
 PROCESS = (
@@ -121,7 +121,7 @@ def write_record(one: PlannedRun, plan: Plan) -> None:
         "scores": found["scores"],
         "data": plan.facts,
         "evaluation": found["fingerprints"],
-        "config": one.recipe.to_dict(),
+        "config": one.config.to_dict(),
         "commit": commit(),
         "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
         "device": device_name(),
@@ -134,7 +134,7 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
     """Returns the records of finished runs by row and seed.
 
     Raises:
-        RecipeError: they have other data or evaluation settings than each other or the plan.
+        ConfigError: they have other data or evaluation settings than each other or the plan.
     """
     records: dict[tuple[str, int], dict] = {}
     expected: dict[str, Any] = {"data": plan.facts}
@@ -143,12 +143,12 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
             continue
         record: Any = read_json_or_none(one.file(".record.json"))
         if not isinstance(record, dict) or not {"scores", *OF_RECORDS} <= record.keys():
-            raise RecipeError(f"{one.file('.record.json')} is damaged; delete it, and the run is evaluated again.")
+            raise ConfigError(f"{one.file('.record.json')} is damaged; delete it, and the run is evaluated again.")
         for key, name in OF_RECORDS.items():
             if expected.setdefault(key, record[key]) != record[key]:
                 other, own = expected[key], record[key]
                 parts = [part for part in {*other, *own} if other.get(part) != own.get(part)]
-                raise RecipeError(
+                raise ConfigError(
                     f"{one.folder} has other {name} ({', '.join(sorted(parts))}) than this table, whose rows would "
                     "not compare; choose another --output."
                 )

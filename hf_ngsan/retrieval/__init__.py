@@ -13,8 +13,8 @@ from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
     from .backends import Hit, SearchBackend, check_backend, open_backend, search, search_current
-    from .exact import nearest
     from .index_folder import IndexDescription, IndexFolder, IndexFolderError, check_new_index
+    from .local import nearest
     from .milvus import IndexKind
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

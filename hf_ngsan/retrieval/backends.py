@@ -1,42 +1,15 @@
 """Search backends: exact comparison with all embeddings, a graph of embeddings, or a collection of Milvus."""
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from .approximate import GraphSearch
-from .exact import ExactSearch
 from .index_folder import EXACT, IndexFolder, IndexFolderError
+from .local import ExactSearch, GraphSearch
 from .milvus import IndexKind, MilvusSearch
 
 FORMS = "exact, usearch, usearch:f16 or milvus:URI"
-
-
-class SearchBackend(Protocol):
-    """Finds the embeddings of an index with the largest inner products with a query."""
-
-    def add(self, earlier: IndexFolder | None = None) -> None:
-        """Adds the missing embeddings to the backend.
-
-        Args:
-            earlier: an index whose place this one will take.
-        """
-
-    def drop_earlier(self) -> None:
-        """Removes from the backend what only earlier indexes had; called once this index has taken their place."""
-
-    def nearest(self, queries: np.ndarray, top_k: int) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns the embeddings that are nearest to each query.
-
-        Args:
-            queries: float32 `(queries, dimension)`.
-            top_k: results per query; fewer if the index has fewer embeddings.
-
-        Returns:
-            For each query inner products, float32 `(k,)`, the largest first and equal ones by place, and places,
-            int64 `(k,)`.
-        """
 
 
 class Hit(NamedTuple):
@@ -57,7 +30,7 @@ class Hit(NamedTuple):
     index_number: int = 0
 
 
-def open_backend(index: IndexFolder, spec: str, kind: IndexKind | None = None) -> SearchBackend:
+def open_backend(index: IndexFolder, spec: str, kind: IndexKind | None = None) -> ExactSearch:
     """Returns a backend for an index.
 
     Args:
@@ -83,7 +56,7 @@ def check_backend(spec: str, kind: IndexKind | None = None) -> None:
         raise IndexFolderError(f"Unknown search backend {spec!r:.80}; known: {FORMS}.")
     if kind is not None:
         if name != "milvus":
-            raise IndexFolderError("The kind of an index (--index-type) goes with Milvus (--to milvus:URI).")
+            raise IndexFolderError("The kind of an index (--index-type) goes with Milvus (--backend milvus:URI).")
         kind.check(rest)
 
 
@@ -105,20 +78,24 @@ def search(
         filter: an expression of Milvus, such as `width > 500`, that items must fulfil; "" for none.
 
     Raises:
-        IndexFolderError: an index is damaged, of another dimension than the queries or of another model than the first
-            one, or given twice; the filter cannot be used; or see [`open_backend`].
+        IndexFolderError: an index is incomplete or of another model than the first one; the filter cannot be used; or
+            see [`open_backend`].
     """
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
-    found: list[list[Hit]] = [[] for _ in queries]
-    for number, one in enumerate(indexes):
-        check_together(one, indexes[:number], queries)
-        nearest = nearest_in(one, queries, top_k, spec, filter)
-        for hits, query, (scores, places) in zip(found, queries, nearest, strict=True):
+    hits_of_queries: list[list[Hit]] = [[] for _ in queries]
+    for number, folder in enumerate(indexes):
+        if folder.description.fingerprint != indexes[0].description.fingerprint:
+            raise IndexFolderError(
+                f"{indexes[0].folder} and {folder.folder} are indexes of different models, "
+                f"{indexes[0].description.model} and {folder.description.model}; search each with its own."
+            )
+        nearest = nearest_in(folder, queries, top_k, spec, filter)
+        for hits, query, (scores, places) in zip(hits_of_queries, queries, nearest, strict=True):
             if len(indexes) > 1:  # backends round in different ways
-                scores, places = one.best(places, query, top_k)
-            names, captions = one.names_at(places), one.captions_at(places)
+                scores, places = folder.best(places, query, top_k)
+            names, captions = folder.names_at(places), folder.captions_at(places)
             hits += map(Hit, scores.tolist(), names, places.tolist(), captions, [number] * len(names))
-    return [sorted(hits, key=lambda hit: (-hit.score, hit.index_number, hit.place))[:top_k] for hits in found]
+    return [sorted(hits, key=lambda hit: (-hit.score, hit.index_number, hit.place))[:top_k] for hits in hits_of_queries]
 
 
 def search_current(
@@ -140,44 +117,27 @@ def search_current(
     Raises:
         IndexFolderError: see [`search`]; an index is of another model or empty, or no item fulfils the filter.
     """
-    for one in indexes:
-        if fingerprint != one.description.fingerprint:
+    for index in indexes:
+        if fingerprint != index.description.fingerprint:
             raise IndexFolderError(
-                f"{one.folder} was made with another model, {one.description.model}; search it with that one, or index "
-                "the images again."
+                f"{index.folder} was made with another model, {index.description.model}; search it with that one, or "
+                "index the images again."
             )
     try:
         hits = search(indexes, query, top_k, spec, filter)[0]
-    except (IndexFolderError, OSError):
-        if all(one.is_current for one in indexes):
+    except (ValueError, OSError):
+        if all(index.is_current for index in indexes):
             raise
         hits = []
-    if not all(one.is_current for one in indexes):  # one has grown meanwhile: shards of both may have been read
-        return search_current([one.current() for one in indexes], fingerprint, query, top_k, spec, filter)
+    if not all(index.is_current for index in indexes):  # one has grown: shards of both states may have been read
+        return search_current([index.current() for index in indexes], fingerprint, query, top_k, spec, filter)
     if not hits and filter:
-        known = sorted({name for one in indexes for of_item in one.shard(0).items.columns or [] for name in of_item})
-        raise IndexFolderError(f"No image fulfils {filter!r}; there are name, captions, {', '.join(known)}.")
+        columns = {name for index in indexes for of_item in index.shard(0).items.columns or [] for name in of_item}
+        raise IndexFolderError(f"No image fulfils {filter!r}; there are name, captions, {', '.join(sorted(columns))}.")
     if not hits:
-        folders = " and ".join(str(one.folder) for one in indexes)
+        folders = " and ".join(str(index.folder) for index in indexes)
         raise IndexFolderError(f"{folders} has no images: none of those that were indexed could be read.")
     return hits
-
-
-def check_together(index: IndexFolder, others: Sequence[IndexFolder], queries: np.ndarray) -> None:
-    """Raises an IndexFolderError unless an index can be searched with these queries, together with some others."""
-    if queries.ndim != 2 or queries.shape[1] != index.description.dimension:
-        raise IndexFolderError(
-            f"The queries have the shape {queries.shape}, but {index.folder} holds embeddings of dimension "
-            f"{index.description.dimension}; search it with the model that made it, {index.description.model}."
-        )
-    for other in others:
-        if other.folder.resolve() == index.folder.resolve():
-            raise IndexFolderError(f"{index.folder} is given twice; give each index once.")
-        if other.description.fingerprint != index.description.fingerprint:
-            raise IndexFolderError(
-                f"{other.folder} and {index.folder} are indexes of different models, {other.description.model} and "
-                f"{index.description.model}; search each with its own."
-            )
 
 
 def nearest_in(
@@ -189,6 +149,6 @@ def nearest_in(
         return backend.nearest(queries, top_k)
     if not isinstance(backend, MilvusSearch):
         raise IndexFolderError(
-            f"{index.folder} is searched by {spec}, which has no filters; index it with --to milvus:URI for a filter."
+            f"{index.folder} is searched by {spec}, which has no filters; index it with --backend milvus:URI."
         )
     return backend.nearest(queries, top_k, filter)

@@ -20,11 +20,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..io.fields import read_json_or_none
 from ..io.folders import write_folder_atomically
 from ..io.progress_display import ProgressDisplay
-from .approximate import CANDIDATES, CANDIDATES_A_HIT
 from .index_folder import MAKE, IndexFolder, IndexFolderError
+from .local import CANDIDATES, CANDIDATES_A_HIT, ExactSearch
 
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_ANSWER = 600.0
@@ -73,7 +72,7 @@ class IndexKind(NamedTuple):
                 raise IndexFolderError(f"Unknown index parameter {name!r:.80}; {self.index_type} has {names}.")
 
 
-class MilvusSearch:
+class MilvusSearch(ExactSearch):
     """Searches a collection with the embeddings of an index.
 
     Args:
@@ -86,12 +85,11 @@ class MilvusSearch:
     """
 
     def __init__(self, index: IndexFolder, uri: str, kind: IndexKind | None = None) -> None:
-        self.remedy = "start it, or correct the URI"
         if not is_server(uri):
             uri = os.path.abspath(uri)
-            self.remedy = f"if it is damaged, delete it, and {MAKE}"
             logging.getLogger("grpc._server").addFilter(is_worth_logging)
-        self.index, self.uri, self.kind = index, uri, kind
+        super().__init__(index)
+        self.uri, self.kind = uri, kind
         try:
             from pymilvus import MilvusClient
         except ImportError:
@@ -100,21 +98,19 @@ class MilvusSearch:
             ) from None
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
-        with self.asking():
+        with self.asking("start it, or correct the URI"):
             self.client: Any = MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=SECONDS_TO_CONNECT)
         self.alias = alias_of(index)
         self.superseded: np.ndarray = np.empty(0)
 
     @contextmanager
-    def asking(self, remedy: str | None = None) -> Iterator[None]:
+    def asking(self, remedy: str) -> Iterator[None]:
         """Turns any error of the server or its client inside the `with` block into an IndexFolderError."""
         try:
             yield
-        except IndexFolderError:
-            raise
         except Exception as error:  # errors of the client, of gRPC, and of unexpected answers
             reason = " ".join(str(getattr(error, "message", error)).split()).partition(". ")[0].rstrip(".")
-            raise IndexFolderError(f"Milvus at {self.uri} failed ({reason[:300]}); {remedy or self.remedy}.") from None
+            raise IndexFolderError(f"Milvus at {self.uri} failed ({reason[:300]}); {remedy}.") from error
 
     def add(self, earlier: IndexFolder | None = None) -> None:
         """Sends the rows that the collection lacks, waits for its index, and compares the number of rows."""
@@ -122,44 +118,43 @@ class MilvusSearch:
         keys = np.concatenate(of_shards)
         known = np.unique(keys)
         states = [self.index] if earlier is None or earlier.missing_shards() else [self.index, earlier]
-        with self.asking():
-            state = next((one for one in states if self.has(alias_of(one))), None)
-            collection = self.new_collection() if state is None else self.collection_of(alias_of(state))
-            self.set_kind(collection, states)
-            self.client.load_collection(collection, timeout=SECONDS_TO_ANSWER)
+        state = next((index for index in states if self.has(alias_of(index))), None)
+        collection = self.new_collection() if state is None else self.collection_of(alias_of(state))
+        self.set_kind(collection, states)
+        self.client.load_collection(collection, timeout=SECONDS_TO_ANSWER)
         write_folder_atomically(self.index.folder / FOLDER, lambda folder: self.write_listing(folder, keys))
         present = known[:0] if state is None else known if state is self.index else keys_of(state)
-        with self.asking():
-            if self.count(collection) != len(present):  # an earlier command was killed
-                present = self.present_keys(collection)
-            with ProgressDisplay("sending to Milvus", self.index.description.num_items) as display:
-                for number, of_shard in enumerate(of_shards):
-                    self.send(collection, number, ~np.isin(of_shard, present))
-                    display.update(self.index.shard_items(number).stop)
-            self.client.flush(collection, timeout=SECONDS_TO_ANSWER)
-            self.wait_for_index(collection)
-            held, expected = self.count(collection), len(np.union1d(known, present))
-            if held != expected:
-                raise IndexFolderError(
-                    f"Milvus at {self.uri} has {held} rows where {expected} were sent; run the same hf-ngsan index "
-                    "again, which sends the others."
-                )
-            if state is not self.index:
-                self.client.create_alias(collection, self.alias, timeout=SECONDS_TO_ANSWER)
+        if self.count(collection) != len(present):  # an earlier command was killed
+            present = self.present_keys(collection)
+        with ProgressDisplay("sending to Milvus", self.index.description.num_items) as display:
+            for number, of_shard in enumerate(of_shards):
+                self.send(collection, number, ~np.isin(of_shard, present))
+                display.update(self.index.shard_items(number).stop)
+        self.client.flush(collection, timeout=SECONDS_TO_ANSWER)
+        [name] = self.client.list_indexes(collection)
+        while self.client.describe_index(collection, name, timeout=SECONDS_TO_ANSWER)["pending_index_rows"]:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        held, expected = self.count(collection), len(np.union1d(known, present))
+        if held != expected:
+            raise IndexFolderError(
+                f"Milvus at {self.uri} has {held} rows where {expected} were sent; run the same hf-ngsan index again, "
+                "which sends the others."
+            )
+        if state is not self.index:
+            self.client.create_alias(collection, self.alias, timeout=SECONDS_TO_ANSWER)
         self.superseded = np.setdiff1d(present, known)
 
     def drop_earlier(self) -> None:
         """Deletes the rows of earlier states of the index, once it has taken their place."""
-        with self.asking():
-            collection = self.collection_of(self.alias)
-            for alias in self.aliases(collection):
-                if alias != self.alias:
-                    self.client.drop_alias(alias, timeout=SECONDS_TO_ANSWER)
-            for start in range(0, len(self.superseded), ROWS_AT_ONCE):
-                keys = self.superseded[start : start + ROWS_AT_ONCE].astype(str).tolist()
-                self.client.delete(collection, ids=keys, timeout=SECONDS_TO_ANSWER)
-            if len(self.superseded):
-                self.client.flush(collection, timeout=SECONDS_TO_ANSWER)
+        collection = self.collection_of(self.alias)
+        for alias in self.aliases(collection):
+            if alias != self.alias:
+                self.client.drop_alias(alias, timeout=SECONDS_TO_ANSWER)
+        for start in range(0, len(self.superseded), ROWS_AT_ONCE):
+            keys = self.superseded[start : start + ROWS_AT_ONCE].astype(str).tolist()
+            self.client.delete(collection, ids=keys, timeout=SECONDS_TO_ANSWER)
+        if len(self.superseded):
+            self.client.flush(collection, timeout=SECONDS_TO_ANSWER)
 
     def has(self, name: str) -> bool:
         """Returns whether Milvus has a collection or alias."""
@@ -205,20 +200,6 @@ class MilvusSearch:
         index_params = self.client.prepare_index_params()
         index_params.add_index("embedding", index_type=self.kind.index_type, metric_type=SCORE, params=params)
         self.client.create_index(collection, index_params, timeout=SECONDS_TO_ANSWER)
-
-    def wait_for_index(self, collection: str) -> None:
-        """Returns when all rows are in the index; raises an IndexFolderError if it makes no progress."""
-        [name] = self.client.list_indexes(collection)
-        pending, since = None, time.monotonic()
-        while found := self.client.describe_index(collection, name, timeout=SECONDS_TO_ANSWER)["pending_index_rows"]:
-            if found != pending:
-                pending, since = found, time.monotonic()
-            elif time.monotonic() - since > SECONDS_TO_ANSWER:
-                raise IndexFolderError(
-                    f"Milvus at {self.uri} does not index {found} rows that it has; look into its logs, and run the "
-                    "same hf-ngsan index again."
-                )
-            time.sleep(SECONDS_BETWEEN_LOOKS)
 
     def rows(self, number: int) -> list[dict[str, Any]]:
         """Returns the rows of a shard."""
@@ -283,25 +264,22 @@ class MilvusSearch:
         """
         keys, places, _ = read_listing(self.index)
         known = len(np.unique(keys))
-        with self.asking():
-            if not self.has(self.alias):
-                raise IndexFolderError(
-                    f"Milvus at {self.uri} has not all embeddings of {self.index.folder}; run the same hf-ngsan index "
-                    "again, which sends them."
-                )
+        held = 0
+        if self.has(self.alias):
             self.client.load_collection(self.alias, timeout=SECONDS_TO_ANSWER)
             held = self.count(self.alias)
-            if held < known:
-                raise IndexFolderError(
-                    f"Milvus at {self.uri} has {held} of the {known} embeddings of {self.index.folder}; run the same "
-                    "hf-ngsan index again, which sends the others."
-                )
-            [name] = self.client.list_indexes(self.alias)
+        if held < known:
+            raise IndexFolderError(
+                f"Milvus at {self.uri} has not all embeddings of {self.index.folder} ({held} of {known}); run the same "
+                "hf-ngsan index again, which sends the others."
+            )
+        kind = "AUTOINDEX"
+        for name in self.client.list_indexes(self.alias) if held else ():
             kind = self.client.describe_index(self.alias, name, timeout=SECONDS_TO_ANSWER)["index_type"]
         return keys, places, held, kind
 
     def nearest(self, queries: np.ndarray, top_k: int, filter: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns scores and places for each query; see [`SearchBackend`]."""
+        """Returns scores and places for each query; see [`ExactSearch`]."""
         keys, places, held, kind = self.searched
         most, wanted = min(held, MAX_ROWS_OF_AN_ANSWER), min(top_k, len(keys))
         limit = min(max(CANDIDATES, CANDIDATES_A_HIT * top_k), most)
@@ -309,7 +287,7 @@ class MilvusSearch:
             params = {"nprobe": CELLS_TO_SEARCH} if kind.startswith("IVF") else {}
             if kind.startswith("HNSW") or (kind == "AUTOINDEX" and not is_server(self.uri)):
                 params = {"ef": limit}  # as many candidates as answers; Milvus Lite would take 64
-            with self.asking("correct the filter" if filter else None):
+            with self.asking("correct the filter" if filter else MAKE):
                 answers = self.client.search(
                     self.alias,
                     data=list(queries),
@@ -336,15 +314,14 @@ class MilvusSearch:
 
     def matching(self, filter: str, most: int, keys: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Returns the places of the rows that a filter lets through, `most` at most: no graph need reach them all."""
-        with self.asking():
-            rows = self.client.query(
-                self.alias,
-                filter=filter,
-                output_fields=["key"],
-                limit=most,
-                consistency_level="Strong",
-                timeout=SECONDS_TO_ANSWER,
-            )
+        rows = self.client.query(
+            self.alias,
+            filter=filter,
+            output_fields=["key"],
+            limit=most,
+            consistency_level="Strong",
+            timeout=SECONDS_TO_ANSWER,
+        )
         return places_of([row["key"] for row in rows], keys, places)
 
 
@@ -364,13 +341,13 @@ def read_listing(index: IndexFolder) -> tuple[np.ndarray, np.ndarray, IndexKind 
     """Returns the keys of an index's rows in Milvus, sorted, their places, and the kind of Milvus's index, if known.
 
     Raises:
-        IndexFolderError: the list is missing, damaged, or of other embeddings.
+        IndexFolderError: the list is missing, or of other embeddings.
     """
-    folder = index.backend_folder(FOLDER, (KEYS, PLACES, CONTENT), "list of its rows in Milvus")
-    content = read_json_or_none(folder / CONTENT)
-    if not isinstance(content, dict) or content.get("checksum") != index.checksum():
+    folder = index.backend_folder(FOLDER)
+    content = json.loads((folder / CONTENT).read_bytes())
+    if content["checksum"] != index.checksum():
         raise IndexFolderError(f"{folder} is of other embeddings; {MAKE} anew.")
-    kind = content.get("kind")
+    kind = content["kind"]
     return np.load(folder / KEYS), np.load(folder / PLACES), None if kind is None else IndexKind(*kind)
 
 

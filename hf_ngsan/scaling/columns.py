@@ -18,12 +18,12 @@ from ..extraction.extract import encoded
 from ..extraction.vision import load_vision
 from ..guests.dual_encoders import dual_encoder_of
 from ..io.messages import one_sentence
-from ..io.packaged_models import CAPTIONER, DUAL_ENCODER
+from ..io.packaged import CAPTIONER, DUAL_ENCODER
 from ..loading.models import load_model
 from ..loading.pipelines import CaptioningPipeline
 from ..models.image_processing_captioning import load_image
-from ..tasks.captioning.generate import load_captioners
-from ..tasks.retrieval.encoders import embed_pixels
+from ..tasks.captioning_generation import load_captioners
+from ..tasks.retrieval_search import embed_pixels
 
 
 class OfImages:

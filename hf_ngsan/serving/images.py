@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from PIL import Image
 
-from ..io.image_files import FORMATS
+from ..data.image_files import FORMATS
 from .downloads import DownloadError, download
 from .limits import RequestError, ServingLimits
 

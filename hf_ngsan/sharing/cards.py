@@ -32,10 +32,9 @@ from transformers import PreTrainedModel
 
 from ..io.files import write_text_atomically
 from ..io.messages import one_sentence
-from ..io.packaged_models import packaged_models
+from ..io.packaged import packaged_models
 from ..io.weight_sources import CARD, Source, licence_of, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
-from ..loading.limits import count
 from ..loading.models import auto_classes_of, task_of
 from ..registry import MODEL_TYPES
 from ..tasks.registry import TASKS, task_class
@@ -200,7 +199,7 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
         kind=(entry and entry.name) or f"a {model.config.model_type}",
         paper=entry and entry.paper,
         model_class=type(model).__name__,
-        parameters=count(model.parameters()),
+        parameters=sum(weights.numel() for weights in model.parameters()),
         vocab_size=getattr(model.config, "vocab_size", None),
         usage=usage(model, f'"{repo_id}"' + (f', revision="{revision}"' if revision else "")),
         needs_package=needs_the_package(folder),

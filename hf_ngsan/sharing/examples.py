@@ -8,7 +8,7 @@ from transformers import PreTrainedModel
 from ..data.errors import DataError
 from ..models.image_processing_captioning import load_image
 from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
-from ..tasks.captioning.images import caption_images
+from ..tasks.captioning_generation import caption_images
 
 EXAMPLES = "examples"
 NUMBER = 4

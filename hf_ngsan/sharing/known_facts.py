@@ -10,11 +10,10 @@ from typing import Any
 from ..io.bounds import is_finite
 from ..io.messages import one_sentence
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
-from ..tasks.registry import load_recipe, task_class
-from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, TRAINING_CONFIGS, training_config_of
-from ..training.plain_yaml import read_yaml
-from ..training.recipe import Recipe
-from ..training.recipe import load_recipe as load_recipe_of_class
+from ..tasks.registry import load_training_config, task_class
+from ..training.config import TrainingConfig, read_yaml
+from ..training.config import load_training_config as load_training_config_of_class
+from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, training_config_of
 from ..training.task import Evaluation
 from .cards import CARD, CardFacts
 from .evaluations import RecordedEvaluation, fingerprints_of, read_evaluations, weights_checksum
@@ -73,7 +72,7 @@ def own_folder(model: str | os.PathLike) -> Path:
         if folder.parent == given:
             refuse_files_elsewhere(given, [folder.name])
         refuse_files_elsewhere(folder)
-    refuse_run_elsewhere(folder, [*TRAINING_CONFIGS, HISTORY, folder.name])
+    refuse_run_elsewhere(folder, [TRAINING_CONFIG, HISTORY, folder.name])
     return folder
 
 
@@ -97,15 +96,15 @@ def recorded_config(model: str | os.PathLike) -> dict | None:
     """
     folder = Path(find_model_folder(model))
     refuse_files_elsewhere(folder, [TRAINING_CONFIG])
-    refuse_run_elsewhere(folder, TRAINING_CONFIGS)
+    refuse_run_elsewhere(folder, [TRAINING_CONFIG])
     return config_of(folder)
 
 
 def config_of(folder: Path) -> dict | None:
     """Returns the training config of a model, from its run or folder, as YAML values; None without one."""
-    recipe = recipe_of(folder)
-    if recipe is not None:
-        return config_anywhere(recipe)
+    config = config_of_run(folder)
+    if config is not None:
+        return config_anywhere(config)
     file = folder / TRAINING_CONFIG
     if not file.is_file():
         return None
@@ -122,7 +121,7 @@ def config_of(folder: Path) -> dict | None:
 def mapping_of(file: Path) -> dict:
     """Returns the mapping in a JSON or YAML file; raises a ModelFolderError for anything else."""
     try:
-        found = json.loads(file.read_bytes()) if file.suffix == ".json" else read_yaml(file)
+        found = json.loads(file.read_bytes()) if file.suffix == ".json" else read_yaml(file.read_bytes(), file.name)
     except (ValueError, RecursionError) as error:
         raise ModelFolderError(f"{file} cannot be read ({one_sentence(error)}); correct it, or delete it.") from None
     if not isinstance(found, dict):
@@ -136,15 +135,15 @@ def run_of(folder: Path) -> Path | None:
     return run if training_config_of(run).is_file() else None
 
 
-def recipe_of(folder: Path) -> Recipe | None:
+def config_of_run(folder: Path) -> TrainingConfig | None:
     """Returns the training config of the run of a model's folder; the model decides the task."""
     run = run_of(folder)
     if run is None:
         return None
     task = task_of(load_config(folder))
     if task is None:
-        return load_recipe(training_config_of(run))
-    return load_recipe_of_class(training_config_of(run), (), lambda model: task_class(task).recipe_class)
+        return load_training_config(training_config_of(run))
+    return load_training_config_of_class(training_config_of(run), (), lambda model: task_class(task).config_class)
 
 
 def history_of(run: Path) -> list[dict]:
@@ -165,14 +164,14 @@ def history_of(run: Path) -> list[dict]:
 
 def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     """Returns the evaluations of a model: its run's, if it is the best model of the run, and the recorded ones."""
-    recipe = recipe_of(folder)
-    found = list(of_the_run(folder, recipe)) if recipe is not None and folder.name == "best" else []
-    seed = None if recipe is None else recipe.training.seed
+    config = config_of_run(folder)
+    found = list(of_the_run(folder, config)) if config is not None and folder.name == "best" else []
+    seed = None if config is None else config.training.seed
     found += [replace(one, seed=seed if one.seed is None else one.seed) for one in read_evaluations(folder)]
     return [replace(one, data=public_name(one.data)) for one in found]
 
 
-def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
+def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
     """Yields the evaluation that chose the best model of a run, if its scores are beside it."""
     recorded = mapping_of(best / BEST_SCORES).get("scores") if (best / BEST_SCORES).is_file() else None
     scores = {name: one for name, one in recorded.items() if is_finite(one)} if isinstance(recorded, dict) else {}
@@ -183,14 +182,14 @@ def of_the_run(best: Path, recipe: Any) -> Iterator[RecordedEvaluation]:
     generation = {name: value for name, value in written.items() if is_finite(value)}
     kind = task_class(str(task_of(load_config(best))))
     yield RecordedEvaluation(
-        data=recipe.data.spec,
-        split=recipe.data.validation_split,
-        rows=recipe.data.limit,
+        data=config.data.spec,
+        split=config.data.validation_split,
+        rows=config.data.limit,
         scores=scores,
-        fingerprints=fingerprints_of(kind, Evaluation(scores), generation, vars(recipe.evaluation)),
+        fingerprints=fingerprints_of(kind, Evaluation(scores), generation, vars(config.evaluation)),
         weights=weights_checksum(best),
-        seed=recipe.training.seed,
-        chose_epoch=recipe.evaluation.metric in scores,
+        seed=config.training.seed,
+        chose_epoch=config.evaluation.metric in scores,
     )
 
 
@@ -198,13 +197,13 @@ def but_for_the_seed(config: Mapping) -> dict:
     return {**config, "training": {**config["training"], "seed": None}}
 
 
-def config_anywhere(recipe: Recipe) -> dict:
+def config_anywhere(config: TrainingConfig) -> dict:
     """Returns a training config as YAML values, without settings of the machine; folders become their names."""
     sections = {
         name: {key: public(value) for key, value in section.items() if key not in PLACES}
-        for name, section in recipe.to_dict().items()
+        for name, section in config.to_dict().items()
     }
-    sections["data"]["spec"] = public_name(recipe.data.spec)
+    sections["data"]["spec"] = public_name(config.data.spec)
     return sections
 
 

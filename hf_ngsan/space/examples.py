@@ -6,7 +6,7 @@ from pathlib import Path
 from PIL import Image
 
 from ..data.scenes import draw_scene, make_scene
-from ..io.packaged_files import installed_photographs
+from ..io.packaged import installed_photographs
 from ..models.image_processing_captioning import load_image
 from .captions import SHOWN_SIDE, data_url
 

@@ -12,15 +12,14 @@ from datasets import Dataset
 
 from ..data.readers import find_reader, parse_spec
 from ..io.launching import make_accelerator
-from ..io.packaged_models import DUAL_ENCODER
+from ..io.packaged import DUAL_ENCODER
 from ..loading.confidence import is_calibrated
 from ..loading.models import load_captioner, load_model, reads_images
 from ..loading.pipelines import CaptioningPipeline
 from ..models.configuration_hub import MissingBackboneError
 from ..retrieval import Hit, IndexFolder
 from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
-from ..tasks.retrieval.encoders import embed_images, embed_texts
-from ..tasks.retrieval.search import check_query, search_images
+from ..tasks.retrieval_search import check_query, embed_images, embed_texts, search_images
 
 logger = logging.getLogger(__name__)
 

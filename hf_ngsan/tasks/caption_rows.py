@@ -6,8 +6,11 @@ rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the 
 ```
 """
 
+import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy
@@ -17,11 +20,14 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
 from ..data.readers import check_captions
-from ..io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_SIDE
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..training.run import load_split, short_checksum
 from ..training.settings import DataSettings, setting
+from ..visualization import check_matplotlib, save_figure
+from ..visualization.plots import FIGURE_SIDE
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -29,12 +35,8 @@ class CaptionDataSettings(DataSettings):
     """Words and captions for training."""
 
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
-    captions_per_image: int = setting(
-        5, "captions drawn per image and epoch; an image is encoded once", minimum=1, maximum=MAX_CAPTIONS
-    )
-    max_caption_length: int = setting(
-        20, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=MAX_CAPTION_LENGTH
-    )
+    captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
+    max_caption_length: int = setting(20, "longest training caption in tokens; longer ones are cut", minimum=2)
 
 
 @dataclass(frozen=True)
@@ -42,10 +44,7 @@ class CaptioningDataSettings(CaptionDataSettings):
     """Images, words and captions for training."""
 
     image_size: int | None = setting(
-        None,
-        "height and width in pixels that images are made; null = those of the backbone, or else 224",
-        minimum=8,
-        maximum=MAX_SIDE,
+        None, "height and width in pixels that images are made; null = those of the backbone, or else 224", minimum=8
     )
 
 
@@ -98,7 +97,7 @@ def rows_for(
         keep_images: whether to keep images beside features, for figures.
 
     Raises:
-        DataError: the features are missing, or have another dimension than the model takes.
+        DataError: the features are missing, or not of the kind that the model takes.
         ProvenanceError: the features are of another backbone.
     """
     if reads_images(model.config) and "image" in rows.column_names:
@@ -116,58 +115,32 @@ def rows_for(
         )
     members: Any = getattr(model, "members", [model])
     for member in members:
-        check_feature_dimension(member, size, data)
-        check_grid(member, rows, data)
+        check_features(member.config, rows, size, data)
         check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
 
 
-def check_drawable(rows: Dataset, data: str, split: str) -> None:
-    """Raises a DataError unless the attention to rows of [`rows_for`] can be drawn over their images."""
-    if "image" not in rows.column_names:
-        raise DataError(
-            f"--save-attention draws over images, and {data}, split {split}, has none; give a dataset with images, "
-            "such as scenes:images=true or nlvr:DIR,images=true, or image files."
-        )
-    if "visual_features" in rows.column_names and "visual_boxes" not in rows.column_names:
-        raise DataError(
-            f"--save-attention needs to know where in its image each feature is, and {data}, split {split}, has no "
-            "visual_boxes; give features with boxes, or a model with a vision encoder."
-        )
-
-
-def check_feature_dimension(model: PreTrainedModel, dimension: int, data: str) -> None:
-    """Raises a DataError unless the features of a dataset have the dimension that the model takes."""
-    expected = model.config.visual_feature_size
+def check_features(config: Any, rows: Dataset, dimension: int, data: str) -> None:
+    """Raises a DataError unless features have the dimension of a model, and the size of its grid if it has one."""
+    expected = config.visual_feature_size
     if expected != dimension:
-        images = "" if model.config.vision_config is None else ", or data with images, such as scenes:images=true"
+        images = "" if config.vision_config is None else ", or data with images, such as scenes:images=true"
         raise DataError(
             f"The feature dimension of {data} is {dimension}, but the model takes visual_feature_size="
             f"{expected}; use a model or features of the same dimension{images}."
         )
-
-
-def check_grid(model: PreTrainedModel, rows: Dataset, data: str) -> None:
-    """Raises a DataError unless the first row is a grid of the model's `grid_size`, if the model has one."""
-    config: Any = model.config
     grid = getattr(config, "grid_size", None)
-    if grid is None or not getattr(config, "order_of_tokens_counts", False):
-        return
-    number = len(rows.select_columns("visual_features")[0]["visual_features"])
-    if number != grid[0] * grid[1]:
-        raise DataError(
-            f"The first image of {data} has {number} visual tokens, but the model takes a grid of {grid[0]} x "
-            f"{grid[1]} cells; change model.grid_size, or take features of such a grid."
-        )
+    if grid is not None and getattr(config, "order_of_tokens_counts", False):
+        number = len(rows.select_columns("visual_features")[0]["visual_features"])
+        if number != grid[0] * grid[1]:
+            raise DataError(
+                f"The first image of {data} has {number} visual tokens, but the model takes a grid of {grid[0]} x "
+                f"{grid[1]} cells; change model.grid_size, or take features of such a grid."
+            )
 
 
 def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> dict:
-    """Returns JSON values that identify training captions and their vocabulary.
-
-    Args:
-        rows: rows, with `captions` unless they are to be distilled on.
-        tokenizer: tokenizer of the model.
-    """
+    """Returns JSON values that identify training captions, if there are any, and the vocabulary of their model."""
     texts = [caption for texts in rows["captions"] for caption in texts] if "captions" in rows.column_names else []
     return {
         "number of images": len(rows),
@@ -179,6 +152,40 @@ def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> dict
 def features_identity(model: PreTrainedModel) -> dict:
     """Returns JSON values that identify the features that a model is trained on; none if their origin is unknown."""
     provenance = getattr(model.config, "features_provenance", None)
-    if provenance is None:
-        return {}
-    return {"backbone or preprocessing of its features": short_checksum(provenance["checksums"])}
+    key = "backbone or preprocessing of its features"
+    return {} if provenance is None else {key: short_checksum(provenance["checksums"])}
+
+
+def check_drawable(rows: Dataset, data: str, split: str) -> None:
+    """Raises a DataError unless the attention to rows of [`rows_for`] can be drawn over their images."""
+    columns = rows.column_names
+    if "image" not in columns or ("visual_features" in columns and "visual_boxes" not in columns):
+        missing = "visual_boxes" if "image" in columns else "images"
+        raise DataError(
+            f"--save-attention draws over the parts of images, and {data}, split {split}, has no {missing}; give a "
+            "dataset with images, such as scenes:images=true, and boxes of its features, or image files."
+        )
+
+
+def prepare_figures(folder: str | Path) -> dict[str, Any]:
+    """Makes a folder for figures; returns the arguments with which a pipeline returns their contents.
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+        FileExistsError: the folder is a file.
+    """
+    check_matplotlib()
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    return {"return_attention": True, "attention_side": FIGURE_SIDE}
+
+
+def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> bool:
+    """Saves the figure that `plot` makes of parts of an answer; returns False, and logs why, if it has none."""
+    if not answer["words"] or "image" not in answer:
+        missing = "no image, or features without boxes" if answer["words"] else "no words"
+        logger.warning("There is no figure of %s, which has %s.", name, missing)
+        return False
+    figure = plot(*(answer[part] for part in arguments))
+    save_figure(figure, path)
+    figure.clear()  # its parts refer to each other, so they would stay in memory for long
+    return True

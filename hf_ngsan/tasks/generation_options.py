@@ -1,41 +1,59 @@
-"""Options of `generate()` on a command line, and those that the scores of generated text depend on."""
+"""Arguments of `generate()` that a person gives, checked, and those that the scores of generated text depend on."""
 
-import argparse
+import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from ..io.argument_types import at_most, between
-from ..io.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH, MAX_CAPTIONS
+from ..io.bounds import DEFAULT_CAPTION_LENGTH
 
-GENERATION_OPTIONS = ("num_beams", "max_new_tokens", "length_penalty")
-MAX_LENGTH_PENALTY = 5
-
-
-def add_generation_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="number of beams (the model's)")
-    parser.add_argument(
-        "--max-new-tokens",
-        type=at_most(MAX_CAPTION_LENGTH),
-        metavar="N",
-        help="maximal tokens of a text, with its end token (the model's)",
-    )
-    parser.add_argument(
-        "--length-penalty",
-        type=between(-MAX_LENGTH_PENALTY, MAX_LENGTH_PENALTY),
-        metavar="P",
-        help="rank beams by log-probability / length ** P: more than 0 prefers long texts (the model's)",
-    )
+OWN_ARGUMENTS = ("required_words", "candidates")
+"""Arguments of the searches of [`~hf_ngsan.models.decoding`] that transformers' `GenerationConfig` does not have."""
+NEEDS = {"diversity_penalty": "num_beam_groups", "candidates": "penalty_alpha"}
+TEXTS = ("cache_implementation", "early_stopping", "stop_strings")
+"""Arguments that may be text."""
 
 
-def checked_options(given: dict[str, Any], own: Any) -> dict[str, Any]:
+def generation_keys() -> set[str]:
+    """Returns the arguments of `generate()` that change its texts, and not the kind of its output."""
+    from transformers import GenerationConfig
+
+    other = ("_", "output_", "return_", "transformers_version")
+    return {*OWN_ARGUMENTS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
+
+
+def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False) -> dict[str, Any]:
     """Returns arguments of `generate()` that replace a model's own settings.
 
+    Args:
+        given: the arguments; those of the pipelines, such as `required_words`, too.
+        own: `generation_config` of the model.
+        several: whether an input may get several texts.
+
     Raises:
-        ValueError: a length penalty with one beam, where it has no effect.
+        ValueError: an unknown argument, a text in place of a number, an argument without effect, such as
+            `length_penalty` with one beam, or `num_return_sequences` where there is one text for each input.
     """
-    if "length_penalty" in given and given.get("num_beams", own.num_beams or 1) == 1:
-        raise ValueError("--length-penalty needs several beams; ask for them with --num-beams.")
-    return given
+    from transformers import GenerationConfig
+
+    known = generation_keys() - ({"num_return_sequences"} if not several else set())
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {close[0]}?" if close else "this model's generate() does not take it here."
+            raise ValueError(f"There is no argument {name!r:.60} of generation; {advice}")
+        if isinstance(value, str) and name not in TEXTS:
+            raise ValueError(f"{name} is {value!r:.60}, which is no number and neither true nor false.")
+    for name, other in NEEDS.items():
+        if name in given and other not in given:
+            raise ValueError(f"{name} has an effect with {other} only; give both.")
+    context = {"num_beams": 1 if "penalty_alpha" in given else own.num_beams or 1, "do_sample": own.do_sample}
+    settings = {**context, **{name: value for name, value in given.items() if name not in OWN_ARGUMENTS}}
+    try:
+        GenerationConfig(**settings).validate(strict=True)
+    except ValueError as error:
+        reasons = [line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")]
+        raise ValueError(" ".join(reasons) or str(error)) from None
+    return dict(given)
 
 
 def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,13 +61,15 @@ def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any
 
     Args:
         generation: the model's settings of `generate()`.
-        options: arguments of `generate()` that replace them.
+        options: arguments of `generate()` that replace them, among other options.
     """
     settings = {**generation, **{name: value for name, value in options.items() if value is not None}}
     beams = settings.get("num_beams") or 1
     penalty = settings.get("length_penalty")
-    return {
+    found = {
         "beams": beams,
         "length_penalty": (1.0 if penalty is None else penalty) if beams > 1 else None,
         "max": settings.get("max_new_tokens") or settings.get("max_length") or DEFAULT_CAPTION_LENGTH,
     }
+    others = generation_keys() - {"num_beams", "length_penalty", "max_new_tokens", "max_length"}
+    return found | {name: options[name] for name in sorted(others & options.keys()) if options[name] is not None}

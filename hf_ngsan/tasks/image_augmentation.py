@@ -18,7 +18,7 @@ from PIL import Image, ImageEnhance
 from ..data.sampler import generator_of
 from ..data.saved import FeatureCopies
 from ..models.image_processing_captioning import load_image
-from ..training.recipe import RecipeError
+from ..training.config import ConfigError
 from ..training.settings import setting
 
 
@@ -88,39 +88,39 @@ class ImageAugmentation:
         return changed
 
 
-def check_augmentation(recipe: Any, columns: Sequence[str], has_rewards: bool = False) -> None:
-    """Raises a RecipeError if a training config asks for augmentation that its data or its stages do not allow.
+def check_augmentation(config: Any, columns: Sequence[str], has_rewards: bool = False) -> None:
+    """Raises a ConfigError if a training config asks for augmentation that its data or its stages do not allow.
 
     Args:
-        recipe: training config with sections `augmentation` and `data`.
+        config: training config with sections `augmentation` and `data`.
         columns: columns of the training rows.
         has_rewards: whether generated captions are compared with those of the rows.
     """
-    settings = recipe.augmentation
+    settings = config.augmentation
     if settings.changes_images and "visual_features" in columns:
-        raise RecipeError(
-            f"section augmentation changes images, but the model is trained on the features of {recipe.data.spec}; "
+        raise ConfigError(
+            f"section augmentation changes images, but the model is trained on the features of {config.data.spec}; "
             "give the model a vision_config and data with images, or leave the section out."
         )
-    if settings.feature_copies and not recipe.data.spec.startswith("features:"):
-        raise RecipeError(
-            f"augmentation.feature_copies goes with features, not with {recipe.data.spec}; extract them with hf-ngsan "
+    if settings.feature_copies and not config.data.spec.startswith("features:"):
+        raise ConfigError(
+            f"augmentation.feature_copies goes with features, not with {config.data.spec}; extract them with hf-ngsan "
             "extract --copies and train on features:DIR, or set it to false."
         )
     if settings.flip and settings.captions_with_sides == "swap" and has_rewards:
-        raise RecipeError(
+        raise ConfigError(
             "augmentation.captions_with_sides=swap does not go with self-critical training, whose rewards compare with "
             "the captions as they are; set it to skip."
         )
 
 
-def augmentation_of(recipe: Any) -> ImageAugmentation | FeatureCopies | None:
+def augmentation_of(config: Any) -> ImageAugmentation | FeatureCopies | None:
     """Returns the augmentation of a training, or None.
 
     Raises:
         DataError: the training config needs copies of features that do not exist.
     """
-    settings, data, seed = recipe.augmentation, recipe.data, recipe.training.seed
+    settings, data, seed = config.augmentation, config.data, config.training.seed
     if settings.feature_copies:
         return FeatureCopies(data.spec.partition(":")[2], data.train_split, seed)
     return ImageAugmentation(settings, seed) if settings.changes_images else None

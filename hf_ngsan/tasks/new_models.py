@@ -1,34 +1,32 @@
 """New models for a training config, and trained ones to fine-tune: the part that all tasks share.
 
-A task's `build.py` chooses the tokenizer and the fields that follow from its data; then
+A task chooses the tokenizer and the fields that follow from its data; then
 
 ```python
-config = new_config(kind, fields, vocab_size=len(tokenizer))
-model = new_model(config, "AutoModel")
+kind = config_class_of(fields.pop("model_type"), "retrieval")
+model = new_model(kind(**fields, vocab_size=len(tokenizer)), "AutoModel")
 processor = new_processor(model, tokenizer, image_size)
 ```
 """
 
-import dataclasses
 import logging
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from operator import attrgetter
+from pathlib import Path
 from typing import Any
 
-from huggingface_hub.errors import StrictDataclassError
+import numpy as np
+import torch
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..io.messages import one_sentence
-from ..loading.models import ModelFolderError, is_guest, load_config, load_model, quiet_loading
-from ..loading.preprocessing import check_size_of_images, load_image_processor
-from ..models.configuration_hub import ConfigurationError, HubConfig
-from ..models.configuration_vision import VisionConfig
+from ..data import DataError
+from ..loading.models import is_guest, load_config, load_model, quiet_loading
+from ..loading.preprocessing import load_image_processor
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.transformers_backbones import own_image_size
+from ..models.transformers_backbones import check_size, own_image_size
 from ..registry import config_class, model_class, model_types_of, processor_class
-from ..training.recipe import Recipe, RecipeError, suggestion
+from ..training.config import ConfigError, TrainingConfig, suggestion
 
 logger = logging.getLogger(__name__)
 
@@ -42,91 +40,57 @@ FOLLOWS_FROM_DATA = {
 
 
 def config_class_of(model_type: str, task: str) -> Any:
-    """Returns the configuration class of a model type.
-
-    Raises:
-        RecipeError: the task has no such model type (the closest one is named).
-    """
+    """Returns the configuration class of a model type; raises a ConfigError if the task has no such type."""
     known = model_types_of(task)
     if model_type not in known:
         of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
-        raise RecipeError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
+        raise ConfigError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
     return config_class(model_type)
 
 
-def check_field_names(fields: Mapping, kind: type, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
-    """Raises a RecipeError for a key of section `model` that is not a field of its configuration.
+def check_fields(fields: Mapping, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
+    """Raises a ConfigError for a key of section `model` that follows from elsewhere; `follows` says from where.
 
-    Args:
-        fields: fields of the section.
-        kind: class of the configuration.
-        follows: fields that a user may not choose, with their source.
+    The configuration refuses keys that are no fields of it.
     """
-    valid = config_fields(kind)
     for name in fields:
         if name in follows:
-            raise RecipeError(f"model.{name} follows from {follows[name]}; leave it out.")
-        if name not in valid:
-            raise RecipeError(f"unknown key model.{name}{suggestion(name, sorted(valid), 'model')}")
-    for name in ("vision_config", "text_config"):
-        if not isinstance(fields.get(name, {}), Mapping | None):
-            raise RecipeError(f"model.{name} must be a mapping of keys to values or null, not {fields[name]!r}.")
-
-
-def config_fields(kind: type) -> set[str]:
-    """Returns the fields that a configuration class declares, without those of transformers' base class."""
-    own = [parent for parent in kind.__mro__ if issubclass(parent, HubConfig)]
-    names = {name for parent in own for name in parent.__annotations__}
-    return names & {field.name for field in dataclasses.fields(kind)}
+            raise ConfigError(f"model.{name} follows from {follows[name]}; leave it out.")
 
 
 def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> None:
     """Sets `visual_feature_size` to that of the data for a model that reads features.
 
     Raises:
-        RecipeError: section `model` has another one.
+        ConfigError: section `model` has another one.
     """
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is None or has_vision:
         return
-    asked_for = fields.get("visual_feature_size")
-    if asked_for not in (None, size):
-        raise RecipeError(
-            f"model.visual_feature_size is {asked_for}, but the features of {data} have dimension {size}; set "
-            f"model.visual_feature_size={size}, or leave it out."
+    wanted = fields.get("visual_feature_size") or size
+    if wanted != size:
+        raise ConfigError(
+            f"model.visual_feature_size is {wanted}, but the features of {data} have dimension {size}; leave it out."
         )
     fields["visual_feature_size"] = size
 
 
-def new_config(kind: Any, fields: Mapping, **follows: Any) -> Any:
-    """Returns a configuration with the fields of section `model` and those that follow from the data.
-
-    Raises:
-        RecipeError: a field of the wrong type, or fields that do not fit together.
-    """
-    try:
-        return kind(**fields, **follows)
-    except (ValueError, TypeError, StrictDataclassError) as error:
-        raise RecipeError(f"section model: {one_sentence(error)}") from error
+def special_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Returns the fields of a configuration that follow from the tokenizer of a model that writes words."""
+    tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    return {**tokens, "decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer)}
 
 
 def new_model(config: Any, auto_class: str) -> Any:
-    """Returns a new model of a configuration, on the CPU.
-
-    Raises:
-        RecipeError: its backbone cannot be used.
-    """
-    kind: Any = model_class(config.model_type, auto_class)
-    with usable_backbone(getattr(config, "vision_config", None)):
-        return kind(config)
+    """Returns a new model of a configuration, on the CPU, with the weights of its backbone."""
+    with quiet_loading():
+        return model_class(config.model_type, auto_class)(config)
 
 
 def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: int | None) -> ProcessorMixin:
     """Returns the processor of a new model, with an image processor for its vision encoder, if it has one."""
-    vision, image_processor = model.base_model.vision, None
-    if vision is not None:
-        image_processor = new_image_processor(vision, image_size)
-        check_image_size(vision, image_processor)
+    vision = model.base_model.vision
+    image_processor = None if vision is None else new_image_processor(vision, image_size)
     return processor_class(model.config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
 
 
@@ -138,24 +102,17 @@ def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
     if fields.pop("model_type", None) not in (None, config.model_type):
-        raise RecipeError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
-    check_field_names(fields, type(config), follows)
+        raise ConfigError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+    check_fields(fields, follows)
     return folder, config
 
 
 def trained_model(
     fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA, **changes: Any
 ) -> tuple[PreTrainedModel, Any]:
-    """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor.
-
-    Raises:
-        RecipeError: unknown fields, or values that they cannot have.
-    """
+    """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor."""
     folder, _ = config_to_change(fields, task, follows)
-    try:
-        return load_model(folder, task, **fields, **changes)
-    except ConfigurationError as error:
-        raise RecipeError(f"section model: {error}") from error
+    return load_model(folder, task, **fields, **changes)
 
 
 def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
@@ -166,54 +123,28 @@ def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
     defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
 
 
-def trained_guest(recipe: Recipe, task: str, only_ours: Iterable[str]) -> tuple[PreTrainedModel, ProcessorMixin] | None:
+def trained_guest(
+    config: TrainingConfig, task: str, only_ours: Iterable[str]
+) -> tuple[PreTrainedModel, ProcessorMixin] | None:
     """Returns the model of transformers that `init_from` names, and its processor; `None` if it names none.
 
     Args:
-        recipe: the training config.
+        config: the training config.
         task: registered name of the task of the model.
         only_ours: keys, as `section.key`, that models of transformers do not have.
 
     Raises:
-        RecipeError: one of these keys has another value than by default, or `model` has further fields.
+        ConfigError: one of these keys has another value than by default, or `model` has further fields.
     """
-    source = recipe.model.get("init_from")
+    source = config.model.get("init_from")
     if source is None or not is_guest(load_config(source, task)):
         return None
-    usual = type(recipe)(model={"init_from": source})
-    more = [f"model.{key}" for key in recipe.model if key != "init_from"]
-    more += [key for key in only_ours if attrgetter(key)(recipe) != attrgetter(key)(usual)]
+    usual = type(config)(model={"init_from": source})
+    more = [f"model.{key}" for key in config.model if key != "init_from"]
+    more += [key for key in only_ours if attrgetter(key)(config) != attrgetter(key)(usual)]
     if more:
-        raise RecipeError(
-            f"{source} is a model of transformers, which has no {', '.join(more)}; leave "
-            f"{'it' if len(more) == 1 else 'them'} out."
-        )
+        raise ConfigError(f"{source} is a model of transformers, which has no {', '.join(more)}; leave that out.")
     return load_model(source, task)
-
-
-@contextmanager
-def usable_backbone(vision: VisionConfig | None) -> Iterator[None]:
-    """Turns an error inside the `with` block, of loading a backbone's weights, into a RecipeError.
-
-    Raises:
-        RecipeError: the weights cannot be loaded.
-    """
-    try:
-        with quiet_loading():
-            yield
-    except ModelFolderError:  # of the captioner around the backbone
-        raise
-    except Exception as error:  # transformers says in many ways that a file is not what it should be
-        if vision is None or not vision.pretrained:
-            raise
-        raise unusable_backbone(vision.pretrained, error) from error
-
-
-def unusable_backbone(name: str, error: Exception) -> RecipeError:
-    return RecipeError(
-        f"model.vision_config: the backbone {name} cannot be used ({one_sentence(error)}); pretrained must be the "
-        "folder of a backbone or detection model itself, not of a captioner around it, or its name on the Hub."
-    )
 
 
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
@@ -224,29 +155,24 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
         image_size: height and width in pixels; `None` = those of the source, or that a patch encoder was made for.
 
     Raises:
-        RecipeError: the preprocessing is unknown, or does not suit boxes.
+        ValueError: the preprocessing is unknown, does not suit boxes, or gives images that the encoder does not take.
     """
-    source = vision.config.pretrained
-    if source is None:
-        side = image_size or own_image_size(vision)
-        if side is None:
-            return CaptioningImageProcessor()
-        return CaptioningImageProcessor(size={"height": side, "width": side})
-    own_size = own_image_size(vision)
-    try:
-        return load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
-    except (ValueError, OSError) as error:
-        raise unusable_backbone(source, error) from error
+    source, own_size = vision.config.pretrained, own_image_size(vision)
+    if source is not None:
+        processor = load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
+    elif side := image_size or own_size:
+        processor = CaptioningImageProcessor(size={"height": side, "width": side})
+    else:
+        processor = CaptioningImageProcessor()
+    check_image_size(vision, processor)
+    return processor
 
 
-def check_image_size(vision: VisionModel | None, image_processor: BaseImageProcessor | None) -> None:
-    """Raises a RecipeError if images are resized to a size that the vision encoder cannot take."""
-    size = getattr(image_processor, "size", None) or {}
-    if vision is not None and size.get("height") and size.get("width"):
-        try:
-            check_size_of_images(vision, size["height"], size["width"])
-        except ValueError as error:
-            raise RecipeError(str(error)) from error
+def check_image_size(vision: VisionModel, image_processor: BaseImageProcessor) -> None:
+    """Raises a ValueError if images are resized to a size that the vision encoder cannot take."""
+    size: Any = image_processor.size or {}
+    if size.get("height") and size.get("width"):
+        check_size(vision.backbone, size["height"], size["width"])
 
 
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
@@ -264,3 +190,74 @@ def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], i
         logger.warning("Warning: " + message, known, 100 * unknown, f": {remedy}")
     else:
         logger.info(message, known, 100 * unknown, "")
+
+
+def fill_word_vectors(
+    model: Any, tokenizer: PreTrainedTokenizerBase, path: str, dictionary: str | None, size_key: str
+) -> None:
+    """Puts the vectors of a file into a new model; words that the file lacks keep random vectors.
+
+    Args:
+        model, tokenizer: the new model, and its tokenizer.
+        path, dictionary: see [`read_word_vectors`].
+        size_key: the key of the training config for the size of a vector.
+
+    Raises:
+        ConfigError: the vectors have another size than the model's.
+        DataError: the file has none of the words.
+    """
+    vocabulary = tokenizer.get_vocab()
+    vectors = read_word_vectors(path, dictionary, vocabulary)
+    known = len(vocabulary) - len(tokenizer.all_special_ids)
+    if not vectors:
+        raise DataError(f"data.word_vectors: {path} has none of the {known} words; give vectors of lower-cased words.")
+    weight = model.get_input_embeddings().weight
+    for word, vector in vectors.items():
+        if len(vector) != weight.shape[1]:
+            raise ConfigError(
+                f"data.word_vectors: {path} has vectors of {len(vector)} numbers; set {size_key}={len(vector)}."
+            )
+        with torch.no_grad():
+            weight[vocabulary[word]] = torch.from_numpy(vector)
+    logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(vectors), known)
+
+
+def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -> dict[str, np.ndarray]:
+    """Returns the vectors of some words, as far as a file has them.
+
+    Args:
+        path: `.txt`, in each line a word, which may have blanks, and its numbers (GloVe, word2vec, fastText; a first
+            line of two numbers is passed over), or `.npy`, an array `(lines, size)`.
+        dictionary: the words of an `.npy` file, one a line; of equal lines the last counts.
+        words: words to look up.
+
+    Raises:
+        DataError: an array without its words, or with those of another one.
+    """
+    wanted, file = set(words), Path(path).expanduser()
+    if file.suffix != ".npy":
+        return vectors_of_text(file, wanted)
+    if dictionary is None:
+        raise DataError(f"{file} has vectors without their words; name the list of words with data.dictionary.")
+    array = np.load(file, allow_pickle=False, mmap_mode="r")
+    with open(Path(dictionary).expanduser(), encoding="utf-8") as file_of_words:
+        lines = [line.strip() for line in file_of_words]
+    if len(array) != len(lines):
+        raise DataError(f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words; give its own list.")
+    places = {line: place for place, line in enumerate(lines)}
+    return {word: np.asarray(array[places[word]], dtype=np.float32) for word in wanted & places.keys()}
+
+
+def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
+    vectors: dict[str, np.ndarray] = {}
+    size = None
+    with open(file, encoding="utf-8", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            line = line.rstrip(" \r\n")  # word2vec and fastText write a blank behind every number
+            if number == 1 and line.count(" ") == 1:
+                continue
+            size = size or line.count(" ")
+            word, *numbers = line.rsplit(" ", size)  # some words of GloVe have blanks: "at name@domain.com"
+            if word in wanted:
+                vectors[word] = np.array(numbers, dtype=np.float32)
+    return vectors

@@ -1,8 +1,8 @@
 """The tasks by name, and training configs of any task; the model type decides the task.
 
 ```python
-recipe = load_recipe("ngsan/scenes", ["training.epochs=5"])  # a CaptioningRecipe
-train(recipe)
+config = load_training_config("ngsan/scenes", ["training.epochs=5"])  # a CaptioningConfig
+train(config)
 ```
 """
 
@@ -12,17 +12,17 @@ from pkgutil import resolve_name
 
 from ..loading.models import load_config, task_of
 from ..registry import MODEL_TYPES
-from ..training.recipe import Recipe, RecipeError, suggestion
-from ..training.recipe import load_recipe as load_recipe_of_class
+from ..training.config import ConfigError, TrainingConfig, suggestion
+from ..training.config import load_training_config as load_training_config_of_class
 from ..training.run import TrainingResult, run_task
 from ..training.task import Task
 
 TASKS: dict[str, str | type[Task]] = {
-    "captioning": "hf_ngsan.tasks.captioning.task:CaptioningTask",
-    "retrieval": "hf_ngsan.tasks.retrieval.task:RetrievalTask",
-    "language_modeling": "hf_ngsan.tasks.language_modeling.task:LanguageModelingTask",
-    "translation": "hf_ngsan.tasks.translation.task:TranslationTask",
-    "visual_question_answering": "hf_ngsan.tasks.question_answering.task:VisualQuestionAnsweringTask",
+    "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
+    "retrieval": "hf_ngsan.tasks.retrieval:RetrievalTask",
+    "language_modeling": "hf_ngsan.tasks.language_modeling:LanguageModelingTask",
+    "translation": "hf_ngsan.tasks.translation:TranslationTask",
+    "visual_question_answering": "hf_ngsan.tasks.question_answering:VisualQuestionAnsweringTask",
 }
 DEFAULT_TASK = "captioning"
 
@@ -42,13 +42,10 @@ def task_class_of(model: Mapping) -> type[Task]:
     """Returns the class of the task of a training config's section `model`.
 
     Raises:
-        RecipeError: the model type is unknown or has no task, or a name is not text.
+        ConfigError: the model type is unknown or has no task.
         FileNotFoundError, ModelFolderError: the folder of `init_from` has no model.
     """
     model_type = model.get("model_type")
-    for key, value in (("init_from", model.get("init_from", "")), ("model_type", model_type)):
-        if not isinstance(value, str) and not (key == "model_type" and value is None):
-            raise RecipeError(f"model.{key} must be text, not {value!r}; leave it out, or name a model there.")
     if "init_from" in model and model_type is None:
         config = load_config(model["init_from"])
         model_type, task = config.model_type, task_of(config)
@@ -58,15 +55,15 @@ def task_class_of(model: Mapping) -> type[Task]:
         return task_class(DEFAULT_TASK)
     known = {name: entry.task for name, entry in MODEL_TYPES.items() if entry.task in TASKS}
     if model_type not in known:
-        raise RecipeError(f"model.model_type: unknown model type {model_type!r}{suggestion(model_type, known)}")
+        raise ConfigError(f"model.model_type: unknown model type {model_type!r}{suggestion(model_type, known)}")
     return task_class(known[model_type])
 
 
-def load_recipe(path: str | os.PathLike, overrides: Iterable[str] = ()) -> Recipe:
-    """Reads a training config, as the recipe class of its task; see [`~hf_ngsan.training.recipe.load_recipe`]."""
-    return load_recipe_of_class(path, overrides, lambda model: task_class_of(model).recipe_class)
+def load_training_config(path: str | os.PathLike, overrides: Iterable[str] = ()) -> TrainingConfig:
+    """Reads a training config, as the class of its task; see [`~hf_ngsan.training.config.load_training_config`]."""
+    return load_training_config_of_class(path, overrides, lambda model: task_class_of(model).config_class)
 
 
-def train(recipe: Recipe, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
-    """Trains the model that a recipe describes; see [`~hf_ngsan.training.run.run_task`]."""
-    return run_task(task_class_of(recipe.model)(recipe), resume=resume, overwrite=overwrite)
+def train(config: TrainingConfig, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
+    """Trains the model that a training config describes; see [`~hf_ngsan.training.run.run_task`]."""
+    return run_task(task_class_of(config.model)(config), resume=resume, overwrite=overwrite)

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .averaging import WeightAverage
     from .checkpoints import CheckpointError, Checkpoints, TrainingProgress
+    from .config import ConfigError, TrainingConfig, save_training_config
     from .loop import TrainingDivergedError, TrainingLoop
-    from .optimizer import learning_rate_at
-    from .recipe import Recipe, RecipeError, save_recipe
+    from .optimizer import WeightAverage, learning_rate_at
     from .run import TrainingResult, run_task
     from .task import Evaluation, InputRoles, Stage, Task
 

@@ -19,7 +19,6 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 
-from ..io.fields import FieldError, read_fields, read_json_or_none
 from ..io.files import temporary_path, write_text_atomically
 from ..io.folders import (
     REPLACED_PREFIX,
@@ -30,12 +29,12 @@ from ..io.folders import (
     write_folder_atomically,
 )
 from ..io.messages import one_sentence
-from .averaging import WeightAverage, copy_into
+from .optimizer import WeightAverage, copy_into
 
 logger = logging.getLogger(__name__)
 
 PROGRESS = "progress.json"
-CHECKPOINT_FILES = ("model.safetensors", "optimizer.pt", "average.safetensors", PROGRESS)
+"""File with the progress, what identifies the training data (`data`) and `num_threads`."""
 
 
 class CheckpointError(ValueError):
@@ -69,22 +68,6 @@ class TrainingProgress:
     evaluations_since_best: int = 0
     history: list[dict] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        for name in ("stage", "stage_epoch", "epoch", "step_in_epoch", "step", "best_epoch", "evaluations_since_best"):
-            if (getattr(self, name) or 0) < 0:
-                raise FieldError(f"progress.{name}")
-        if any("stage" not in entry for entry in self.history):
-            raise FieldError("progress.history")
-
-
-@dataclass
-class CheckpointState:
-    """The content of `progress.json`; `data` identifies the training data."""
-
-    progress: TrainingProgress
-    data: dict
-    num_threads: int
-
 
 class Checkpoints:
     """The folder of a run's checkpoints, one folder `step-N` each.
@@ -105,7 +88,7 @@ class Checkpoints:
         return [find_folder(self.folder / name) for name in sorted(names)]
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
-        """Adds the checkpoint of an update, complete or not at all, then removes old ones."""
+        """Adds the checkpoint of an update, whole or not at all, then removes old ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         newest = self.folder / f"step-{step:09d}"
         write_folder_atomically(newest, write)
@@ -129,7 +112,6 @@ class Checkpoints:
         for folder in reversed(self.all()):
             try:
                 check_folder(folder)
-                read_state(folder)
             except DamagedFolderError as error:
                 problems.append(str(error))
                 continue
@@ -157,21 +139,8 @@ def write_checkpoint(
         torch.save(states, file)
     if average is not None:
         save_file(average.tensors, folder / "average.safetensors")
-    state = CheckpointState(progress, data, torch.get_num_threads())
-    write_text_atomically(folder / PROGRESS, json.dumps(asdict(state), indent=2))
-
-
-def read_state(folder: Path) -> CheckpointState:
-    """Returns the content of the file `progress.json` of a checkpoint.
-
-    Raises:
-        DamagedFolderError: the file is missing or no JSON, or a field is missing, unknown or of the wrong type.
-    """
-    try:
-        return read_fields(CheckpointState, read_json_or_none(folder / PROGRESS))
-    except FieldError as error:
-        fault = f"has a missing, unknown or impossible {error}" if str(error) else "cannot be read"
-        raise DamagedFolderError(f"{folder} is damaged: its {PROGRESS} {fault}.") from None
+    state = {"progress": asdict(progress), "data": data, "num_threads": torch.get_num_threads()}
+    write_text_atomically(folder / PROGRESS, json.dumps(state, indent=2))
 
 
 def read_checkpoint(
@@ -186,22 +155,18 @@ def read_checkpoint(
 
     Raises:
         CheckpointError: the checkpoint is of another model, or of other data than `data`.
-        DamagedFolderError: see [`read_state`].
     """
-    state = read_state(folder)
+    state = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     for name, value in data.items():
-        if state.data.get(name, value) != value:
+        if state["data"].get(name, value) != value:
             raise CheckpointError(
                 f"{folder} cannot be resumed: the training data has another {name} than when the run began "
-                f"({value} instead of {state.data[name]}); restore the data or start over with --overwrite."
+                f"({value} instead of {state['data'][name]}); restore the data or start over with --overwrite."
             )
-    if state.num_threads != torch.get_num_threads():
-        logger.warning(
-            "%s was written with %d CPU threads and is resumed with %d: the results may differ in the last digits.",
-            folder,
-            state.num_threads,
-            torch.get_num_threads(),
-        )
+    threads = state["num_threads"], torch.get_num_threads()
+    if threads[0] != threads[1]:
+        message = "%s was written with %d CPU threads and is resumed with %d: results may differ in the last digits."
+        logger.warning(message, folder, *threads)
     try:
         load_model(model, str(folder / "model.safetensors"))
         states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
@@ -214,7 +179,7 @@ def read_checkpoint(
         raise CheckpointError(
             f"{folder} does not fit the model of this training config ({one_sentence(error)})."
         ) from error
-    return state.progress
+    return TrainingProgress(**state["progress"])
 
 
 def average_checkpoints(model: torch.nn.Module, folders: Sequence[Path]) -> None:

@@ -22,29 +22,22 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
 from ..io.fields import read_json_or_none
-from ..io.files import list_files, write_text_atomically
+from ..io.files import write_text_atomically
 from ..io.folders import replace_folder_contents, write_folder_atomically
 from ..io.progress_display import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.modeling_base import vision_encoders
 from .adapters import load_weights
-from .averaging import WeightAverage
-from .batches import MicroBatch, UpdateBatches, update_loader
+from .batches import MicroBatch, UpdateBatches, gather_rows, update_loader
 from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
-from .gathering import gather_rows
+from .config import ConfigError
 from .objectives.objective import Objective, Update
-from .optimizer import learning_rate_at, make_optimizer, set_learning_rate, trained_weights_of_vision
-from .output_folder import BEST_SCORES, claim_files, claim_saved, training_config_of
-from .recipe import RecipeError
+from .optimizer import WeightAverage, learning_rate_at, make_optimizer, set_learning_rate, trained_weights_of_vision
+from .output_folder import BEST_SCORES, HISTORY, STAGE_FILE, training_config_of
 from .task import Stage, Task
 
 logger = logging.getLogger(__name__)
-
-STAGE_FILE = "end_of_stage.json"
-"""File with the last update of a stage, in the folder of its best model."""
-UPDATES_OF_PACE = 5
-"""Update of a run after which its pace is told; the first one, which takes longer, does not count."""
 
 
 class TrainingDivergedError(ValueError):
@@ -65,14 +58,14 @@ class TrainingLoop:
     Args:
         accelerator: an `accelerate.Accelerator`; the loop does not use its gradient accumulation.
         task: gives stages, batches and scores; a later stage begins with the best weights so far and a new
-            optimizer. Sections `data` (num_workers), `training` and `evaluation` of its recipe are used.
+            optimizer. Sections `data` (num_workers), `training` and `evaluation` of its config are used.
         model: the model; moved to the accelerator's device and wrapped.
         processor: processor of the model.
         rows: training rows.
         validation_rows: rows that choose the best model, if any.
 
     Raises:
-        RecipeError: an epoch has no batch.
+        ConfigError: an epoch has no batch.
     """
 
     def __init__(
@@ -88,18 +81,18 @@ class TrainingLoop:
         self.task = task
         self.processor = processor
         self.rows, self.validation_rows = rows, validation_rows
-        self.recipe, self.settings = task.recipe, task.recipe.training
+        self.config, self.settings = task.config, task.config.training
         self.greater_is_better, self.unit = task.greater_is_better, task.unit
         self.stages = task.stages(model, processor, rows)
         self.collator = task.collator(processor)
         self.data_identity = task.identity(model, processor, rows)
         self.make_sampler = task.sampler(rows)
-        self.output_dir = self.recipe.output_dir
+        self.output_dir = self.config.output_dir
         self.checkpoints = Checkpoints(self.output_dir / "checkpoints", self.settings.keep_checkpoints)
         self.progress = TrainingProgress()
         self.steps_per_epoch = self.sampler().batches_per_epoch
         if not self.steps_per_epoch:
-            raise RecipeError(
+            raise ConfigError(
                 f"training.batch_size is {self.settings.batch_size}, but there are {len(rows)} {self.unit}, and "
                 "training.drop_last leaves out a batch that is not full; lower the batch size."
             )
@@ -111,7 +104,6 @@ class TrainingLoop:
         self.average = WeightAverage(self.bare_model, self.settings.ema_decay) if self.settings.ema_decay else None
         self.new_sums: dict[str, torch.Tensor] = {}
         self.last_batches: list[MicroBatch] = []
-        self.second_update_at: float | None = None
         self.prepare_stage()
 
     def prepare_stage(self) -> None:
@@ -138,7 +130,7 @@ class TrainingLoop:
 
     def run(self) -> TrainingProgress:
         """Trains until the last epoch or until early stopping; returns the progress at the end."""
-        if self.progress.step == 0 and "init_from" in self.recipe.model and self.validation_rows is not None:
+        if self.progress.step == 0 and "init_from" in self.config.model and self.validation_rows is not None:
             self.model.eval()  # the initial trained model is the best one until another is better
             scores = self.scores()
             self.keep_if_best(0, scores)
@@ -202,10 +194,8 @@ class TrainingLoop:
             shutil.copytree(best, new, dirs_exist_ok=True)
             (new / STAGE_FILE).write_text(json.dumps(ended), encoding="utf-8")
 
-        if self.accelerator.is_main_process:
-            if read_json_or_none(folder / STAGE_FILE) != ended:
-                write_folder_atomically(folder, fill)
-            self.claim_folder(self.stage.name)
+        if self.accelerator.is_main_process and read_json_or_none(folder / STAGE_FILE) != ended:
+            write_folder_atomically(folder, fill)
         self.accelerator.wait_for_everyone()
         return folder
 
@@ -229,12 +219,11 @@ class TrainingLoop:
         name = self.name_of_epoch(progress.stage_epoch + 1)
         shown = self.accelerator.is_main_process
         with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=shown) as display:
-            num_workers, on_gpu = self.recipe.data.num_workers, self.accelerator.device.type == "cuda"
+            num_workers, on_gpu = self.config.data.num_workers, self.accelerator.device.type == "cuda"
             for micro_batches in update_loader(batches, progress.step_in_epoch, num_workers, pin_memory=on_gpu):
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
-                self.tell_pace()
                 summary, at_end = None, progress.step_in_epoch == self.steps_per_epoch
                 if progress.step % settings.log_every == 0 or at_end:
                     self.gather_sums()
@@ -246,17 +235,6 @@ class TrainingLoop:
                 every = settings.save_every_steps
                 if every is not None and progress.step % every == 0 and not at_end:
                     self.save_checkpoint()
-
-    def tell_pace(self) -> None:
-        """Logs once, early in the first epoch, how long an update and an epoch take."""
-        if self.progress.step == 1:
-            self.second_update_at = time.monotonic()
-        elif self.progress.step == UPDATES_OF_PACE < self.steps_per_epoch and self.second_update_at is not None:
-            seconds = (time.monotonic() - self.second_update_at) / (UPDATES_OF_PACE - 1)
-            epoch = tqdm.format_interval(seconds * self.steps_per_epoch)
-            message = "An update takes about %g s; an epoch of %d updates %s, without its evaluation."
-            with tqdm.external_write_mode():  # which clears the bar
-                logger.info(message, float(f"{seconds:.2g}"), self.steps_per_epoch, epoch)
 
     def sampler(self, epoch: int = 0) -> EpochSampler:
         """Returns this process's share of every batch of an epoch."""
@@ -337,8 +315,6 @@ class TrainingLoop:
     def finish_epoch(self, seconds: float) -> None:
         """Evaluates and saves the model, logs the epoch, and saves a checkpoint."""
         progress = self.progress
-        if self.accelerator.is_main_process:
-            claim_saved(self.output_dir)
         num_rows = progress.sums["rows"]
         entry = {"stage": self.stage.name, "epoch": progress.epoch + 1, "step": progress.step}
         entry |= self.training_summary()
@@ -346,7 +322,7 @@ class TrainingLoop:
         self.model.eval()
         with self.average.applied() if self.average else nullcontext():
             self.check_outputs()
-            epoch, every = progress.stage_epoch + 1, self.recipe.evaluation.every_epochs
+            epoch, every = progress.stage_epoch + 1, self.config.evaluation.every_epochs
             is_due = epoch % every == 0 or epoch == self.stage.settings.epochs
             if self.validation_rows is not None and is_due:
                 scores = self.scores()
@@ -432,7 +408,7 @@ class TrainingLoop:
         self.log({f"epoch/{name}": value for name, value in scores.items()})
         if self.accelerator.is_main_process:
             lines = [json.dumps(entry) + "\n" for entry in progress.history]
-            write_text_atomically(self.output_dir / "history.jsonl", "".join(lines))
+            write_text_atomically(self.output_dir / HISTORY, "".join(lines))
 
     def save_model_as(self, name: str, evaluated: dict | None = None) -> None:
         self.check_state()
@@ -444,11 +420,7 @@ class TrainingLoop:
 
         if self.accelerator.is_main_process:
             replace_folder_contents(self.output_dir / name, fill)
-            self.claim_folder(name)
         self.accelerator.wait_for_everyone()
-
-    def claim_folder(self, name: str) -> None:
-        claim_files(self.output_dir, [f"{name}/{file.name}" for file in list_files(self.output_dir / name)])
 
     def check_state(self) -> None:
         """Checks the state before it is saved.
@@ -477,7 +449,6 @@ class TrainingLoop:
         self.check_state()
         self.gather_sums()
         if self.accelerator.is_main_process:
-            claim_saved(self.output_dir)
             self.checkpoints.save(
                 self.progress.step,
                 lambda folder: write_checkpoint(folder, self.progress, self.data_identity, **self.trained_objects()),

@@ -1,14 +1,16 @@
-"""The optimizer of a run, Adam with optional learning rates for vision and text encoders, and its schedules.
+"""Adam with optional learning rates for vision and text encoders, schedules of its learning rate, and averaged weights.
 
 A learning rate is a pure function of the position in the run, so that a resumed run needs no scheduler state.
 """
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 
 from ..models.modeling_base import vision_encoders
-from .recipe import RecipeError
+from .config import ConfigError
 from .settings import ScheduleSettings, TrainingSettings
 
 
@@ -18,11 +20,11 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     Its groups have a `rate_factor`, a factor of the current learning rate.
 
     Raises:
-        RecipeError: a vision encoder that is not trained has a learning rate.
+        ConfigError: a vision encoder that is not trained has a learning rate.
     """
     of_vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
     if vision_rate is not None and not of_vision:
-        raise RecipeError(
+        raise ConfigError(
             "training.vision_learning_rate is for a vision encoder that is trained, but this model has none or a "
             "frozen one; leave it out, or give model.vision_config with frozen: false."
         )
@@ -88,3 +90,57 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
             decays = min(decays, settings.max_decays)
         factor *= settings.decay_factor**decays
     return settings.learning_rate * factor
+
+
+class WeightAverage:
+    """Running average of every floating-point weight and saved buffer of a model.
+
+    After update n the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights, so that it soon
+    forgets the random initial weights; this warm-up is that of TensorFlow's `ExponentialMovingAverage`.
+
+    Args:
+        model: the model, on its device, not wrapped for several processes.
+        decay: between 0 and 1; the higher, the longer the memory.
+
+    Attributes:
+        tensors: the averages, by the names of the model's state dict.
+
+    ```python
+    average = WeightAverage(model, decay=0.999)
+    average.update(1)  # after each update of the optimizer
+    with average.applied():
+        ...  # evaluate and save the averaged model
+    ```
+    """
+
+    def __init__(self, model: torch.nn.Module, decay: float) -> None:
+        self.decay = decay
+        self.weights = {name: tensor for name, tensor in model.state_dict().items() if tensor.is_floating_point()}
+        self.tensors = {name: tensor.clone() for name, tensor in self.weights.items()}
+
+    @torch.no_grad()
+    def update(self, num_updates: int) -> None:
+        """Moves towards the current weights, after update number `num_updates`, counted from 1."""
+        decay = min(self.decay, (1 + num_updates) / (10 + num_updates))
+        for name, average in self.tensors.items():
+            average.lerp_(self.weights[name], 1 - decay)
+
+    def load(self, tensors: dict[str, torch.Tensor]) -> None:
+        """Loads a saved average with the names and shapes of the model's weights."""
+        copy_into(self.tensors, tensors)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        """Gives the model the averaged weights inside the `with` block, and its own, bit-exactly, after it."""
+        own = {name: tensor.clone() for name, tensor in self.weights.items()}
+        copy_into(self.weights, self.tensors)
+        try:
+            yield
+        finally:
+            copy_into(self.weights, own)
+
+
+@torch.no_grad()
+def copy_into(targets: dict[str, torch.Tensor], sources: dict[str, torch.Tensor]) -> None:
+    for name, target in targets.items():
+        target.copy_(sources[name])

@@ -1,7 +1,7 @@
 """One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run.
 
 ```python
-result = run_task(MyTask(recipe), resume=True)
+result = run_task(MyTask(config), resume=True)
 result.best_dir, result.best_score
 ```
 """
@@ -29,9 +29,9 @@ from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from, is_guest
 from .adapters import UnknownPartError, add_adapters, freeze
 from .checkpoints import TrainingProgress
+from .config import ConfigError, TrainingConfig, suggestion
 from .loop import TrainingLoop
 from .output_folder import check_output_folder, locked, prepare_output_folder
-from .recipe import Recipe, RecipeError, suggestion
 from .task import Task
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class TrainingResult:
 def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
     """Trains the model of a task.
 
-    Works in one process and under `accelerate launch`. The folder `recipe.training.output_dir` gets
+    Works in one process and under `accelerate launch`. The folder `config.training.output_dir` gets
 
     - `training_config.yaml`, commented;
     - `best/` and `last/`, models with processors for `from_pretrained`; `best/` also has the scores that chose it,
@@ -78,14 +78,14 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         overwrite: delete an earlier run in the same folder first.
 
     Raises:
-        RecipeError: the training config does not fit the data, or the run to resume.
+        ConfigError: the training config does not fit the data, or the run to resume.
         FileExistsError: the folder is not empty, and neither `resume` nor `overwrite` is True.
         DataError: the data cannot be used.
         CheckpointError: no checkpoint is intact.
         TrainingDivergedError: the loss, or the last score, became infinite or not a number.
     """
-    recipe, settings = task.recipe, task.recipe.training
-    check_output_folder(recipe, resume, overwrite)
+    config, settings = task.config, task.config.training
+    check_output_folder(config, resume, overwrite)
     check_tracker(settings.tracker)
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
@@ -93,43 +93,43 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     accelerator = make_accelerator(
         mixed_precision=precision_of(settings.mixed_precision, device),
         log_with=settings.tracker,
-        project_dir=str(recipe.output_dir),
+        project_dir=str(config.output_dir),
     )
     if not accelerator.is_main_process:
         logging.getLogger("hf_ngsan").setLevel(logging.ERROR)
     with accelerator.main_process_first():
-        train_rows = task.load_rows(recipe.data.train_split)
+        train_rows = task.load_rows(config.data.train_split)
         validation_rows = None
-        if recipe.data.validation_split is not None:
-            train_rows, validation_rows = with_validation_rows(task, train_rows, recipe.data.validation_split)
+        if config.data.validation_split is not None:
+            train_rows, validation_rows = with_validation_rows(task, train_rows, config.data.validation_split)
             task.check_metric(validation_rows)
 
     set_seed(settings.seed)
     model, processor = task.build(train_rows)
-    derive_from(model, [*names_of_parts(recipe.model), *(getattr(settings, "teachers", None) or [])])
-    adapt(model, recipe)
+    derive_from(model, [*names_of_parts(config.model), *(getattr(settings, "teachers", None) or [])])
+    adapt(model, config)
     train_rows = task.training_rows(model, processor, train_rows)
     if validation_rows is not None:
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
     loop = TrainingLoop(accelerator, task, model, processor, train_rows, validation_rows)
-    with locked(recipe.output_dir) if accelerator.is_main_process else nullcontext():
+    with locked(config.output_dir) if accelerator.is_main_process else nullcontext():
         return run_loop(loop, resume, overwrite)
 
 
-def adapt(model: PreTrainedModel, recipe: Recipe) -> None:
+def adapt(model: PreTrainedModel, config: TrainingConfig) -> None:
     """Freezes what `training.freeze` names, and adds the adapters of the section `lora`.
 
     Raises:
-        RecipeError: unknown names, adapters for a model of this package, or no PEFT.
+        ConfigError: unknown names, adapters for a model of this package, or no PEFT.
     """
     try:
-        if recipe.lora.rank is not None:
+        if config.lora.rank is not None:
             if not is_guest(model.config):
-                raise RecipeError("lora is for models of transformers; leave the section out.")
-            add_adapters(model, recipe.lora)
-        freeze(model, recipe.training.freeze)
+                raise ConfigError("lora is for models of transformers; leave the section out.")
+            add_adapters(model, config.lora)
+        freeze(model, config.training.freeze)
     except (UnknownPartError, ImportError) as error:
-        raise RecipeError(str(error)) from error
+        raise ConfigError(str(error)) from error
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:
@@ -158,7 +158,7 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
     except MissingSplitError:
         if split != VALIDATION:
             raise
-    data = task.recipe.data
+    data = task.config.data
     rest, validation_rows = set_aside(train_rows, data.spec)
     logger.info(
         "%s has no split 'validation': %d of its %d %s are set aside to choose the best model. "
@@ -190,15 +190,15 @@ def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset
 
 def run_loop(loop: TrainingLoop, resume: bool, overwrite: bool) -> TrainingResult:
     """Trains in a locked folder, from the beginning or the newest checkpoint."""
-    accelerator, recipe = loop.accelerator, loop.recipe
+    accelerator, config = loop.accelerator, loop.config
     is_resumed = resume and loop.resume()  # before anything is written, since it may fail
     accelerator.wait_for_everyone()
     if is_resumed and loop.is_finished():
-        logger.info("The run in %s is finished; there is nothing to train.", recipe.output_dir)
+        logger.info("The run in %s is finished; there is nothing to train.", config.output_dir)
         loop.check_end()
-        return result_of(recipe, loop.progress)
+        return result_of(config, loop.progress)
     if accelerator.is_main_process:
-        prepare_output_folder(recipe, overwrite)
+        prepare_output_folder(config, overwrite)
     accelerator.wait_for_everyone()
     if not is_resumed:
         logger.info(
@@ -209,12 +209,12 @@ def run_loop(loop: TrainingLoop, resume: bool, overwrite: bool) -> TrainingResul
             "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
             "" if accelerator.mixed_precision == "no" else f", in {accelerator.mixed_precision}",
         )
-    start_tracker(accelerator, recipe, loop.progress)
+    start_tracker(accelerator, config, loop.progress)
     progress = loop.run()
     for tracker in accelerator.trackers:
         tracker.finish()
     loop.check_end()
-    return result_of(recipe, progress)
+    return result_of(config, progress)
 
 
 def check_tracker(name: str | None) -> None:
@@ -222,25 +222,25 @@ def check_tracker(name: str | None) -> None:
         return
     known = sorted(str(tracker) for tracker in LOGGER_TYPE_TO_CLASS)
     if name not in known:
-        raise RecipeError(f"training.tracker: unknown tracker {name!r}{suggestion(name, known)}")
+        raise ConfigError(f"training.tracker: unknown tracker {name!r}{suggestion(name, known)}")
     if name not in [str(tracker) for tracker in get_available_trackers()]:
-        raise RecipeError(f"training.tracker is {name}, which is not installed; pip install {name}, or set it to null.")
+        raise ConfigError(f"training.tracker is {name}, which is not installed; pip install {name}, or set it to null.")
 
 
-def start_tracker(accelerator: Accelerator, recipe: Recipe, progress: TrainingProgress) -> None:
-    if recipe.training.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint once more
+def start_tracker(accelerator: Accelerator, config: TrainingConfig, progress: TrainingProgress) -> None:
+    if config.training.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint once more
         options = {"tensorboard": {"purge_step": progress.step + 1}} if progress.step else {}
         accelerator.init_trackers("tensorboard", init_kwargs=options)
-    elif recipe.training.tracker is not None:
-        accelerator.init_trackers("hf-ngsan", config=recipe.to_dict())
+    elif config.training.tracker is not None:
+        accelerator.init_trackers("hf-ngsan", config=config.to_dict())
 
 
 def short_checksum(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
 
 
-def result_of(recipe: Recipe, progress: TrainingProgress) -> TrainingResult:
-    folder = recipe.output_dir
+def result_of(config: TrainingConfig, progress: TrainingProgress) -> TrainingResult:
+    folder = config.output_dir
     return TrainingResult(
         output_dir=folder,
         best_dir=folder / ("best" if progress.best_epoch is not None else "last"),

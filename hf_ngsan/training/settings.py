@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..io.bounds import MAX_BATCH_SIZE, MAX_THREADS, MAX_WORKERS
+from ..io.bounds import MAX_BATCH_SIZE, MAX_INTEGER, MAX_THREADS, MAX_WORKERS
 
 
 def setting(
@@ -84,7 +84,7 @@ class TrainingSettings(ScheduleSettings):
     """Optimization, saving and logging."""
 
     output_dir: str | None = setting(None, "folder of the run; null = runs/NAME-OF-THE-YAML", free_on_resume=True)
-    seed: int = setting(0, "seed of weights, order of rows, random choices and dropout", minimum=0)
+    seed: int = setting(0, "seed of weights, order of rows, random choices and dropout", minimum=0, maximum=MAX_INTEGER)
     batch_size: int = setting(50, "rows per update, all processes and accumulation steps together", minimum=1)
     drop_last: bool = setting(False, "leave out the last batch of an epoch if it is not full")
     gradient_accumulation_steps: int = setting(

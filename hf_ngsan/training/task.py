@@ -2,7 +2,7 @@
 
 ```python
 class CountingTask(Task):
-    recipe_class = CountingRecipe
+    config_class = CountingConfig
     unit = "images"
     ...
 ```
@@ -27,8 +27,8 @@ from ..io.files import write_output
 from ..loading.models import load_model
 from .adapters import save_adapted
 from .batches import batches_of_rows
+from .config import ConfigError, TrainingConfig, suggestion
 from .objectives.objective import Objective
-from .recipe import Recipe, RecipeError, suggestion
 from .settings import ScheduleSettings
 
 
@@ -104,10 +104,10 @@ class Task(ABC):
     `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
 
     Args:
-        recipe: an instance of `recipe_class`.
+        config: an instance of `config_class`.
 
     Attributes:
-        recipe_class: the task's settings: [`Recipe`] or a subclass.
+        config_class: the task's settings: [`TrainingConfig`] or a subclass.
         unit: name of a row in the log, in the plural, such as "images".
         model_noun: name of a model of the task, such as "a translator".
         does: verb phrase for its card, such as "translates sentences".
@@ -115,10 +115,11 @@ class Task(ABC):
         tags: further tags of its cards.
         can_ensemble: whether several models may be evaluated together; then `load` takes them.
         has_results: whether an evaluation has a result for each row (`--output`).
+        writes_text: whether its models write by `generate()`; then an evaluation takes arguments of it.
         input_roles: inputs of a model that writes words, for `hf-ngsan audit`.
     """
 
-    recipe_class: ClassVar[type[Recipe]] = Recipe
+    config_class: ClassVar[type[TrainingConfig]] = TrainingConfig
     unit: ClassVar[str] = "rows"
     model_noun: ClassVar[str] = "a model of another task"
     does: ClassVar[str] = "has a task of its own"
@@ -126,15 +127,16 @@ class Task(ABC):
     tags: ClassVar[tuple[str, ...]] = ()
     can_ensemble: ClassVar[bool] = False
     has_results: ClassVar[bool] = True
+    writes_text: ClassVar[bool] = False
     input_roles: ClassVar[InputRoles | None] = None
 
-    def __init__(self, recipe: Recipe) -> None:
-        self.recipe = recipe
+    def __init__(self, config: TrainingConfig) -> None:
+        self.config = config
 
     @property
     def metric(self) -> str:
         """The score that chooses the best model."""
-        return self.recipe.evaluation.metric
+        return self.config.evaluation.metric
 
     @property
     def greater_is_better(self) -> bool:
@@ -153,16 +155,16 @@ class Task(ABC):
         """Returns the names of the scores that `evaluate` will return for the validation rows; `[]` if not known.
 
         Raises:
-            RecipeError: the rows cannot be scored.
+            ConfigError: the rows cannot be scored.
         """
         return []
 
     @abstractmethod
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
-        """Returns the model that the recipe describes, on the CPU, and its processor, made for the training rows.
+        """Returns the model of the training config, on the CPU, and its processor, made for the training rows.
 
         Raises:
-            RecipeError: fields that do not exist, do not fit together or do not fit the rows.
+            ConfigError: fields that do not exist, do not fit together or do not fit the rows.
         """
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -179,7 +181,7 @@ class Task(ABC):
 
     def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
         """Returns a function that makes the batches of an epoch of the training rows; see [`batches_of_rows`]."""
-        return batches_of_rows(rows, self.recipe.training)
+        return batches_of_rows(rows, self.config.training)
 
     @abstractmethod
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
@@ -257,10 +259,10 @@ class Task(ABC):
 
     def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
         """Saves the model and its processor into a folder that `from_pretrained` reads."""
-        save_adapted(model, processor, folder, self.recipe.lora.merge)
+        save_adapted(model, processor, folder, self.config.lora.merge)
 
     def check_metric(self, rows: Dataset) -> None:
-        """Raises a RecipeError unless the evaluation of these rows gives the metric that chooses the best model."""
+        """Raises a ConfigError unless the evaluation of these rows gives the metric that chooses the best model."""
         known = self.known_metrics(rows)
         if known and self.metric not in known:
-            raise RecipeError(f"evaluation.metric: unknown metric {self.metric!r}{suggestion(self.metric, known)}")
+            raise ConfigError(f"evaluation.metric: unknown metric {self.metric!r}{suggestion(self.metric, known)}")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..io.boxes import cell_boxes
 from .figures import COLUMNS, show_map
 from .plots import INK, new_figure, panel_rows
 
@@ -234,3 +233,10 @@ def head_overlap(weights: Sequence[np.ndarray]) -> float:
         cosines = unit @ unit.T
         means.append((cosines.sum() - len(maps)) / (len(maps) * (len(maps) - 1)))
     return float(np.mean(means))
+
+
+def cell_boxes(rows: int, columns: int) -> np.ndarray:
+    """Returns the boxes `(rows * columns, 4)` of the cells of a grid over the image, row by row."""
+    top, left = np.meshgrid(np.arange(rows) / rows, np.arange(columns) / columns, indexing="ij")
+    boxes = np.stack([left, top, left + 1 / columns, top + 1 / rows], axis=-1)
+    return boxes.reshape(-1, 4).clip(max=1).astype(np.float32)

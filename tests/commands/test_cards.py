@@ -16,7 +16,7 @@ from hf_ngsan.sharing.cards import CardFacts, training
 from hf_ngsan.sharing.evaluations import EVALUATIONS, EvaluationsError, read_evaluations, weights_checksum
 from hf_ngsan.sharing.examples import write_examples
 from hf_ngsan.sharing.known_facts import known_facts
-from hf_ngsan.tasks import load_recipe
+from hf_ngsan.tasks import load_training_config
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner
@@ -64,7 +64,7 @@ def test_the_card_of_a_run_tells_data_settings_and_scores(evaluated, tmp_path):
     assert prints["test"] in card.text and "chose the epoch" in card.text and "(5 rows)" in card.text
     assert SPEC in card.text and "seed 0" in card.text
     assert (tmp_path / "model" / "training_curve.png").stat().st_size > 1000 and "training_curve.png" in card.text
-    assert load_recipe(tmp_path / "model" / "training_config.yaml").training.batch_size == 8
+    assert load_training_config(tmp_path / "model" / "training_config.yaml").training.batch_size == 8
     assert [one.rows for one in read_evaluations(tmp_path / "model")] == [None, 4, 5]
 
 
@@ -289,7 +289,7 @@ def test_a_push_of_a_run_is_checked_whole(evaluated, tmp_path, capsys):
     check_checkpoint(target)
 
 
-@each_row(("options", "recorded"), [([], "1.0"), (["--length-penalty", "0"], "0.0")])
+@each_row(("options", "recorded"), [([], "1.0"), (["--generate", "length_penalty=0.0"], "0.0")])
 def test_the_length_penalty_is_recorded(run, tmp_path, options, recorded):
     shutil.copytree(run, tmp_path / "run")
     data = ["--data", SPEC, "--num-beams", "2", "--limit", "2", "--record"]

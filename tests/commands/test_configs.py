@@ -2,8 +2,8 @@
 
 import pytest
 
-from hf_ngsan.io.configs import describe_config, packaged_configs
-from hf_ngsan.tasks import load_recipe
+from hf_ngsan.io.packaged import describe_config, packaged_configs
+from hf_ngsan.tasks import load_training_config
 from tests.commands.running import fails, prints
 from tests.tables import each_row
 
@@ -27,7 +27,7 @@ def test_configs_copies_one_and_keeps_files_that_exist(tmp_path, capsys):
     prints(capsys, "configs", "--copy", "ngsan/scenes", "--overwrite")
     assert (tmp_path / "scenes.yaml").read_text() == copied
     prints(capsys, "configs", "--copy", "ngsan/g_san", "--output", "new/mine.yaml")
-    assert load_recipe("new/mine.yaml").model == load_recipe("ngsan/g_san").model
+    assert load_training_config("new/mine.yaml").model == load_training_config("ngsan/g_san").model
 
 
 @each_row("arguments", [["--copy", "ngsan/scens"], ["--output", "x.yaml"], ["--overwrite"]])

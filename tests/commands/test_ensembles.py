@@ -10,7 +10,7 @@ from hf_ngsan.data.vocabulary import make_tokenizer
 from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning.generate import caption_batch
+from hf_ngsan.tasks.captioning_generation import caption_batch
 from tests.models.rstnet import tiny as rstnet
 from tests.models.tiny import tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -63,7 +63,7 @@ def test_captioners_of_pixels(tmp_path, capsys):
     PHOTOS[0].save(photo)
     alone = prints(capsys, "caption", "--model", models[0], photo)
     assert prints(capsys, "caption", "--model", *models, photo) == alone, "both have the same weights"
-    assert "--save-attention" in fails(capsys, "caption", "--model", *models, photo, "--save-attention", tmp_path / "a")
+    assert "return_attention" in fails(capsys, "caption", "--model", *models, photo, "--save-attention", tmp_path / "a")
 
 
 def test_captioners_that_do_not_go_together(folders, tmp_path, capsys):

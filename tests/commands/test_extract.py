@@ -51,6 +51,7 @@ def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
     (photos / "000003.jpg").mkdir()
     output = tmp_path / "out"
     arguments = ["--images", photos, "--backbone", vision, "--output", output, "--split", "test", "--num-workers", "2"]
+    arguments.append("--skip-errors")
     assert command(*arguments) == 0
     printed = capsys.readouterr().out
     assert "000002.png" in printed and "features of 2 images (2 new, " in printed and ", 1 skipped." in printed
@@ -89,8 +90,8 @@ def test_options_of_reading_are_followed(vision, tmp_path, workers):
     assert {*workers} == {0, 3}
     assert [len([*(tmp_path / name).glob("*.arrow")]) for name in ("one", "three")] == [1, 3]
     (photos / "000002.png").write_bytes(b"")
-    assert command(*listed, *options, tmp_path / "strict", "--num-workers", "0", "--strict") == 2
-    assert command(*listed, *options, tmp_path / "skipping", "--num-workers", "0") == 0
+    assert command(*listed, *options, tmp_path / "stopped", "--num-workers", "0") == 2
+    assert command(*listed, *options, tmp_path / "skipping", "--num-workers", "0", "--skip-errors") == 0
 
 
 UNCHANGED = {"--smallest-crop": "1", "--flip": "0", "--color-jitter": "0", "--seed": "0"}
@@ -130,7 +131,7 @@ def test_a_second_split_is_told_alone(vision, tmp_path, capsys):
     for split in ("train", "test"):
         photos = tmp_path / ("first" if split == "train" else "second")
         arguments = ["--images", photos, "--backbone", vision, "--output", tmp_path / "out", "--num-workers", "0"]
-        assert command(*arguments, "--split", split) == 0
+        assert command(*arguments, "--skip-errors", "--split", split) == 0
         printed = capsys.readouterr().out
     assert "skipped: " not in printed
     assert "features of 2 images (2 new, " in printed and "0 skipped. The folder has 5 in all." in printed
@@ -155,7 +156,8 @@ def test_images_of_every_bad_kind_are_skipped_with_a_sentence_each(vision, tmp_p
     (photos / "text.jpg").write_text("hello")
     Image.new("1", (20000, 20000)).save(photos / "bomb.png")
     (photos / "loop.png").symlink_to("loop.png")
-    assert command("--images", photos, "--backbone", vision, "--output", tmp_path / "out", "--num-workers", "1") == 0
+    options = ["--backbone", vision, "--output", tmp_path / "out", "--num-workers", "1", "--skip-errors"]
+    assert command("--images", photos, *options) == 0
     printed = capsys.readouterr().out
     for name in ("cut.jpg", "text.jpg", "bomb.png", "loop.png"):
         assert len([line for line in printed.splitlines() if line.startswith("skipped: ") and name in line]) == 1

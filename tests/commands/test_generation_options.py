@@ -58,9 +58,9 @@ def generated(folder, monkeypatch, capsys):
 
 @each_row("command", ["caption", "evaluate", "visualness", "translate"])
 def test_each_option_reaches_the_model(generated, command):
-    given = {"--num-beams": 2, "--max-new-tokens": 3, "--length-penalty": 0.5}
-    options = {name[2:].replace("-", "_"): value for name, value in given.items()}
-    calls, sizes = generated(command, *(word for pair in given.items() for word in pair), "--batch-size", 4)
+    options = {"num_beams": 2, "max_new_tokens": 3, "length_penalty": 0.5, "no_repeat_ngram_size": 2}
+    given = ["--num-beams", 2, "--max-new-tokens", 3, "--generate", "length_penalty=0.5", "no_repeat_ngram_size=2"]
+    calls, sizes = generated(command, *given, "--batch-size", 4)
     assert all({name: call.get(name) for name in options} == options for call in calls)
     assert sizes == ([4] if command == "translate" else [4, 2])
     rows = () if command == "translate" else ("--split", "validation", "--limit", 3)

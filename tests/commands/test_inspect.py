@@ -6,22 +6,20 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
-from datasets import Image as ImageColumn
 from PIL import Image
 
 from hf_ngsan.data import DataError, caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import SPLITS_SHOWN, Findings, inspect_data
 from hf_ngsan.data.saved import load_saved
-from hf_ngsan.extraction.inspection import inspect_images
+from hf_ngsan.extraction.image_list import inspect_images
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
 from tests.data.formats.test_annotations import image_of, write_karpathy
-from tests.data.formats.test_image_formats import write_tar
-from tests.data.images.photos import picture_bytes, write_image_folder
+from tests.data.images.photos import write_image_folder
 from tests.data.test_annotation_tables import answer, question, write_vqa
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner
@@ -63,21 +61,6 @@ def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
     assert (min(findings.spreads["words"]), max(findings.spreads["words"])) == (1, 4)
     assert findings.vocabulary() == (3, "training captions")  # a, red, bus
     assert "dev" in findings.problem
-
-
-def long_captions(folder, length):
-    """One caption of so many characters, in everything that has captions."""
-    text = "a" * length
-    write_karpathy(folder / "split.json", [image_of(7, sentences=[{"tokens": ["a"], "raw": text}])])
-    rows = {"image_id": [7], "captions": [[text]], "image": [{"bytes": picture_bytes(0), "path": None}]}
-    dataset = Dataset.from_dict(rows).cast_column("image", ImageColumn())
-    dataset.to_parquet(folder / "rows.parquet")
-    dataset.save_to_disk(str(folder / "saved"))
-    features = {"image_id": [7], "captions": [[text]], "visual_features": [np.zeros((2, 4), np.float16)]}
-    Dataset.from_dict(features, features=caption_features(4, boxes=False)).save_to_disk(str(folder / "features"))
-    write_tar(folder / "shard.tar", {"7.png": picture_bytes(0), "7.txt": text.encode()})
-    write_image_folder(folder / "photos", [{"file_name": "photo_0.png", "caption": text}], ".csv", range(1))
-    return [folder / name for name in ("split.json", "rows.parquet", "saved", "features", "shard.tar", "photos")]
 
 
 def test_a_saved_dataset_whose_captions_are_no_texts(tmp_path):
@@ -173,8 +156,6 @@ def test_models_and_runs(run, tmp_path, capsys):
     assert "ngsan" in text and "feature dimension" in text and "weights" in text
     (tmp_path / "config.json").write_text(json.dumps({"model_type": "ngsan"}))
     assert "no weights" in fails(capsys, "inspect", tmp_path)
-    (tmp_path / "model.safetensors").write_bytes(b"\xff" * 20)
-    assert "model.safetensors" in fails(capsys, "inspect", tmp_path)
 
 
 @each_row("leave_out", [False, True])
@@ -190,15 +171,6 @@ def test_parameters_are_counted_as_on_the_card(leave_out, tmp_path, capsys):
     for folder in ("model", "shared"):
         assert f"  parameters: {number}\n" in prints(capsys, "inspect", tmp_path / folder)
     assert f" {number} parameters" in (tmp_path / "shared" / "README.md").read_text()
-
-
-def test_a_configuration_of_no_model(tmp_path, capsys):
-    tiny_captioner().save_pretrained(tmp_path)
-    config = json.loads((tmp_path / "config.json").read_text())
-    (tmp_path / "config.json").write_text(
-        json.dumps({**config, "vision_config": {"backbone_config": {"model_type": "bert"}}})
-    )
-    assert str(tmp_path) in fails(capsys, "inspect", tmp_path)
 
 
 def test_folders_of_images(tmp_path, capsys):
@@ -225,7 +197,7 @@ def test_folders_of_images_with_captions(tmp_path):
     (tmp_path / "test" / "photo_1.png").write_bytes(b"")
     findings = inspect_images(tmp_path)
     assert (dict(findings.splits), findings.num_images, findings.num_problems) == ({"train": 3, "test": 1}, 4, 1)
-    assert (*findings.spreads["captions"], max(findings.spreads["words"])) == (1, 3, 2)
+    assert {*findings.spreads["captions"]} == {1, 2, 3} and max(findings.spreads["words"]) == 2
     assert "split test" in findings.problem and "image_id 1" in findings.problem
 
 
@@ -240,8 +212,6 @@ def test_search_indexes(tmp_path, capsys):
     embeddings.write_bytes(embeddings.read_bytes()[:-2])
     text = prints(capsys, "inspect", tmp_path / "index")
     assert "shard-000002" in text and "4 images of 5" in text
-    (tmp_path / "index" / "index.json").write_text("{")
-    assert "index.json" in fails(capsys, "inspect", tmp_path / "index")
 
 
 def test_what_is_nothing_known(tmp_path, capsys):

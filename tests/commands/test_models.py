@@ -2,8 +2,7 @@
 
 import json
 
-from hf_ngsan.io.configs import packaged_configs
-from hf_ngsan.io.packaged_models import CAPTIONER, packaged_models
+from hf_ngsan.io.packaged import CAPTIONER, packaged_configs, packaged_models
 from hf_ngsan.loading.models import load_config
 from hf_ngsan.registry import MODEL_TYPES
 from tests.commands.running import fails, heavy_imports, prints

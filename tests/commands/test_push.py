@@ -12,7 +12,7 @@ from huggingface_hub import ModelCard
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
-from hf_ngsan.io.packaged_models import CAPTIONER
+from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from tests.commands.running import fails, prints

@@ -3,7 +3,7 @@
 import json
 
 from hf_ngsan.data import load_data
-from hf_ngsan.io.coco_files import read_references
+from hf_ngsan.data.coco_files import read_references
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints

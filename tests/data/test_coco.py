@@ -111,8 +111,8 @@ CAPTION = ("captions", "annotations", 2)
 @each_row(
     ("change", "facts"),
     [
-        (put("instances", "images", value=REMOVED), ["instances_train.json, images"]),
-        (put("captions", "annotations", value={}), ["captions_train.json, annotations"]),
+        (put("instances", "images", value=REMOVED), ["instances_train.json", "'images'"]),
+        (put("captions", "annotations", value={}), ["captions_train.json", "'annotations'"]),
         (put("instances", "images", 1, "id", value=7), ["images[1]", "7"]),
         (put("instances", "categories", 2, "id", value=5), ["categories[2]", "5"]),
         (put(*BOX, "image_id", value=4), ["instances_train.json, annotations[1]", "image_id is 4"]),

@@ -84,10 +84,10 @@ def test_captions_that_cannot_be_used_are_named(tmp_path):
     with fails_naming("'train'", "vatex_training", "vatex_validation"):
         load_data(spec, "train")
     for document, named in (
-        ([{"videoID": VIDEOS[0], "enCap": []}], ["videos[0]", "enCap"]),
-        ([{"videoID": VIDEOS[0], "enCap": ["A."]}] * 2, ["videos[1]", VIDEOS[0]]),
+        ([{"videoID": VIDEOS[0], "enCap": []}], ["row 0", "enCap"]),
+        ([{"videoID": VIDEOS[0], "enCap": ["A."]}] * 2, ["row 1", VIDEOS[0]]),
         ({"videos": []}, ["videoID"]),
-        ([{"videoID": VIDEOS[0], "enCap": ["A."]}, 7], ["videos"]),
+        ([{"videoID": VIDEOS[0], "enCap": ["A."]}, 7], ["row 1", "7"]),
     ):
         file.write_text(json.dumps(document))
         with fails_naming(*named):

@@ -5,13 +5,10 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hf_ngsan.models.configuration_mhsan_text import MHSANTextConfig
-from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
-from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
 from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
-from hf_ngsan.models.modeling_mhsan_text import MHSANTextModel
-from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
-from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
+from hf_ngsan.models.modeling_mhsan_text import MHSANTextConfig, MHSANTextModel
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
+from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.models.processing_spatial_captioner import SpatialCaptionerProcessor
 from tests.models import tiny

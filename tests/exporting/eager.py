@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 import torch
 
-from hf_ngsan.exporting import Captioner, captioner, folder, formats, write_exported_captioner
+from hf_ngsan.exporting import Captioner, captioner, folder, graphs, write_exported_captioner
 
 
 def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps graphs in memory in place of writing them, by the names of their files."""
-    graphs: dict[str, Any] = {}
+    kept: dict[str, Any] = {}
 
-    def remember(graph, inputs, shapes, path: Path, format_name: str, int8: bool) -> None:
+    def remember(graph, inputs, shapes, path: Path, int8: bool) -> None:
         assert shapes.keys() == inputs.keys()
-        graphs[path.stem] = graph
+        kept[path.name] = graph
 
     def run(graph) -> Callable:
         def call(inputs):
@@ -26,9 +26,9 @@ def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return call
 
-    monkeypatch.setattr(formats, "FORMATS", {**formats.FORMATS, "onnx": formats.ExportFormat("", "", ".onnx")})
+    monkeypatch.setattr(graphs, "PACKAGES", ())
     monkeypatch.setattr(folder, "write_graph", remember)
-    monkeypatch.setattr(captioner, "load_graph", lambda path, num_threads: run(graphs[path.stem]))
+    monkeypatch.setattr(captioner, "load_graph", lambda path, num_threads: run(kept[path.name]))
 
 
 def eager_captioner(model, processor, place: Path, monkeypatch: pytest.MonkeyPatch) -> Captioner:

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from hf_ngsan.exporting.captioner import Captioner, largest
-from hf_ngsan.exporting.checking import Comparison, largest_difference
+from hf_ngsan.exporting.folder import Comparison, largest_difference
 from tests.exporting.eager import eager_captioner
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet

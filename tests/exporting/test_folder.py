@@ -1,5 +1,9 @@
-"""What the folder of an exported captioner says, and what has no exported form."""
+"""What the folder of an exported captioner says, what has no exported form, and captions in processes without torch."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -7,18 +11,14 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
-from hf_ngsan.exporting import UnexportableError
+import hf_ngsan
+from hf_ngsan.exporting import UnexportableError, write_exported_captioner
 from hf_ngsan.exporting.captioner import Words
-from hf_ngsan.exporting.folder import (
-    decoding_settings,
-    image_settings,
-    word_settings,
-    write_exported_captioner,
-)
+from hf_ngsan.exporting.folder import decoding_settings, image_settings, word_settings
+from tests.exporting.test_captioner import LENGTHS, arrays_of, unhurried
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
-from tests.models.tiny_photos import pixel_captioner, pixel_processor
-from tests.tables import each_row
+from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 IDS = np.array([[1, 4, 5, 6, 2, 0], [1, 5, 3, 7, 4, 2]])
 
@@ -56,16 +56,13 @@ def test_settings_of_generate():
         decoding_settings(model)
 
 
-@each_row(("change", "named"), [({"do_center_crop": True}, "do_center_crop"), ({"size": {"shortest_edge": 9}}, "size")])
-def test_images_that_exported_files_cannot_prepare(change, named):
-    processor = pixel_processor()
-    for name, value in change.items():
-        setattr(processor.image_processor, name, value)
-    with pytest.raises(UnexportableError, match=named):
-        image_settings(pixel_captioner(), processor)
-
-
 def test_models_that_have_no_exported_form(tmp_path):
+    for change, named in (({"do_center_crop": True}, "do_center_crop"), ({"size": {"shortest_edge": 9}}, "size")):
+        processor = pixel_processor()
+        for name, value in change.items():
+            setattr(processor.image_processor, name, value)
+        with pytest.raises(UnexportableError, match=named):
+            image_settings(pixel_captioner(), processor)
     detector = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(kind="regions")))
     with pytest.raises(UnexportableError, match="detection"):
         image_settings(detector, None)
@@ -75,3 +72,73 @@ def test_models_that_have_no_exported_form(tmp_path):
     with pytest.raises(UnexportableError, match="NGSANModel"):
         write_exported_captioner(tiny.tiny_captioner().model, tiny.tiny_processor(), tmp_path)
     assert not list(tmp_path.iterdir())
+
+
+ALONE = """
+import json, sys
+for name in {missing!r}:
+    sys.modules[name] = None
+import numpy as np
+sys.path.insert(0, {folder!r})
+from captioner import Captioner
+captioner = Captioner({folder!r}, num_threads=1)
+inputs = dict(np.load({inputs!r}))
+captions = [captioner.caption(**inputs, num_beams=beams) for beams in (1, 3)]
+captions += [captioner.caption(**{{name: array[:1, :1] for name, array in inputs.items()}}, num_beams=2)]
+print(json.dumps(captions))
+"""
+
+GEOMETRY = {"geometric_bias": ["content", "query", "key"], "key_norm": "layer", "num_hidden_layers": 1}
+ENCODER = {**tiny_rstnet.TEXT_ENCODER, "num_hidden_layers": 1}
+CAPTIONERS = {
+    "ngsan": lambda: tiny.tiny_captioner(seed=9, **GEOMETRY),
+    "rstnet": lambda: tiny_rstnet.tiny_captioner(
+        seed=1, encoder_layers=1, language_model_config={"text_encoder_config": ENCODER}
+    ),
+}
+"""Of one layer, since tracing takes seconds for each."""
+
+
+def exported(model, processor, place: Path) -> Path:
+    pytest.importorskip("onnxscript", reason="the extra export is not installed")
+    place.mkdir()
+    write_exported_captioner(model, processor, place)
+    return place
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CAPTIONERS)
+def test_exported_files_caption_alone(name, tmp_path):
+    """With 1 and 3 beams, and the first region of the first image, in a process without torch and the package."""
+    model, inputs, processor = unhurried(CAPTIONERS[name]()), tiny.random_images(LENGTHS), tiny.tiny_processor()
+    folder = exported(model, processor, tmp_path / "exported")
+    first = {key: tensor[:1, :1] for key, tensor in inputs.items()}
+    wanted = [
+        processor.batch_decode(model.generate(**given, num_beams=beams), skip_special_tokens=True)
+        for given, beams in ((inputs, 1), (inputs, 3), (first, 2))
+    ]
+    np.savez(tmp_path / "inputs.npz", **arrays_of(inputs))
+    missing = ["hf_ngsan", "transformers", "datasets", "torch"]
+    code = ALONE.format(missing=missing, folder=str(folder), inputs=str(tmp_path / "inputs.npz"))
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    assert json.loads(process.stdout) == wanted and len(set(wanted[1])) > 1
+    home = str(Path(hf_ngsan.__file__).parents[1]).encode()
+    assert not any(home in (folder / f"{graph}.onnx").read_bytes() for graph in ("encoder", "decoder"))
+
+
+@pytest.mark.slow
+def test_a_captioner_of_images_is_a_program(tmp_path):
+    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 12], "depths": [1, 1]}
+    vision = {"backbone_config": backbone, "grid_size": [3, 4]}
+    model, processor = tiny.tiny_captioner(seed=29, num_hidden_layers=1, vision_config=vision), pixel_processor()
+    folder = exported(model, processor, tmp_path / "exported")
+    wanted = processor.batch_decode(model.generate(**processor(images=PHOTOS), num_beams=3), skip_special_tokens=True)
+    assert len(set(wanted)) > 1
+    names = [str(tmp_path / f"{index}.png") for index in range(len(PHOTOS))]
+    for name, photo in zip(names, PHOTOS, strict=True):
+        photo.save(name)
+    command = [sys.executable, "-I", str(folder / "captioner.py"), *names, "--num-beams", "3", "--batch-size", "2"]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "".join(f"{name}\t{caption}\n" for name, caption in zip(names, wanted, strict=True))

@@ -15,6 +15,7 @@ import onnxruntime
 
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands import caption as caption_command
+from hf_ngsan.exporting.beside import leave_weights_out, store_in_half
 from hf_ngsan.exporting.onnx_folder import (
     FOLDER,
     copy_graphs,
@@ -24,13 +25,12 @@ from hf_ngsan.exporting.onnx_folder import (
     record_sources,
     remove_old_graphs,
 )
-from hf_ngsan.exporting.small_graphs import leave_weights_out, store_in_half
-from hf_ngsan.io.packaged_models import CAPTIONER, DUAL_ENCODER, packaged_models
+from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER, packaged_models
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.provenance import model_fingerprint
 from hf_ngsan.retrieval import IndexDescription, IndexFolder
 from hf_ngsan.sharing import write_checkpoint
-from hf_ngsan.tasks.retrieval.encoders import embed_texts
+from hf_ngsan.tasks.retrieval_search import embed_texts
 from tests.commands.running import fails, heavy_imports, prints
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 
@@ -91,17 +91,15 @@ def test_commands_answer_without_torch(dual_encoder, tmp_path, capsys):
 
 def test_options_that_need_more_take_pytorch(monkeypatch):
     monkeypatch.setattr("hf_ngsan.exporting.onnx_folder.open_captioner", lambda name: "graphs")
-    monkeypatch.setattr("hf_ngsan.tasks.captioning.graphs.caption_files", lambda *arguments, **options: ["captions"])
+    monkeypatch.setattr("hf_ngsan.tasks.captioning_files.caption_files", lambda *arguments, **options: ["captions"])
     rows = {
         "": True,
         "--num-beams 2 --json --output captions.jsonl --skip-errors --limit 1 --batch-size 2": True,
         "--max-new-tokens 3 --debug": True,
         "--engine torch": False,
         "--scores": False,
-        "--length-penalty 0": False,
-        "--contrastive 0": False,
+        "--generate length_penalty=0": False,
         "--text a": False,
-        "--require dog": False,
         "--save-attention maps": False,
     }
     for row, is_quick in rows.items():
@@ -217,7 +215,7 @@ def test_an_export_into_the_folder_of_a_model(tmp_path, capsys):
     model.save_pretrained(folder)
     processor.save_pretrained(folder)
     photo((40, 30)).save(tmp_path / "photo.png")
-    for options in (["--int8"], ["--format", "torch-export"], ["--check"]):
+    for options in (["--int8"], ["--check"]):
         assert "--output" in fails(capsys, "export", "--model", folder, *options)
     prints(capsys, "export", "--model", folder)
     captioner = open_captioner(str(folder))

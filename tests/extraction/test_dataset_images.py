@@ -53,7 +53,12 @@ def test_an_image_that_cannot_be_read_is_skipped_and_named(tmp_path, dataset):
     rows = [{"image": {"bytes": damaged.getvalue()[:500], "path": None}, "image_id": 9, "captions": ["half of it"]}]
     rows.append({"image": {"bytes": damaged.getvalue(), "path": None}, "image_id": 4, "captions": ["all of it"]})
     DatasetDict(train=Dataset.from_list(rows, features=COLUMNS)).save_to_disk(tmp_path / "half")
-    result = extract(list_images(f"images:{tmp_path / 'half'}", split="train"), tmp_path / "features", split="train")
+    result = extract(
+        list_images(f"images:{tmp_path / 'half'}", split="train"),
+        tmp_path / "features",
+        split="train",
+        skip_errors=True,
+    )
     assert result.num_rows == 1
     [skipped] = result.skipped
     assert skipped["image_id"] == 9 and "image_id 9" in skipped["reason"]

@@ -1,15 +1,13 @@
-from pathlib import Path
-
 import hypothesis.strategies as st
 from hypothesis import given
 
+from hf_ngsan.extraction.extract import default_images_per_shard, plan_chunks
 from hf_ngsan.extraction.image_list import ImageList, ListedImage
-from hf_ngsan.extraction.plan import default_images_per_shard, plan_chunks
 from hf_ngsan.io.shards import ShardRecord
 
 
 def image_list(number: int) -> ImageList:
-    return ImageList("photos", Path("photos"), tuple(ListedImage(index, f"{index}.png") for index in range(number)))
+    return ImageList("photos", tuple(ListedImage(index, f"{index}.png") for index in range(number)))
 
 
 def row(index: int) -> dict:

@@ -1,6 +1,5 @@
 """Dual encoders of transformers: embeddings, and the commands that use them."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +13,6 @@ from hf_ngsan.guests import register_guest
 from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
 from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.loading.self_test import run_self_test
-from hf_ngsan.metrics.retrieval import retrieval_metrics
 from hf_ngsan.visualization.heads import explain_match_of_guest
 from tests.commands.running import fails, prints
 from tests.guests.tiny import DUAL_ENCODERS, blip_retrieval, photos, save, tiny
@@ -75,14 +72,6 @@ def test_another_model_has_another_index(clip, pictures, tmp_path, capsys):
     index, other = tmp_path / "photos.index", save(tiny("siglip"), tmp_path / "siglip")
     assert main(["index", "--model", str(clip), "--images", str(pictures), "--output", str(index)]) == 0
     assert str(clip) in fails(capsys, "search", index, "a red ball", "--model", other)
-
-
-@pytest.mark.slow
-def test_retrieval_is_evaluated(clip, capsys):
-    options = ["--data", "scenes:images=true", "--split", "test", "--limit", "4", "--folds", "2"]
-    report = json.loads(prints(capsys, "evaluate", "--model", clip, *options))
-    assert (report["images"], report["captions"]) == (4, 20)
-    assert set(report["all"]) == set(retrieval_metrics(np.eye(2), np.arange(2)))
 
 
 def test_captions_are_reranked(clip, pictures, tmp_path, capsys):
@@ -218,10 +207,3 @@ def test_a_model_without_a_common_space_is_refused():
     encoder = dual_encoder_of(*tiny("clip"))
     with pytest.raises(ValueError, match="CLIPModel"):
         encoder.embedded(lambda **inputs: BaseModelOutputWithPooling(pooler_output=None), {})
-
-
-@pytest.mark.slow
-def test_what_is_pushed_has_outputs_to_compare_with(clip, tmp_path):
-    assert main(["push", str(clip), "user/clip", "--dry-run", str(tmp_path / "pushed")]) == 0
-    model, processor = load_model(tmp_path / "pushed", "retrieval")
-    assert run_self_test(model, processor, tmp_path / "pushed").passed

@@ -11,27 +11,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from transformers import PreTrainedTokenizerFast
 
 WORDS = [
-    "a",
-    "the",
-    "red",
-    "blue",
-    "green",
-    "ball",
-    "cat",
-    "dog",
-    "on",
-    "in",
-    "photo",
-    "of",
-    "two",
-    "left",
-    "right",
-    "describe",
-    "this",
-    "image",
-    "caption",
-    "it",
-]
+    "a", "the", "red", "blue", "green", "ball", "cat", "dog", "on", "in", "photo", "of",
+    "two", "left", "right", "describe", "this", "image", "caption", "it",
+]  # fmt: skip
 TEXT = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 VISION = {**TEXT, "image_size": 32, "patch_size": 8, "initializer_range": 0.02}
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}

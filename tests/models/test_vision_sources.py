@@ -30,7 +30,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NA
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.configuration_hub import MissingBackboneError
-from hf_ngsan.models.vision_sources import kind_of_source
+from hf_ngsan.models.transformers_backbones import kind_of_source
 from tests.models.test_modeling_vision import VGG, detector_config, make_vision
 from tests.models.tiny import pretrained_vision, tiny_config
 from tests.tables import each_row
@@ -131,12 +131,6 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
         pretrained_vision(tmp_path)
     with pytest.raises(ValueError, match=r"^pretrained is 'nowhere/at_all'"):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
-
-
-@each_row("config", [{"model_type": ["x"]}, {"model_type": {}}, {"model_type": 3}, {}])
-def test_a_source_that_names_no_type_is_refused(config):
-    with pytest.raises(ValueError, match="model_type"):
-        kind_of_source("backbone", config)
 
 
 @each_row("architectures", [None, 3, "x", [3], [None]])
@@ -263,7 +257,7 @@ def test_a_backbone_that_is_gone_is_named(named, tmp_path):
         lambda: NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner"),
         lambda: NGSANForConditionalGeneration(config),
     ):
-        with pytest.raises(MissingBackboneError, match=rf"\(ngsan_vgg\) .* {tmp_path}/backbone "):
+        with pytest.raises(MissingBackboneError, match=f"{tmp_path}/backbone"):
             load()
 
 
@@ -280,9 +274,9 @@ def test_boxes_of_cells_are_exact_in_half_precision(pixels):
     ("vision", "message"),
     [
         ({"backbone_config": {**VGG, "depths": [1]}}, "^depths has 1 stages and hidden_sizes 2"),
-        ({"gridsize": [2, 2]}, "'gridsize' .*VisionConfig.*'grid_size'"),
-        ({"froozen": True}, "'froozen' .*'frozen'"),
-        ({"backbone_config": {**VGG, "use_batchnorm": True}}, "'use_batchnorm' .*NGSANVGGConfig.*'use_batch_norm'"),
+        ({"gridsize": [2, 2]}, "'gridsize' .*VisionConfig.* grid_size"),
+        ({"froozen": True}, "'froozen' .* frozen"),
+        ({"backbone_config": {**VGG, "use_batchnorm": True}}, "'use_batchnorm' .*NGSANVGGConfig.* use_batch_norm"),
         ({"colour": 1}, "'colour' .*pretrained.*score_threshold"),
     ],
 )

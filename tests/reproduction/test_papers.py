@@ -5,16 +5,16 @@ import yaml
 
 from hf_ngsan.registry import MODEL_TYPES
 from hf_ngsan.reproduction.papers import PAPERS, UnknownTableError, find_table, select_rows
-from hf_ngsan.tasks import load_recipe
+from hf_ngsan.tasks import load_training_config
 from tests.tables import each_row
 
 TABLES = [(paper, number) for paper, file in PAPERS.items() for number in yaml.safe_load(file.read_text())["tables"]]
 
 
-def configuration_of(recipe):
+def configuration_of(config):
     """The model's configuration with all its defaults, sizes aside."""
-    kind = MODEL_TYPES[recipe.model["model_type"]].configuration()
-    return kind(**{key: value for key, value in recipe.model.items() if key not in ("model_type", "init_from")})
+    kind = MODEL_TYPES[config.model["model_type"]].configuration()
+    return kind(**{key: value for key, value in config.model.items() if key not in ("model_type", "init_from")})
 
 
 @each_row(("paper", "number"), TABLES)
@@ -24,7 +24,7 @@ def test_rows_are_training_configs_that_differ(paper, number):
     for name, numbers in table.rows.items():
         assert bool(numbers) != table.runs[name].ours or number == "5", name
     for reader in [None, *table.small]:
-        recipes = []
+        configs = []
         for name in table.rows:
             run = table.runs[name]
             if reader is None:
@@ -33,11 +33,11 @@ def test_rows_are_training_configs_that_differ(paper, number):
             else:
                 changes = f"{table.small[reader]['settings']} {run.changes}"
                 config = run.small.get(reader, table.small[reader]["config"])
-            recipe = load_recipe(config, changes.split())
-            sections = recipe.to_dict()
+            training_config = load_training_config(config, changes.split())
+            sections = training_config.to_dict()
             del sections["training"]["output_dir"]
-            recipes.append(sections)
-        assert all(one not in recipes[:place] for place, one in enumerate(recipes)), reader
+            configs.append(sections)
+        assert all(one not in configs[:place] for place, one in enumerate(configs)), reader
 
 
 @each_row("number", ["1", "2", "3", "4", "6"])
@@ -47,8 +47,8 @@ def test_the_changes_of_other_data_are_those_of_the_papers_configs(number):
     fields = ("query_norm", "key_norm", "norm_affine", "geometric_bias", "absolute_geometry", "geometry_features")
     for name in table.rows:
         run = table.runs[name]
-        paper = load_recipe(run.config, run.paper_changes.split()).model
-        small = load_recipe("ngsan/coco_layout", run.changes.split()).model
+        paper = load_training_config(run.config, run.paper_changes.split()).model
+        small = load_training_config("ngsan/coco_layout", run.changes.split()).model
         defaults = {"key_norm": None, "norm_affine": False, "absolute_geometry": False}
         of_both = [[model.get(field, defaults.get(field)) for field in fields] for model in (paper, small)]
         assert of_both[0] == of_both[1], name

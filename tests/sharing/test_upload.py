@@ -5,7 +5,6 @@ from huggingface_hub import ModelCard, constants
 
 from hf_ngsan import push_to_hub
 from hf_ngsan.loading.self_test import SELF_TEST
-from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.sharing import UploadError, upload_checkpoint, write_checkpoint
 from hf_ngsan.sharing.upload_folder import files_of
 from tests.hub_stub import READER, REPOSITORY
@@ -36,7 +35,7 @@ def folder(tmp_path_factory):
 
 
 def test_model_processor_code_and_card_are_one_commit(online):
-    commit = tiny_captioner().push_to_hub("captioner", processor=tiny_processor(), private=True, tags=["mine"])
+    commit = push_to_hub(tiny_captioner(), tiny_processor(), "captioner", private=True, tags=["mine"])
     repository = online.repositories[REPOSITORY]
     assert repository.private
     assert len(repository.commits) == 2 and repository.commits[-1][0] == commit.oid
@@ -47,7 +46,7 @@ def test_model_processor_code_and_card_are_one_commit(online):
     assert {"hf-ngsan", "mine"} <= set(card.data.tags)
     [tag] = repository.tags
     assert f'model="{REPOSITORY}", revision="{tag}"' in card.text
-    opened = tiny_captioner().push_to_hub("captioner", processor=tiny_processor(), create_pr=True)
+    opened = push_to_hub(tiny_captioner(), tiny_processor(), "captioner", create_pr=True)
     text = repository.at(opened.pr_revision)[1]["README.md"].decode()
     assert f'model="{REPOSITORY}"' in text and "revision=" not in text and len(repository.tags) == 1
     assert "not been evaluated" in card.text
@@ -63,20 +62,6 @@ def test_the_same_model_is_the_same_checkpoint_wherever_it_is_pushed(online):
     assert online.repositories["user/one"].tags.keys() == one.keys()
     push_to_hub(tiny_captioner(seed=1), tiny_processor(), "user/one")
     assert len(online.repositories["user/one"].tags) == 2
-
-
-@pytest.mark.slow
-def test_a_part_is_uploaded_with_its_code(online):
-    """Each class alone, as in transformers; what the repository holds stays."""
-    tiny_captioner().push_to_hub(REPOSITORY)
-    repository = online.repositories[REPOSITORY]
-    assert {"model.safetensors", "modeling_ngsan.py"} <= repository.files.keys()
-    tiny_processor().push_to_hub(REPOSITORY)
-    assert {"modeling_ngsan.py", "processing_ngsan.py", "tokenizer.json"} <= repository.files.keys()
-    CaptioningImageProcessor().push_to_hub("user/pixels")
-    assert "image_processing_captioning.py" in online.repositories["user/pixels"].files
-    model, processor = tiny_captioner(), tiny_processor()
-    assert type(model)._auto_class is None and type(processor)._auto_class is None
 
 
 def test_an_upload_that_is_cut_five_times_ends_complete(online, folder):

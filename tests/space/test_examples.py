@@ -5,7 +5,7 @@ import pytest
 pytest.importorskip("matplotlib", reason="the extra demo is not installed")
 pytest.importorskip("gradio", reason="the extra demo is not installed")
 
-from hf_ngsan.io import packaged_files
+from hf_ngsan.io import packaged
 from hf_ngsan.space import examples
 from hf_ngsan.space.captions import SHOWN_SIDE
 from tests.space.test_captions import image_in
@@ -22,5 +22,5 @@ def test_each_example_is_a_picture_of_its_own_in_a_button():
 
 def test_photographs_of_missing_packages_are_left_out(monkeypatch):
     places = {"officer": ("no_such_package", "a.jpg"), "lion": ("gradio", "no_such.jpg")}
-    monkeypatch.setattr(packaged_files, "PHOTOGRAPHS", places)
+    monkeypatch.setattr(packaged, "PHOTOGRAPHS", places)
     assert list(examples.example_images()) == ["drawn scene"]

@@ -1,4 +1,4 @@
-"""Every recipe in examples/configs is complete, explained, and builds the model it is named after."""
+"""Every config in examples/configs is complete, explained, and builds the model it is named after."""
 
 import dataclasses
 import functools
@@ -14,8 +14,7 @@ from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.text_encoders import PACKAGES
 from hf_ngsan.registry import MODEL_TYPES, config_class, model_class
-from hf_ngsan.tasks import load_recipe
-from hf_ngsan.tasks.captioning.build import build_config
+from hf_ngsan.tasks import load_training_config
 from hf_ngsan.training.optimizer import learning_rate_at
 from tests.guests.tiny import save, tiny
 from tests.tables import each_row
@@ -32,8 +31,8 @@ def build(name):
 
 @functools.cache
 def build_from(file):
-    recipe = load_recipe(file)
-    fields = dict(recipe.model)
+    training_config = load_training_config(file)
+    fields = dict(training_config.model)
     vision = fields.get("vision_config")
     if vision and not {"backbone_config", "pretrained"} & vision.keys():  # its backbone is that of init_from
         fields["vision_config"] = {**vision, "backbone_config": {"model_type": "ngsan_vgg"}}
@@ -42,20 +41,20 @@ def build_from(file):
         with torch.device("meta"):
             return model_class(config.model_type, "AutoModelForImageTextToText")(config)
     if fields["model_type"] == "mhsan":
-        return build_dual_encoder(recipe)
+        return build_dual_encoder(training_config)
+    auto_class = "AutoModel"
     if MODEL_TYPES[fields["model_type"]].task == "captioning":
-        config, auto_class = build_config(fields, vocab_size=9487 + SPECIAL_TOKENS), "AutoModelForImageTextToText"
-    else:
-        config, auto_class = config_class(fields.pop("model_type"))(**fields), "AutoModel"
+        fields["vocab_size"], auto_class = 9487 + SPECIAL_TOKENS, "AutoModelForImageTextToText"
+    config = config_class(fields.pop("model_type"))(**fields)
     with torch.device("meta"):
         return model_class(config.model_type, auto_class)(config)
 
 
-def build_dual_encoder(recipe):
-    if recipe.model.get("text_pretrained") in PACKAGES:
-        pytest.importorskip(PACKAGES[recipe.model["text_pretrained"]].replace("-", "_"))
+def build_dual_encoder(config):
+    if config.model.get("text_pretrained") in PACKAGES:
+        pytest.importorskip(PACKAGES[config.model["text_pretrained"]].replace("-", "_"))
     with torch.device("meta"):
-        return MHSANModel(MHSANConfig(**recipe.model, **dataclasses.asdict(recipe.contrastive)))
+        return MHSANModel(MHSANConfig(**config.model, **dataclasses.asdict(config.contrastive)))
 
 
 def name_of(file):
@@ -63,17 +62,17 @@ def name_of(file):
 
 
 @each_row("file", [file for file in FILES if file.parent.name != "guests"])
-def test_a_recipe_loads_and_builds(file):
+def test_a_config_loads_and_builds(file):
     model = build(file)
     assert model.config.model_type.startswith(file.parent.name)
     assert model.num_parameters() > 1e5
 
 
 @each_row("file", [file for file in FILES if file.parent.name == "guests"])
-def test_a_recipe_of_a_model_on_the_hub_is_that_of_a_folder_of_its_kind(file, tmp_path):
+def test_a_config_of_a_model_on_the_hub_is_that_of_a_folder_of_its_kind(file, tmp_path):
     folder = save(tiny(file.stem), tmp_path / file.stem)
-    recipe = load_recipe(file, [f"model.init_from={folder}"])
-    assert recipe.model == {"init_from": str(folder)}
+    config = load_training_config(file, [f"model.init_from={folder}"])
+    assert config.model == {"init_from": str(folder)}
     assert "/" in yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["init_from"]
 
 
@@ -139,13 +138,13 @@ def test_sizes_are_those_of_the_paper(name, millions):
         ("vatex_n_san", {"query_norm": "instance", "geometric_bias": [], "num_hidden_layers": 1}),
     ],
 )
-def test_a_recipe_is_the_row_it_is_named_after(name, fields):
+def test_a_config_is_the_row_it_is_named_after(name, fields):
     config = build(f"{name}.yaml").config
     assert {field: getattr(config, field) for field in fields} == fields
 
 
 @each_row("folder", sorted({file.parent for file in FILES}))
-def test_the_readme_names_every_recipe(folder):
+def test_the_readme_names_every_config(folder):
     named = set(re.findall(r"`(\w+\.yaml)`", (folder / "README.md").read_text(encoding="utf-8")))
     assert named == {file.name for file in folder.glob("*.yaml")}
 
@@ -161,39 +160,43 @@ def test_rstnets_tables_are_its_two_modules(name, fusion, adaptive, layers):
 
 
 def test_rstnet_is_trained_by_eq_29():
-    recipe = load_recipe(CONFIGS / "rstnet" / "rstnet.yaml")
-    rates = [learning_rate_at(epoch - 1, 1, recipe.training) / 1e-4 for epoch in range(1, 16)]
+    config = load_training_config(CONFIGS / "rstnet" / "rstnet.yaml")
+    rates = [learning_rate_at(epoch - 1, 1, config.training) / 1e-4 for epoch in range(1, 16)]
     expected = [0.25, 0.5, 0.75, *[1.0] * 7, *[0.2] * 2, *[0.04] * 3]
     assert rates == pytest.approx(expected)
-    critical = recipe.self_critical
+    critical = config.self_critical
     assert {learning_rate_at(step, 1, critical) for step in (0, 9, 50)} == {5e-6}
-    assert (critical.baseline, critical.early_stopping_patience, recipe.training.early_stopping_patience) == (
+    assert (critical.baseline, critical.early_stopping_patience, config.training.early_stopping_patience) == (
         "mean",
         5,
         5,
     )
 
 
-def test_recipes_of_the_paper_have_its_schedule_and_beam():
-    recipe = load_recipe(FOLDER / "g_san_key.yaml")
-    assert (recipe.training.epochs, recipe.training.learning_rate, recipe.training.schedule) == (15, 3e-4, "step")
-    assert (recipe.training.decay_start, recipe.training.decay_every, recipe.training.decay_factor) == (6, 3, 0.5)
-    assert recipe.evaluation.num_beams == 3
-    assert recipe.training.output_dir == "runs/g_san_key"
+def test_configs_of_the_paper_have_its_schedule_and_beam():
+    config = load_training_config(FOLDER / "g_san_key.yaml")
+    assert (config.training.epochs, config.training.learning_rate, config.training.schedule) == (15, 3e-4, "step")
+    assert (config.training.decay_start, config.training.decay_every, config.training.decay_factor) == (6, 3, 0.5)
+    assert config.evaluation.num_beams == 3
+    assert config.training.output_dir == "runs/g_san_key"
 
 
 def test_the_spatial_captioner_has_the_sizes_and_optimizer_of_its_paper():
     file = CONFIGS / "spatial_captioner" / "coco.yaml"
-    recipe, config = load_recipe(file), build(file).config
+    training_config, config = load_training_config(file), build(file).config
     assert (config.encoder_layers, config.decoder_layers, config.num_attention_heads) == (2, 4, 8)
     assert (config.hidden_size, config.intermediate_size, config.attention_temperature) == (512, 1024, "key_length")
     assert (config.dropout, config.attention_dropout, config.residual_dropout) == (0.1, 0.1, 0.0)
-    assert (recipe.training.learning_rate, recipe.training.schedule, recipe.training.warmup_epochs) == (
+    assert (
+        training_config.training.learning_rate,
+        training_config.training.schedule,
+        training_config.training.warmup_epochs,
+    ) == (
         3e-4,
         "constant",
         0,
     )
-    assert recipe.data.max_caption_length == recipe.evaluation.max_new_tokens == 14 + 1
+    assert training_config.data.max_caption_length == training_config.evaluation.max_new_tokens == 14 + 1
 
 
 @each_row(
@@ -209,21 +212,21 @@ def test_the_spatial_captioner_has_the_sizes_and_optimizer_of_its_paper():
         ("flickr30k", (10, 10), 0.1),
     ],
 )
-def test_a_recipe_of_mhsan_is_the_row_it_is_named_after(name, heads, diversity_weight):
-    recipe = load_recipe(CONFIGS / "mhsan" / f"{name}.yaml")
-    config = MHSANConfig(**recipe.model, **dataclasses.asdict(recipe.contrastive))
+def test_a_config_of_mhsan_is_the_row_it_is_named_after(name, heads, diversity_weight):
+    training_config = load_training_config(CONFIGS / "mhsan" / f"{name}.yaml")
+    config = MHSANConfig(**training_config.model, **dataclasses.asdict(training_config.contrastive))
     assert (config.num_image_heads, config.num_text_heads, config.diversity_weight) == (*heads, diversity_weight)
     assert (config.projection_dim, config.text_config.bidirectional) == (2400, name == "flickr30k")
-    stages = recipe.projection_stage, recipe.text_stage, recipe.image_stage
+    stages = training_config.projection_stage, training_config.text_stage, training_config.image_stage
     assert [(stage.epochs, stage.learning_rate) for stage in stages] == [(4, 5e-3), (15, 5e-4), (40, 5e-5)]
 
 
 def test_guests_are_fine_tuned_by_their_own_loss_and_adapters_by_larger_steps(tmp_path):
     for name, rate in (("blip", 1e-5), ("git", 1e-5), ("clip", 5e-6), ("siglip", 5e-6)):
         start = f"model.init_from={save(tiny(name), tmp_path / name)}"
-        whole, adapted = (load_recipe(f"guests/{name}", [start, *lora]) for lora in ((), ["lora.rank=8"]))
+        whole, adapted = (load_training_config(f"guests/{name}", [start, *lora]) for lora in ((), ["lora.rank=8"]))
         assert (whole.training.learning_rate, adapted.training.learning_rate) == (rate, 1e-4), name
         if name in ("blip", "git"):
             assert whole.training.stage == "xe", name
-            assert load_recipe(f"guests/{name}", [start, "label_smoothing=0"]).training.label_smoothing == 0
-    assert load_recipe("ngsan/fine_tune").training.stage == "xe"
+            assert load_training_config(f"guests/{name}", [start, "label_smoothing=0"]).training.label_smoothing == 0
+    assert load_training_config("ngsan/fine_tune").training.stage == "xe"

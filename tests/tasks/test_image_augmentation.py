@@ -12,10 +12,10 @@ from hf_ngsan.data.collator import CaptionCollator
 from hf_ngsan.data.saved import copy_folder
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.image_augmentation import AugmentationSettings, ImageAugmentation, crop_box, cropped, mirrored
-from hf_ngsan.training import RecipeError
+from hf_ngsan.training import ConfigError
 from tests.tables import each_row
-from tests.tasks.test_pixels import PIXELS, pixel_recipe, weights
-from tests.tasks.tiny import tiny_recipe
+from tests.tasks.test_pixels import PIXELS, pixel_config, weights
+from tests.tasks.tiny import tiny_training_config
 
 PLAIN = AugmentationSettings()
 FEW = {"spec": "scenes:size=8,validation=2,images=true,image_size=32"}
@@ -128,11 +128,11 @@ def test_a_collator_augments_what_it_collates():
     assert given[0][0].tobytes() == mirrored(row())["image"].tobytes()
 
 
-def check_runs(folder, recipe, other):
+def check_runs(folder, config, other):
     """A run that was resumed ends as one that was not, and otherwise than one of another training config."""
-    train(recipe("whole", epochs=2))
-    train(recipe("parts", epochs=1))
-    train(recipe("parts", epochs=2), resume=True)
+    train(config("whole", epochs=2))
+    train(config("parts", epochs=1))
+    train(config("parts", epochs=2), resume=True)
     train(other)
     whole, parts, plain = (weights(folder / name / "last") for name in ("whole", "parts", "plain"))
     assert all(torch.equal(whole[name], parts[name]) for name in whole)
@@ -140,13 +140,13 @@ def check_runs(folder, recipe, other):
 
 
 def test_a_run_with_augmentation_resumes_bit_exactly(tmp_path):
-    def recipe(name, **training):
-        made = pixel_recipe(tmp_path / name, data=FEW, training={"schedule": "constant", **training})
+    def config(name, **training):
+        made = pixel_config(tmp_path / name, data=FEW, training={"schedule": "constant", **training})
         augmentation = AugmentationSettings(smallest_crop=0.5, flip=0.5, color_jitter=0.1)
         return dataclasses.replace(made, augmentation=augmentation)
 
-    plain = pixel_recipe(tmp_path / "plain", data=FEW, training={"schedule": "constant", "epochs": 2})
-    check_runs(tmp_path, recipe, plain)
+    plain = pixel_config(tmp_path / "plain", data=FEW, training={"schedule": "constant", "epochs": 2})
+    check_runs(tmp_path, config, plain)
 
 
 def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
@@ -157,21 +157,21 @@ def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
     for number in (1, 2):
         darker.save_to_disk(str(copy_folder(features, number)))
 
-    def recipe(name, copies=True, **training):
+    def config(name, copies=True, **training):
         data = {"spec": f"features:{features}", "validation_split": None}
-        made = tiny_recipe(tmp_path / name, data=data, training={"schedule": "constant", **training})
+        made = tiny_training_config(tmp_path / name, data=data, training={"schedule": "constant", **training})
         return dataclasses.replace(made, augmentation=AugmentationSettings(feature_copies=copies))
 
-    check_runs(tmp_path, recipe, recipe("plain", copies=False, epochs=2))
+    check_runs(tmp_path, config, config("plain", copies=False, epochs=2))
 
 
 @each_row(
     ("make", "sections", "settings", "named"),
     [
-        (tiny_recipe, {"data": PIXELS}, {"flip": 0.5}, "augmentation"),
-        (tiny_recipe, {}, {"feature_copies": True}, r"augmentation\.feature_copies"),
+        (tiny_training_config, {"data": PIXELS}, {"flip": 0.5}, "augmentation"),
+        (tiny_training_config, {}, {"feature_copies": True}, r"augmentation\.feature_copies"),
         (
-            pixel_recipe,
+            pixel_config,
             {"training": {"stage": "auto"}},
             {"flip": 0.5, "captions_with_sides": "swap"},
             r"augmentation\.captions_with_sides",
@@ -180,5 +180,5 @@ def test_a_run_with_copies_of_features_resumes_bit_exactly(tmp_path):
 )
 def test_augmentation_that_data_or_stages_do_not_allow(tmp_path, make, sections, settings, named):
     made = make(tmp_path / "run", **sections)
-    with pytest.raises(RecipeError, match=named):
+    with pytest.raises(ConfigError, match=named):
         train(dataclasses.replace(made, augmentation=AugmentationSettings(**settings)))

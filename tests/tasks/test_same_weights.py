@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_ngsan.tasks import CaptioningRecipe, train
+from hf_ngsan.tasks import CaptioningConfig, train
 
 from .tiny import tiny_sections
 
@@ -44,9 +44,9 @@ RUNS = {
 }
 
 
-def recipe_of(folder, model=None, **changes) -> CaptioningRecipe:
+def config_of(folder, model=None, **changes) -> CaptioningConfig:
     sections = tiny_sections(folder, **changes)
-    return CaptioningRecipe.from_dict({**sections, "model": model or sections["model"]})
+    return CaptioningConfig.from_dict({**sections, "model": model or sections["model"]})
 
 
 def checksum(folder) -> str:
@@ -64,7 +64,7 @@ def test_weights_are_those_recorded(tmp_path, run):
     machine = processor()
     if torch.__version__.split("+")[0] != RECORDED_WITH or machine not in CHECKSUMS:
         pytest.skip(f"checksums are of torch {RECORDED_WITH} on {', '.join(CHECKSUMS)}; this is {machine}")
-    train(recipe_of(tmp_path / "run", **RUNS[run]))
+    train(config_of(tmp_path / "run", **RUNS[run]))
     assert checksum(tmp_path / "run") == CHECKSUMS[machine][run]
 
 

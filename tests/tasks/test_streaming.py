@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from hf_ngsan.data import load_data, shuffle_buffer_of
 from hf_ngsan.tasks import train
+from hf_ngsan.training.config import save_training_config
 from hf_ngsan.training.loop import TrainingLoop
-from hf_ngsan.training.recipe import save_recipe
 from tests.data.images.photos import write_parquet
-from tests.tasks.test_pixels import BACKBONE, VISION, pixel_recipe
+from tests.tasks.test_pixels import BACKBONE, VISION, pixel_config
 from tests.test_journeys import start
 from tests.training.test_loop import NO_DROPOUT, same_weights
 
@@ -32,8 +32,8 @@ def write_photographs(folder):
 def test_captions_are_weighted_and_images_shuffled_in_windows(tmp_path):
     spec = f"images:{write_photographs(tmp_path / 'photos')},streaming=true,shuffle_buffer=7"
     assert shuffle_buffer_of(load_data(spec, "train")) == 7
-    recipe = pixel_recipe(tmp_path / "run", data={"spec": spec}, training={"epochs": 1, "consensus_power": 1.0})
-    assert len(train(recipe).history) == 1
+    config = pixel_config(tmp_path / "run", data={"spec": spec}, training={"epochs": 1, "consensus_power": 1.0})
+    assert len(train(config).history) == 1
 
 
 KILLING = """
@@ -58,19 +58,19 @@ def test_a_run_that_was_killed_within_an_epoch_ends_as_one_that_was_not(num_work
     spec = f"images:{write_photographs(tmp_path / 'photos')},streaming=true,shuffle_buffer=7"
     data = {"spec": spec, "num_workers": num_workers}
     training = {"batch_size": 4, "save_every_steps": 3}  # 8 updates an epoch
-    recipes = [pixel_recipe(tmp_path / name, data=data, training=training) for name in ("straight", "killed")]
-    train(recipes[0])
-    save_recipe(recipes[1], tmp_path / "killed.yaml")
+    configs = [pixel_config(tmp_path / name, data=data, training=training) for name in ("straight", "killed")]
+    train(configs[0])
+    save_training_config(configs[1], tmp_path / "killed.yaml")
     (tmp_path / "killing.py").write_text(KILLING.format(fatal=13))
     process = start("-m", "hf_ngsan.cli", "--import", "killing", "train", "--config", "killed.yaml", cwd=tmp_path)
     assert process.wait() == -signal.SIGKILL
     assert max(path.name for path in (tmp_path / "killed" / "checkpoints").iterdir()) == "step-000000012"
-    train(recipes[1], resume=True)
+    train(configs[1], resume=True)
     for name in ("best", "last", "checkpoints/step-000000016"):
         assert same_weights(tmp_path / "killed" / name, tmp_path / "straight" / name)
 
 
-def train_as(index, num_processes, port, recipe, fatal, seen):
+def train_as(index, num_processes, port, config, fatal, seen):
     """Trains, or continues, as one of several processes; notes the images of each update, and dies before one."""
     multiprocessing.set_start_method("fork", force=True)  # processes that load rows would import everything again
     if num_processes > 1:
@@ -87,10 +87,10 @@ def train_as(index, num_processes, port, recipe, fatal, seen):
         original(self, micro_batches)
 
     TrainingLoop.update = update
-    train(recipe, resume=True)
+    train(config, resume=True)
 
 
-def train_on(num_processes, recipe, fatal, seen):
+def train_on(num_processes, config, fatal, seen):
     """Returns the images that each update has seen, in order."""
     seen.mkdir()
     with socket.socket() as free:
@@ -98,7 +98,7 @@ def train_on(num_processes, recipe, fatal, seen):
         port = free.getsockname()[1]
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    arguments = [(index, num_processes, port, recipe, fatal, seen) for index in range(num_processes)]
+    arguments = [(index, num_processes, port, config, fatal, seen) for index in range(num_processes)]
     processes = [context.Process(target=train_as, args=one) for one in arguments]
     for process in processes:
         process.start()
@@ -120,7 +120,7 @@ def test_the_number_of_processes_may_change_within_an_epoch(streaming, num_worke
     training = {"batch_size": 7, "gradient_accumulation_steps": 2, "save_every_steps": 2, "adam_epsilon": 1e-4}
     model = {**NO_DROPOUT, "vision_config": {**VISION, "backbone_config": {**BACKBONE, "use_batch_norm": False}}}
     straight, elastic = (
-        pixel_recipe(tmp_path / name, model, data=data, training=training) for name in ("straight", "elastic")
+        pixel_config(tmp_path / name, model, data=data, training=training) for name in ("straight", "elastic")
     )
     seen = train_on(1, straight, None, tmp_path / "seen")
     for epoch in (range(5), range(5, 10)):

@@ -9,7 +9,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from hf_ngsan.tasks import load_recipe, train
+from hf_ngsan.tasks import load_training_config, train
 from tests.extraction.test_vision import DETECTOR
 
 from .tiny import tiny_sections
@@ -30,11 +30,11 @@ def test_two_processes_train_a_vision_part_as_one_does(name, tmp_path):
         {"spec": "scenes:size=30,seed=3,images=true,image_size=64", "image_size": 64},
         {"epochs": 1, "max_grad_norm": 1.0, "learning_rate": 0.001},
     )
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(yaml.safe_dump(sections))
-    train(load_recipe(recipe))
-    train(load_recipe(recipe, ["training.learning_rate=0", f"output_dir={tmp_path / 'none'}"]))
-    command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", recipe, f"output_dir={tmp_path / 'two'}"]
+    config = tmp_path / "config.yaml"
+    config.write_text(yaml.safe_dump(sections))
+    train(load_training_config(config))
+    train(load_training_config(config, ["training.learning_rate=0", f"output_dir={tmp_path / 'none'}"]))
+    command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", config, f"output_dir={tmp_path / 'two'}"]
     command += ["--num-processes", "2"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(map(str, command), env=environment, capture_output=True, text=True, timeout=300)

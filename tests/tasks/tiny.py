@@ -1,8 +1,8 @@
-"""A recipe of a captioner so small that an epoch takes a fraction of a second."""
+"""A config of a captioner so small that an epoch takes a fraction of a second."""
 
 from pathlib import Path
 
-from hf_ngsan.tasks import CaptioningRecipe
+from hf_ngsan.tasks import CaptioningConfig
 
 MODEL = {
     "hidden_size": 16,
@@ -16,8 +16,10 @@ TRAINING = {"epochs": 2, "batch_size": 8, "learning_rate": 0.01, "warmup_epochs"
 EVALUATION = {"num_beams": 2, "batch_size": 32, "max_new_tokens": 14}
 
 
-def tiny_recipe(output_dir: Path, model=(), data=(), training=(), evaluation=(), self_critical=()) -> CaptioningRecipe:
-    return CaptioningRecipe.from_dict(tiny_sections(output_dir, model, data, training, evaluation, self_critical))
+def tiny_training_config(
+    output_dir: Path, model=(), data=(), training=(), evaluation=(), self_critical=()
+) -> CaptioningConfig:
+    return CaptioningConfig.from_dict(tiny_sections(output_dir, model, data, training, evaluation, self_critical))
 
 
 def tiny_sections(output_dir: Path, model=(), data=(), training=(), evaluation=(), self_critical=()) -> dict:

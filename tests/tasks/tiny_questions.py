@@ -6,8 +6,8 @@ import numpy as np
 from datasets import Dataset, DatasetDict, Features, List, Value
 
 from hf_ngsan.data.contract import lists_of_vectors
-from hf_ngsan.tasks import VisualQuestionAnsweringRecipe
-from hf_ngsan.tasks.question_answering.task import VisualQuestionAnsweringTask
+from hf_ngsan.tasks import VisualQuestionAnsweringConfig
+from hf_ngsan.tasks.question_answering import VisualQuestionAnsweringTask
 
 from .tiny import TRAINING
 
@@ -71,9 +71,9 @@ def tiny_sections(output_dir: Path, spec: str, model=(), data=(), training=(), *
     }
 
 
-def tiny_recipe(output_dir: Path, spec: str, **sections) -> VisualQuestionAnsweringRecipe:
-    return VisualQuestionAnsweringRecipe.from_dict(tiny_sections(output_dir, spec, **sections))
+def tiny_training_config(output_dir: Path, spec: str, **sections) -> VisualQuestionAnsweringConfig:
+    return VisualQuestionAnsweringConfig.from_dict(tiny_sections(output_dir, spec, **sections))
 
 
 def tiny_task(output_dir: Path, spec: str, **sections) -> VisualQuestionAnsweringTask:
-    return VisualQuestionAnsweringTask(tiny_recipe(output_dir, spec, **sections))
+    return VisualQuestionAnsweringTask(tiny_training_config(output_dir, spec, **sections))

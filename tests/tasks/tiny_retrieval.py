@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hf_ngsan.tasks import RetrievalRecipe
+from hf_ngsan.tasks import RetrievalConfig
 
 from .tiny import TRAINING
 
@@ -30,5 +30,5 @@ def tiny_sections(output_dir: Path, model=(), data=(), training=(), **sections) 
     }
 
 
-def tiny_recipe(output_dir: Path, **sections) -> RetrievalRecipe:
-    return RetrievalRecipe.from_dict(tiny_sections(output_dir, **sections))
+def tiny_training_config(output_dir: Path, **sections) -> RetrievalConfig:
+    return RetrievalConfig.from_dict(tiny_sections(output_dir, **sections))

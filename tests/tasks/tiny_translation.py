@@ -1,4 +1,4 @@
-"""Parallel text of a tiny language, and a recipe of a translator so small that an epoch takes no time."""
+"""Parallel text of a tiny language, and a config of a translator so small that an epoch takes no time."""
 
 from itertools import product
 from pathlib import Path

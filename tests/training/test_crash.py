@@ -7,7 +7,7 @@ import pytest
 
 from hf_ngsan.tasks import train
 
-from ..tasks.tiny import tiny_recipe
+from ..tasks.tiny import tiny_training_config
 from .test_loop import same_weights, scores
 
 SETTINGS = {"epochs": 2, "batch_size": 16, "save_every_steps": 1, "ema_decay": 0.5}
@@ -48,7 +48,7 @@ def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight") / "run"
     with pytest.MonkeyPatch.context() as monkeypatch:
         reaper = Reaper(monkeypatch, folder)
-        result = train(tiny_recipe(folder, training=SETTINGS))
+        result = train(tiny_training_config(folder, training=SETTINGS))
     return folder, result, reaper.count
 
 
@@ -62,12 +62,12 @@ SELDOM = [(0.0, False), (0.3, True), (0.55, True), (0.8, False), (1.0, True)]
 def test_a_run_that_dies_while_writing_ends_the_same_once_resumed(tmp_path, straight, moment, after):
     straight_folder, straight_result, num_operations = straight
     folder = tmp_path / "run"
-    recipe = tiny_recipe(folder, training=SETTINGS)
+    config = tiny_training_config(folder, training=SETTINGS)
     with pytest.MonkeyPatch.context() as monkeypatch:
         Reaper(monkeypatch, folder, fatal=1 + int(moment * (num_operations - 1)), after=after)
         with pytest.raises(KilledError):
-            train(recipe)
-    result = train(recipe, resume=True)
+            train(config)
+    result = train(config, resume=True)
     assert scores(result.history) == scores(straight_result.history)
     assert (result.best_score, result.best_epoch) == (straight_result.best_score, straight_result.best_epoch)
     for name in ("best", "last", "checkpoints/step-000000004"):

@@ -13,7 +13,7 @@ import yaml
 from safetensors.torch import load_file
 
 from hf_ngsan.io.launching import leave_process_group
-from hf_ngsan.tasks import load_recipe, train
+from hf_ngsan.tasks import load_training_config, train
 from tests.guests.tiny import save
 from tests.guests.tiny import tiny as tiny_guest
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
@@ -143,7 +143,7 @@ def write_and_train(folder: Path, sections: dict) -> str:
     sections["training"]["output_dir"] = str(folder / "run")
     (folder / "config.yaml").parent.mkdir(parents=True, exist_ok=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(sections))
-    train(load_recipe(folder / "config.yaml"))
+    train(load_training_config(folder / "config.yaml"))
     return str(folder / "run" / "last")
 
 
@@ -171,7 +171,7 @@ def whole_batch(name: str, folder: Path) -> Whole:
     config, base = folder / "config.yaml", folder / "nothing"
     nothing = [f"output_dir={base}", "training.learning_rate=0"]
     nothing += ["self_critical.learning_rate=0"] * ("self-critical" in name)
-    train(load_recipe(config, nothing))
+    train(load_training_config(config, nothing))
     return Whole(config, base, gradient(folder / "run", base))
 
 
@@ -194,7 +194,11 @@ def test_parts_of_a_batch_have_the_gradient_of_the_whole(name, tmp_path):
     folder = tmp_path / "whole"
     folder.mkdir()
     whole = whole_batch(name, folder)
-    train(load_recipe(whole.config, [f"output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]))
+    train(
+        load_training_config(
+            whole.config, [f"output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]
+        )
+    )
     check_equal(gradient(tmp_path / "parts", whole.base), whole.gradient)
 
 
@@ -225,7 +229,7 @@ def test_two_processes_have_the_gradient_of_one(divided, name):
 def train_on_this_process(configs: list[str]) -> None:
     for config in configs:
         two = [f"output_dir={Path(config).parent / 'two'}", "training.gradient_accumulation_steps=2"]
-        train(load_recipe(config, two))
+        train(load_training_config(config, two))
     leave_process_group()
 
 

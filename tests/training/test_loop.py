@@ -8,21 +8,21 @@ from safetensors.torch import load_file
 
 from hf_ngsan.data import EpochSampler
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.captioning.task import CaptioningTask
+from hf_ngsan.tasks.captioning import CaptioningTask
 from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.batches import UpdateBatches
 from hf_ngsan.training.loop import seed_everything
 from hf_ngsan.training.objectives import TeacherForcing
 from tests.tables import each_row
 
-from ..tasks.tiny import tiny_recipe
+from ..tasks.tiny import tiny_training_config
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 
 
-def make_loop(recipe):
+def make_loop(config):
     torch.manual_seed(0)
-    task = CaptioningTask(recipe)
+    task = CaptioningTask(config)
     rows = task.load_rows("train")
     model, processor = task.build(rows)
     return TrainingLoop(Accelerator(cpu=True), task, model, processor, task.training_rows(model, processor, rows))
@@ -35,8 +35,8 @@ def micro_batches(loop, update, parts):
 
 @each_row("parts", [1, 3])
 def test_an_update_is_adam_on_the_mean_loss_per_token_of_the_global_batch(tmp_path, parts):
-    recipe = tiny_recipe(tmp_path, model=NO_DROPOUT, training={"max_grad_norm": 0.5, "adam_epsilon": 1e-4})
-    reference, loop = make_loop(recipe).bare_model, make_loop(recipe)
+    config = tiny_training_config(tmp_path, model=NO_DROPOUT, training={"max_grad_norm": 0.5, "adam_epsilon": 1e-4})
+    reference, loop = make_loop(config).bare_model, make_loop(config)
     (whole,) = micro_batches(loop, 0, 1)
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-4, weight_decay=0.0)
     reference.train()
@@ -51,10 +51,10 @@ def test_an_update_is_adam_on_the_mean_loss_per_token_of_the_global_batch(tmp_pa
 
 
 def test_statistics_are_those_of_all_micro_batches(tmp_path):
-    recipe = tiny_recipe(tmp_path, model=NO_DROPOUT)
+    config = tiny_training_config(tmp_path, model=NO_DROPOUT)
     sums = []
     for parts in (1, 4):
-        loop = make_loop(recipe)
+        loop = make_loop(config)
         loop.update(micro_batches(loop, 0, parts))
         loop.gather_sums()
         sums.append({name: value for name, value in loop.progress.sums.items() if name != "update_seconds"})
@@ -72,8 +72,8 @@ def test_random_states_depend_on_seed_step_and_process():
 
 
 def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoints(tmp_path, monkeypatch):
-    recipe = tiny_recipe(tmp_path / "run", data={"validation_split": None})
-    train(recipe)
+    config = tiny_training_config(tmp_path / "run", data={"validation_split": None})
+    train(config)
     checkpoints = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
     genuine = TeacherForcing.loss
 
@@ -82,7 +82,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoints(tmp_pa
         return loss * math.nan, {**statistics, "loss": statistics["loss"] * math.nan}
 
     monkeypatch.setattr(TeacherForcing, "loss", broken)
-    longer = tiny_recipe(tmp_path / "run", data={"validation_split": None}, training={"epochs": 3})
+    longer = tiny_training_config(tmp_path / "run", data={"validation_split": None}, training={"epochs": 3})
     with pytest.raises(TrainingDivergedError, match=r"epoch 3.*learning_rate"):
         train(longer, resume=True)
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == checkpoints
@@ -91,7 +91,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoints(tmp_pa
 @each_row("score", [math.nan, math.inf, -math.inf])
 @each_row("greater_is_better", [True, False])
 def test_a_score_that_is_no_number_is_never_the_best(tmp_path, score, greater_is_better):
-    loop = make_loop(tiny_recipe(tmp_path))
+    loop = make_loop(tiny_training_config(tmp_path))
     loop.greater_is_better = greater_is_better
     for best in (None, 0.5):
         assert not loop.is_better(score, best)
@@ -102,52 +102,43 @@ def test_a_run_that_ends_without_a_score_has_diverged(tmp_path, monkeypatch):
     """The best model before is kept; resuming what is finished says so again."""
     scores = iter([0.5, math.nan])
     monkeypatch.setattr(CaptioningTask, "evaluate", lambda *_: {"cider_d": next(scores)})
-    recipe = tiny_recipe(tmp_path / "run")
+    config = tiny_training_config(tmp_path / "run")
     for resume in (False, True):
         with pytest.raises(TrainingDivergedError, match=r"cider_d.*epoch 2.*epoch 1"):
-            train(recipe, resume=resume)
+            train(config, resume=resume)
     assert (tmp_path / "run" / "best" / "model.safetensors").is_file()
 
 
 def test_a_score_that_recovers_is_no_end(tmp_path, monkeypatch):
     scores = iter([math.inf, 0.5])
     monkeypatch.setattr(CaptioningTask, "evaluate", lambda *_: {"cider_d": next(scores)})
-    assert train(tiny_recipe(tmp_path / "run")).best_epoch == 2
+    assert train(tiny_training_config(tmp_path / "run")).best_epoch == 2
 
 
 def test_an_objective_can_warn_after_an_epoch(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr(TeacherForcing, "warnings", lambda self, history: [f"{len(history)} of 2"])
-    train(tiny_recipe(tmp_path / "run"))
+    train(tiny_training_config(tmp_path / "run"))
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
     assert [number for number in (1, 2) if any(f"{number} of 2" in text for text in told)] == [1, 2]
 
 
-@each_row(("size", "updates", "told"), [(5, 6, 1), (10, 3, 0)])
-def test_the_pace_is_told_once_in_the_first_epoch_unless_that_is_short(tmp_path, caplog, size, updates, told):
-    caplog.clear()
-    recipe = tiny_recipe(tmp_path / str(size), training={"batch_size": size}, data={"validation_split": None})
-    with caplog.at_level("INFO", "hf_ngsan.training.loop"):
-        train(recipe)
-    records = [record for record in caplog.records if record.funcName == "tell_pace"]
-    assert len(records) == told
-    assert all(record.args[0] > 0 and record.args[1] == updates for record in records)
-
-
 def test_early_stopping_keeps_the_best_model(tmp_path):
-    recipe = tiny_recipe(tmp_path / "run", training={"epochs": 9, "learning_rate": 0.0, "early_stopping_patience": 2})
-    result = train(recipe)
+    config = tiny_training_config(
+        tmp_path / "run", training={"epochs": 9, "learning_rate": 0.0, "early_stopping_patience": 2}
+    )
+    result = train(config)
     assert [entry["epoch"] for entry in result.history] == [1, 2, 3]
     assert result.best_epoch == 1
-    again = train(recipe, resume=True)
+    again = train(config, resume=True)
     assert again.history == result.history
 
 
 def test_more_epochs_go_on_where_the_run_ended(tmp_path):
-    short = tiny_recipe(tmp_path / "run", training={"epochs": 1})
+    short = tiny_training_config(tmp_path / "run", training={"epochs": 1})
     train(short)
-    longer = tiny_recipe(tmp_path / "run", training={"epochs": 2})
+    longer = tiny_training_config(tmp_path / "run", training={"epochs": 2})
     resumed = train(longer, resume=True)
-    straight = train(tiny_recipe(tmp_path / "straight", training={"epochs": 2}))
+    straight = train(tiny_training_config(tmp_path / "straight", training={"epochs": 2}))
     assert scores(resumed.history) == scores(straight.history)
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
 
@@ -155,14 +146,14 @@ def test_more_epochs_go_on_where_the_run_ended(tmp_path):
 @pytest.mark.parametrize("ema_decay", [0.9, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_a_run_without_its_last_checkpoint_goes_on_from_the_one_before_it(tmp_path, ema_decay):
     settings = {"save_every_steps": 3, "ema_decay": ema_decay, "keep_checkpoints": 9}
-    straight = train(tiny_recipe(tmp_path / "straight", training=settings))
+    straight = train(tiny_training_config(tmp_path / "straight", training=settings))
     for dropped in (1, 2):  # the run is then resumed from within an epoch
         run = tmp_path / f"run-{dropped}"
         shutil.copytree(tmp_path / "straight", run)
         checkpoints = sorted((run / "checkpoints").iterdir())
         for checkpoint in checkpoints[-dropped:]:
             shutil.rmtree(checkpoint)
-        resumed = train(tiny_recipe(run, training=settings), resume=True)
+        resumed = train(tiny_training_config(run, training=settings), resume=True)
         assert scores(resumed.history) == scores(straight.history)
         for folder in ("best", "last", f"checkpoints/{checkpoints[-1].name}"):
             assert same_weights(run / folder, tmp_path / "straight" / folder)

@@ -9,17 +9,16 @@ import pytest
 from filelock import FileLock
 
 from hf_ngsan.tasks import train
-from hf_ngsan.training import RecipeError
-from hf_ngsan.training.output_folder import LOCK, MARKER, check_output_folder, claim_files, files_in
-from tests.tables import each_row
+from hf_ngsan.training import ConfigError
+from hf_ngsan.training.output_folder import LOCK
 
-from ..tasks.tiny import tiny_recipe
+from ..tasks.tiny import tiny_training_config
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("finished") / "run"
-    train(tiny_recipe(folder, training={"epochs": 1, "tracker": "tensorboard"}))
+    train(tiny_training_config(folder, training={"epochs": 1, "tracker": "tensorboard"}))
     return folder
 
 
@@ -27,74 +26,51 @@ def copy(folder, target):
     return shutil.copytree(folder, target)
 
 
+def files_in(folder):
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
 def test_overwriting_deletes_the_run_and_nothing_else(tmp_path, finished):
     folder = copy(finished, tmp_path / "run")
-    before = set(files_in(folder))
-    result = train(tiny_recipe(folder, training={"epochs": 1, "seed": 3, "tracker": None}), overwrite=True)
-    after = set(files_in(folder))
-    assert any(name.startswith("tensorboard/") for name in before)
-    assert not any(name.startswith("tensorboard/") for name in after)
-    assert "best/config.json" in after and len(result.history) == 1
-
-
-@each_row("name", ["thesis.tex", "best/notes.txt", "checkpoints/mine/a.txt", "data/1.jpg"])
-def test_a_folder_with_files_of_the_users_is_not_overwritten(tmp_path, finished, name):
-    folder = copy(finished, tmp_path / "run")
-    (folder / name).parent.mkdir(exist_ok=True)
-    (folder / name).write_text("years of work")
-    before = files_in(folder)
-    with pytest.raises(FileExistsError, match=name):
-        train(tiny_recipe(folder, training={"epochs": 1}), overwrite=True)
-    assert files_in(folder) == before
-
-
-def test_a_folder_without_the_marker_is_not_overwritten(tmp_path):
-    (tmp_path / "project").mkdir()
-    (tmp_path / "project" / "training_config.yaml").write_text("model: {}\n")
-    with pytest.raises(FileExistsError, match=MARKER):
-        train(tiny_recipe(tmp_path / "project"), overwrite=True)
-    assert files_in(tmp_path / "project") == ["training_config.yaml"]
-
-
-def test_files_that_were_claimed_are_the_runs(tmp_path, finished):
-    folder = copy(finished, tmp_path / "run")
-    (folder / "scores.json").write_text("{}")
-    claim_files(folder, ["scores.json"])
-    check_output_folder(tiny_recipe(folder, training={"epochs": 1}), resume=False, overwrite=True)
-
-
-def test_a_link_to_a_run_is_overwritten_in_its_place(tmp_path, finished):
-    folder = copy(finished, tmp_path / "run")
-    (tmp_path / "link").symlink_to(folder)
-    train(tiny_recipe(tmp_path / "link", training={"epochs": 1, "seed": 5}), overwrite=True)
-    assert (tmp_path / "link").is_symlink()
-    assert (folder / "last" / "config.json").is_file()
-
-
-def test_a_link_in_a_run_is_not_followed(tmp_path, finished):
-    folder = copy(finished, tmp_path / "run")
+    (folder / "data").mkdir()
+    for name in ("thesis.tex", "data/1.jpg"):
+        (folder / name).write_text("years of work")
     (tmp_path / "precious").mkdir()
     (tmp_path / "precious" / "file").write_text("x")
     (folder / "link").symlink_to(tmp_path / "precious")
-    with pytest.raises(FileExistsError, match="link"):
-        train(tiny_recipe(folder, training={"epochs": 1}), overwrite=True)
-    assert (tmp_path / "precious" / "file").is_file()
+    before = set(files_in(folder))
+    (tmp_path / "alias").symlink_to(folder)
+    config = tiny_training_config(tmp_path / "alias", training={"epochs": 1, "seed": 3, "tracker": None})
+    result = train(config, overwrite=True)
+    after = set(files_in(folder))
+    assert any(name.startswith("tensorboard/") for name in before)
+    assert not any(name.startswith("tensorboard/") for name in after)
+    assert {"best/config.json", "thesis.tex", "data/1.jpg"} <= after and len(result.history) == 1
+    assert (tmp_path / "alias").is_symlink() and (tmp_path / "precious" / "file").is_file()
+
+
+def test_a_folder_that_no_run_wrote_is_not_overwritten(tmp_path):
+    (tmp_path / "project" / "best").mkdir(parents=True)
+    (tmp_path / "project" / "training_config.yaml").write_text("model: {}\n")
+    with pytest.raises(FileExistsError, match="project"):
+        train(tiny_training_config(tmp_path / "project"), overwrite=True)
+    assert (tmp_path / "project" / "best").is_dir()
 
 
 def test_contradicting_options_are_refused_before_anything_happens(tmp_path, finished):
     before = {name: (finished / name).stat().st_mtime_ns for name in files_in(finished)}
-    with pytest.raises(RecipeError, match=r"--resume.*--overwrite"):
-        train(tiny_recipe(finished, training={"epochs": 1}), resume=True, overwrite=True)
+    with pytest.raises(ConfigError, match=r"--resume.*--overwrite"):
+        train(tiny_training_config(finished, training={"epochs": 1}), resume=True, overwrite=True)
     assert {name: (finished / name).stat().st_mtime_ns for name in files_in(finished)} == before
 
 
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.io.locks.LOCK_SECONDS", 0.1)
+    monkeypatch.setattr("hf_ngsan.io.folders.LOCK_SECONDS", 0.1)
     (tmp_path / "run").mkdir()
     with FileLock(tmp_path / "run" / LOCK), pytest.raises(FileExistsError, match="run"):
-        train(tiny_recipe(tmp_path / "run", training={"epochs": 1}))
+        train(tiny_training_config(tmp_path / "run", training={"epochs": 1}))
     assert files_in(tmp_path / "run") == [LOCK]
-    train(tiny_recipe(tmp_path / "run", training={"epochs": 1}))
+    train(tiny_training_config(tmp_path / "run", training={"epochs": 1}))
 
 
 def test_a_run_waits_for_the_last_processes_of_a_killed_one(tmp_path):
@@ -102,40 +78,21 @@ def test_a_run_waits_for_the_last_processes_of_a_killed_one(tmp_path):
     lock = FileLock(tmp_path / "run" / LOCK, thread_local=False)
     lock.acquire()
     threading.Timer(0.1, lock.release).start()
-    assert len(train(tiny_recipe(tmp_path / "run", training={"epochs": 1})).history) == 1
+    assert len(train(tiny_training_config(tmp_path / "run", training={"epochs": 1})).history) == 1
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path, finished):
     folder = copy(finished, tmp_path / "run")
     before = (folder / "training_config.yaml").read_text()
-    result = train(tiny_recipe(folder, training={"epochs": 1, "tracker": None}), resume=True)
+    result = train(tiny_training_config(folder, training={"epochs": 1, "tracker": None}), resume=True)
     assert len(result.history) == 1
     assert (folder / "training_config.yaml").read_text() == before
-
-
-def test_a_run_of_an_earlier_version_has_its_training_config_under_another_name(tmp_path, finished):
-    folder = copy(finished, tmp_path / "run")
-    (folder / "training_config.yaml").rename(folder / "recipe.yaml")
-    assert len(train(tiny_recipe(folder, training={"epochs": 2, "tracker": None}), resume=True).history) == 2
-    assert not (folder / "training_config.yaml").exists()
-    train(tiny_recipe(folder, training={"epochs": 1}), overwrite=True)
-    assert (folder / "training_config.yaml").is_file() and not (folder / "recipe.yaml").exists()
-
-
-def test_a_model_with_its_training_config_is_no_run(tmp_path, finished):
-    shutil.copytree(finished / "best", tmp_path / "model")
-    shutil.copy(finished / "training_config.yaml", tmp_path / "model")
-    before = files_in(tmp_path / "model")
-    for how in ({}, {"resume": True}, {"overwrite": True}):
-        with pytest.raises(FileExistsError, match="model"):
-            train(tiny_recipe(tmp_path / "model", training={"epochs": 1}), **how)
-    assert files_in(tmp_path / "model") == before
 
 
 def test_a_run_whose_folder_is_deleted_says_so(tmp_path, monkeypatch):
     from hf_ngsan.training.loop import TrainingLoop
 
-    recipe = tiny_recipe(tmp_path / "run", data={"validation_split": None})
+    config = tiny_training_config(tmp_path / "run", data={"validation_split": None})
     update = TrainingLoop.update
 
     def update_and_delete(self, batches):
@@ -145,7 +102,7 @@ def test_a_run_whose_folder_is_deleted_says_so(tmp_path, monkeypatch):
 
     monkeypatch.setattr(TrainingLoop, "update", update_and_delete)
     with pytest.raises(FileNotFoundError, match=str(tmp_path / "run")):
-        train(recipe)
+        train(config)
     assert not os.path.exists(tmp_path / "run" / "last")
 
 
@@ -156,7 +113,7 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
     from hf_ngsan.training.loop import TrainingLoop
 
     settings = {"save_every_steps": 1, "epochs": 2}
-    recipe = tiny_recipe(tmp_path / "run", data={"validation_split": None}, training=settings)
+    config = tiny_training_config(tmp_path / "run", data={"validation_split": None}, training=settings)
     update = TrainingLoop.update
 
     def diverge(self, batches):
@@ -168,11 +125,11 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLoop, "update", diverge)
         with pytest.raises(TrainingDivergedError, match="learning_rate"):
-            train(recipe)
+            train(config)
     steps = sorted(json.loads(file.read_text())["progress"]["step"] for file in tmp_path.rglob("progress.json"))
     assert max(steps) == 5
     lower = {**settings, "learning_rate": 0.001}
-    result = train(tiny_recipe(tmp_path / "run", data={"validation_split": None}, training=lower), resume=True)
+    result = train(tiny_training_config(tmp_path / "run", data={"validation_split": None}, training=lower), resume=True)
     assert len(result.history) == 2
 
 
@@ -187,18 +144,20 @@ def test_a_stage_begins_with_the_best_model_of_the_whole_stage_before(tmp_path, 
     def kill(self, *arguments):
         raise KilledError
 
-    def recipe(folder, epochs):
+    def config(folder, epochs):
         settings = {"epochs": epochs, "stage": "auto", "learning_rate": 0.03}
         critical = {"epochs": 1, "samples_per_image": 2}
-        return tiny_recipe(folder, data={"spec": "scenes:size=60,seed=3"}, training=settings, self_critical=critical)
+        return tiny_training_config(
+            folder, data={"spec": "scenes:size=60,seed=3"}, training=settings, self_critical=critical
+        )
 
     original = TrainingLoop.keep_start_of_next_stage
     with monkeypatch.context() as patch:
         patch.setattr(TrainingLoop, "keep_start_of_next_stage", lambda self: (original(self), kill(self)))
         with pytest.raises(KilledError):
-            train(recipe(tmp_path / "killed", 1))
-    train(recipe(tmp_path / "killed", 3), resume=True)
-    train(recipe(tmp_path / "straight", 3))
+            train(config(tmp_path / "killed", 1))
+    train(config(tmp_path / "killed", 3), resume=True)
+    train(config(tmp_path / "straight", 3))
     for folder in ("xe", "last"):
         ours, theirs = (tmp_path / run / folder / "model.safetensors" for run in ("killed", "straight"))
         assert ours.read_bytes() == theirs.read_bytes()

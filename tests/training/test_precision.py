@@ -9,13 +9,12 @@ from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.io.launching import make_accelerator
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.tasks import train
-from hf_ngsan.tasks.captioning import task as captioning
+from hf_ngsan.tasks import captioning, train
 from hf_ngsan.training.loop import full_precision
 from hf_ngsan.training.objectives.self_critical import SelfCritical
 from hf_ngsan.training.run import precision_of
 from tests.tables import each_row
-from tests.tasks.tiny import tiny_recipe
+from tests.tasks.tiny import tiny_training_config
 
 
 @pytest.fixture(autouse=True)
@@ -47,8 +46,8 @@ def test_one_process_trains_in_several_precisions(tmp_path):
     make_accelerator()  # as extraction does
     losses = []
     for number, precision in enumerate([None, "bf16", None]):
-        recipe = tiny_recipe(tmp_path / str(number), training={"mixed_precision": precision, "epochs": 1})
-        losses.append(train(recipe).history[-1]["loss"])
+        config = tiny_training_config(tmp_path / str(number), training={"mixed_precision": precision, "epochs": 1})
+        losses.append(train(config).history[-1]["loss"])
     assert losses[0] == losses[2] != losses[1]
 
 
@@ -82,7 +81,7 @@ def test_the_model_that_is_evaluated_is_the_one_that_is_loaded(tmp_path, monkeyp
         return evaluate(model, processor, *arguments, **options)
 
     monkeypatch.setattr(captioning, "evaluate_captioner", recorded)
-    train(tiny_recipe(tmp_path / "run", training={"mixed_precision": "bf16", "epochs": 1}))
+    train(tiny_training_config(tmp_path / "run", training={"mixed_precision": "bf16", "epochs": 1}))
     model, processor = load_captioner(tmp_path / "run" / "last")
     assert torch.equal(seen[-1], logits(model, processor))
 
@@ -100,5 +99,5 @@ def test_captions_are_drawn_in_the_precision_of_the_loss(tmp_path, monkeypatch, 
     monkeypatch.setattr(SelfCritical, "draw_captions", drawn)
     self_critical = {"epochs": 1, "samples_per_image": 2, "max_new_tokens": 8}
     training = {"stage": "auto", "mixed_precision": precision, "epochs": 1}
-    train(tiny_recipe(tmp_path / "run", training=training, self_critical=self_critical))
+    train(tiny_training_config(tmp_path / "run", training=training, self_critical=self_critical))
     assert set(seen) == {(torch.bfloat16, True) if precision else (torch.float32, False)}

@@ -4,7 +4,7 @@ from pathlib import Path, PurePosixPath
 
 import datasets
 
-from ...io.coco_files import number_of
+from ..coco_files import number_of
 from ..errors import DataError
 from ..images import load_images
 from ..images.files import decode_image

@@ -13,9 +13,9 @@ import numpy as np
 import pyarrow as pa
 from datasets import Features, Value
 
-from ...io.boxes import BOX_TOLERANCE, cell_boxes
-from ...io.coco_files import number_of
 from ..annotations import AnnotatedImage, Annotations
+from ..boxes import BOX_TOLERANCE, cell_boxes
+from ..coco_files import number_of
 from ..contract import caption_features, check_row
 from ..errors import DataError
 from . import ORDERS

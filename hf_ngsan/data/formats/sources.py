@@ -16,9 +16,9 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from ...io.coco_files import number_of
-from ...io.image_files import visible_files
+from ..coco_files import number_of
 from ..errors import naming_damage
+from ..image_files import visible_files
 
 
 @dataclass(frozen=True)

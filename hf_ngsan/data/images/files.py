@@ -25,8 +25,8 @@ from datasets.formatting import PythonFormatter, _register_formatter
 from datasets.utils.file_utils import xopen
 from huggingface_hub import constants
 
-from ...io.image_files import FORMATS
 from ..errors import DataError, reason_of
+from ..image_files import FORMATS
 
 ZIP = "zip://"
 HUB = "hf://datasets/"

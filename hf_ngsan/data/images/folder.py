@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow.parquet as pq
 from datasets import Dataset, Image
 
-from ...io.image_files import is_image, visible_files
 from ..errors import DataError, naming_damage
+from ..image_files import is_image, visible_files
 from ..splits import OTHER_NAMES, VALIDATION
 from .files import OwnFiles
 

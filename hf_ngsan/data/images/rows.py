@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 
-from ...io.coco_files import number_at_the_end
 from ...io.files import sha256
+from ..coco_files import number_at_the_end
 from ..errors import DataError
 from .columns import Columns, is_text_list
 from .files import with_named_images, with_own_files

@@ -20,10 +20,10 @@ import yaml
 from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import HfApi, constants, metadata_load
 
-from ...io.image_files import visible_files
 from ...io.messages import chain
 from ...io.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, reason_of
+from ..image_files import visible_files
 from ..splits import find_split
 from .files import OwnFiles, with_own_files
 from .folder import SPLITS, holds_photographs, read_folder

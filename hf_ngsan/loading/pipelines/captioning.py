@@ -14,12 +14,12 @@ from typing import Any
 from transformers import AutoProcessor
 from transformers.feature_extraction_utils import BatchFeature
 
-from ...guests.captioners import Guest, batches, generated, guest_of
-from ...guests.checkpoints import whole_processor
+from ...guests.captioners import Guest, batches, generated, guest_of, whole_processor
 from ...models.attention_maps import attention_maps, word_attention, word_visualness_pairs
 from ...models.decoding import with_search
-from ...models.image_processing_captioning import check_whole_images, load_image
-from ...models.text_scores import text_scores
+from ...models.image_processing_captioning import load_image
+from ...models.processing_captioning import check_whole_images
+from ...models.text_scores import TextScores, text_scores
 from ...registry import own_model_types
 from ..engines import use_engine
 from .items import (
@@ -31,7 +31,6 @@ from .items import (
     check_options,
     check_text,
     one_given,
-    unread,
     unreadable,
     without_none,
 )
@@ -148,36 +147,47 @@ class CaptioningPipeline(ItemPipeline):
             check_whole_images(self.processor.image_processor)
         return ItemReader(self.processor, self.model.config, **preprocess_params)
 
-    def _forward(  # type: ignore[override]
+    def answers(
         self,
-        batch: Batch,
+        items: list[Item],
+        inputs: BatchFeature,
         return_attention: bool = False,
         return_visualness: bool = False,
         return_scores: bool = False,
         return_confidence: bool = False,
-        on_error: str = "raise",
         **generate_kwargs: Any,
     ) -> list[Answered]:
         is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
         if return_visualness and not is_adaptive:
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
-        if return_attention and not hasattr(self.model, "model"):
-            raise ValueError("return_attention=True needs one captioner; an ensemble has no attention of its own.")
-        if return_confidence and not hasattr(self.model, "model"):
-            raise ValueError("return_confidence=True needs one captioner; an ensemble has no calibration.")
-        returned = {
-            "attention": return_attention,
-            "visualness": return_visualness,
-            "scores": return_scores,
-            "confidence": return_confidence,
-        }
-        generate_kwargs = with_search(generate_kwargs, self.processor)
-        captioned = unread(batch.items, "generated_text", on_error)
-        for positions, inputs in batch.groups:
-            items = [batch.items[position] for position in positions]
-            found = self.caption(items, self.with_visual_tokens(inputs.to(self.device)), returned, generate_kwargs)
-            captioned.update(zip(positions, found, strict=True))
-        return [captioned[position] for position in range(len(batch.items))]
+        if (return_attention or return_confidence) and not hasattr(self.model, "model"):
+            raise ValueError("return_attention and return_confidence need one captioner, not an ensemble.")
+        tokenizer, inputs, pixels = self.processor.tokenizer, self.with_visual_tokens(inputs.to(self.device)), {}
+        if "visual_features" in inputs:
+            pixels = {name: inputs.pop(name) for name in PIXELS if name in inputs}
+        sequences = self.model.generate(**inputs, **with_search(generate_kwargs, self.processor))
+        sequences = getattr(sequences, "sequences", sequences)
+        texts = [text.strip() for text in self.processor.batch_decode(sequences, skip_special_tokens=True)]
+        answers: list[dict] = [{"generated_text": text} for text in texts]
+        captioned = of_items(answers, items)
+        if return_scores or return_confidence:
+            add_scores(answers, text_scores(self.model, tokenizer, inputs, sequences))
+        if return_confidence:
+            visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
+            judgements = self.confidence.judge(visual, texts, [answer["score"] for answer in answers])
+            for answer, judgement in zip(answers, judgements, strict=True):
+                answer.update(judgement._asdict())
+        if return_visualness:
+            pairs = word_visualness_pairs(self.model, tokenizer, inputs, sequences)
+            for answer, of_words in zip(answers, pairs, strict=True):
+                answer["visualness"] = of_words
+        if return_attention:
+            attention = word_attention(self.model, tokenizer, inputs, sequences)
+            for answer, (words, weights) in zip(answers, attention, strict=True):
+                answer.update(words=words, attention=weights)
+            for row, (item, of_item) in enumerate(zip(items, captioned, strict=True)):
+                of_item.place(item, inputs, row, "attention_mask")
+        return captioned
 
     def with_visual_tokens(self, inputs: BatchFeature) -> BatchFeature:
         """Adds visual tokens to pixels, once for captions and attention; members of an ensemble make their own."""
@@ -186,44 +196,6 @@ class CaptioningPipeline(ItemPipeline):
         visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
         kept = {name: inputs[name] for name in inputs if name not in visual or name in PIXELS}
         return BatchFeature(kept | self.model.model.get_visual_tokens(**visual))
-
-    def caption(
-        self,
-        items: list[Item],
-        inputs: BatchFeature,
-        returned: dict[str, bool],
-        generate_kwargs: dict,
-    ) -> list[Answered]:
-        """Captions items that have the same kinds of inputs; `returned` says what is returned with the captions."""
-        pixels = {}
-        if "visual_features" in inputs:
-            pixels = {name: inputs.pop(name) for name in PIXELS if name in inputs}
-        sequences = self.model.generate(**inputs, **generate_kwargs)
-        sequences = getattr(sequences, "sequences", sequences)
-        texts = self.processor.batch_decode(sequences, skip_special_tokens=True)
-        answers = [{"generated_text": text.strip()} for text in texts]
-        each = len(answers) // len(items)
-        captioned = [Answered(answers[row * each : (row + 1) * each]) for row in range(len(items))]
-        if returned["scores"] or returned["confidence"]:
-            scores = text_scores(self.model, self.processor.tokenizer, inputs, sequences)
-            for answer, of_text in zip(answers, scores, strict=True):
-                answer.update(score=of_text.score, word_scores=of_text.words)
-        if returned["confidence"]:
-            visual = {name: inputs[name] for name in ("visual_features", "attention_mask") if name in inputs} | pixels
-            given = [answer["generated_text"] for answer in answers], [answer["score"] for answer in answers]
-            for answer, judgement in zip(answers, self.confidence.judge(visual, *given), strict=True):
-                answer.update(confidence=judgement.confidence, unlike_training=judgement.unlike_training)
-        if returned["visualness"]:
-            pairs = word_visualness_pairs(self.model, self.processor.tokenizer, inputs, sequences)
-            for answer, of_words in zip(answers, pairs, strict=True):
-                answer["visualness"] = of_words
-        if returned["attention"]:
-            attention = word_attention(self.model, self.processor.tokenizer, inputs, sequences)
-            for answer, (words, weights) in zip(answers, attention, strict=True):
-                answer.update(words=words, attention=weights)
-            for row, (item, of_item) in enumerate(zip(items, captioned, strict=True)):
-                of_item.place(item, inputs, row, "attention_mask")
-        return captioned
 
     @cached_property
     def confidence(self) -> Any:
@@ -245,6 +217,17 @@ class CaptioningPipeline(ItemPipeline):
             }
             for answer in model_outputs.answers
         ]
+
+
+def of_items(answers: list[dict], items: list[Item]) -> list[Answered]:
+    """Returns answers, those about an item next to each other, as those of each item."""
+    each = len(answers) // len(items)
+    return [Answered(answers[row * each : (row + 1) * each]) for row in range(len(items))]
+
+
+def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
+    for answer, of_text in zip(answers, scores, strict=True):
+        answer.update(score=of_text.score, word_scores=of_text.words)
 
 
 @dataclass
@@ -317,23 +300,16 @@ class GuestCaptioningPipeline(CaptioningPipeline):
     def reader(self, **preprocess_params: Any) -> GuestReader:
         return GuestReader(self.processor, self.model.config, guest=self.guest, **preprocess_params)
 
-    def _forward(  # type: ignore[override]
-        self, batch: Batch, on_error: str = "raise", return_scores: bool = False, **generate_kwargs: Any
+    def answers(
+        self, items: list[Item], inputs: BatchFeature, return_scores: bool = False, **generate_kwargs: Any
     ) -> list[Answered]:
         for name in ("return_attention", "return_visualness", "return_confidence"):
             if generate_kwargs.pop(name, False):
                 raise ValueError(
                     f"{name}=True needs a captioner of hf-ngsan; this is a {self.model.config.model_type} model."
                 )
-        captioned = unread(batch.items, "generated_text", on_error)
-        for positions, inputs in batch.groups:
-            inputs, sequences = generated(self.guest, inputs, **generate_kwargs)
-            answers: list[dict] = [{"generated_text": text} for text in self.guest.decode(sequences, inputs)]
-            if return_scores:
-                scores = text_scores(self.model, self.guest.tokenizer, inputs, sequences)
-                for answer, of_text in zip(answers, scores, strict=True):
-                    answer.update(score=of_text.score, word_scores=of_text.words)
-            each = len(answers) // len(positions)
-            for row, position in enumerate(positions):
-                captioned[position] = Answered(answers[row * each : (row + 1) * each])
-        return [captioned[position] for position in range(len(batch.items))]
+        inputs, sequences = generated(self.guest, inputs, **generate_kwargs)
+        answers: list[dict] = [{"generated_text": text} for text in self.guest.decode(sequences, inputs)]
+        if return_scores:
+            add_scores(answers, text_scores(self.model, self.guest.tokenizer, inputs, sequences))
+        return of_items(answers, items)

@@ -13,13 +13,14 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
-from ...models.image_processing_captioning import ImageError, check_whole_images, least_side_of, load_image
+from ...models.image_processing_captioning import ImageError, least_side_of, load_image
 from ...models.pipeline_image_to_text import ImageToTextPipeline
 from ...models.processing_captioning import (
     TOKENIZING,
     as_array,
     boxes_of_regions,
     check_boxes,
+    check_whole_images,
     pad_visual_inputs,
 )
 from ...registry import own_model_types
@@ -74,17 +75,6 @@ class Answered:
             self.boxes, self.size, self.image = boxes.float().cpu().numpy(), item.size, item.image
 
 
-def unread(items: list[Item], answer: str, on_error: str) -> dict[int, Answered]:
-    """Returns the errors of items, by position, as answers; raises the first one unless they are skipped."""
-    failed = {}
-    for position, item in enumerate(items):
-        if item.error is not None:
-            if on_error == "raise":
-                raise item.error
-            failed[position] = Answered([{answer: None, "error": str(item.error)}])
-    return failed
-
-
 @dataclass
 class ItemReader:
     """Reads inputs; has no model, so that it can be sent to workers.
@@ -97,8 +87,6 @@ class ItemReader:
         attention_side: longest side of these maps; the image's if `None`.
     """
 
-    kind_of_model: ClassVar[str] = "captioner"
-    """Name of the model in messages."""
     mask_names: ClassVar[dict[str, str]] = {}
     """The model's name for the mask of regions, if not `attention_mask`."""
 
@@ -142,11 +130,12 @@ class ItemReader:
         elif self.takes_images and source.get("image") is not None:
             self.read_image(item, source)
         else:
-            features = "visual_features (num_regions, visual_feature_size) and visual_boxes (num_regions, 4)"
-            wanted = f"a mapping with {features}, as it has no vision encoder (hf-ngsan attach-vision gives it one)"
-            if self.takes_images:
-                wanted = f"an image, a mapping with image, or one with {features}"
-            raise ValueError(f"This {self.kind_of_model} takes {wanted}; for {name} it got {given}.")
+            wanted = "an image, or " if self.takes_images else ""
+            raise ValueError(
+                f"This model takes {wanted}a mapping with visual_features (num_regions, "
+                f"visual_feature_size) and visual_boxes (num_regions, 4); for {name} it got {given}."
+                + ("" if self.takes_images else " hf-ngsan attach-vision gives it a vision encoder.")
+            )
         return item
 
     @property
@@ -192,25 +181,20 @@ class ItemReader:
         if item.features.shape[1] != expected:
             raise ValueError(
                 f"visual_features of {item.name} have the dimension {item.features.shape[1]}; this "
-                f"{self.kind_of_model} has visual_feature_size={expected}."
+                f"model has visual_feature_size={expected}."
             )
         if source.get("visual_boxes") is not None:
             item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.features), item.name)
         elif getattr(self.config, "needs_boxes", False):
-            raise ValueError(
-                f"visual_boxes are missing for {item.name}; this {self.kind_of_model} cannot do without geometry."
-            )
+            raise ValueError(f"visual_boxes are missing for {item.name}; this model cannot do without geometry.")
         if self.with_maps and source.get("image") is not None:
             self.prepare_maps(item, load_image(source["image"], item.name))
 
     def read_image(self, item: Item, source: Mapping) -> None:
         image_processor = self.processor.image_processor
         if image_processor is None:
-            raise ValueError(
-                f"This {self.kind_of_model} takes images, but its processor has no image processor; make the processor "
-                "with image_processor=CaptioningImageProcessor()."
-            )
+            raise ValueError("The processor has no image processor; make it with image_processor=...")
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
         self.read_boxes(item, source, image)
@@ -284,10 +268,7 @@ def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> Im
 
 
 def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Joins the outputs of an image processor for single images.
-
-    Args:
-        images: `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of each.
+    """Joins `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of images.
 
     Returns:
         `pixel_values` `(B, C, height, width)`, with 0 to the right of and below smaller images, and then, or if an
@@ -302,52 +283,17 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
     def padded(image: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
 
-    filled = [
+    masks = [
         torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
         for image, mask in zip(pixels, masks, strict=True)
     ]
-    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
-
-
-def is_one_image(source: Any) -> bool:
-    """Returns whether this is one image, or at least no collection; the shape of an array decides."""
-    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image)
-    return isinstance(source, lone) or hasattr(source, "read") or not isinstance(source, Iterable)
-
-
-class Items(Dataset):
-    """Inputs with indices, which several workers can share."""
-
-    def __init__(self, inputs: Sequence, reader: ItemReader):
-        reader.check_number(len(inputs))
-        self.inputs, self.reader = inputs, reader
-
-    def __len__(self) -> int:
-        return len(self.inputs)
-
-    def __getitem__(self, index: int) -> Item:
-        try:
-            source = self.inputs[index]
-        except Exception as error:  # a dataset may decode an image here
-            return Item(f"image {index}", error=unreadable(f"image {index}", error))
-        return self.reader.try_to_read(source, index)
-
-
-class ItemStream(IterableDataset):
-    """Inputs of an iterator."""
-
-    def __init__(self, inputs: Iterable, reader: ItemReader):
-        self.inputs, self.reader = inputs, reader
-
-    def __iter__(self) -> Iterator[Item]:
-        for index, source in enumerate(self.inputs):
-            yield self.reader.try_to_read(source, index)
+    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, masks)])}
 
 
 class Inputs(Dataset):
     """A column or dataset of another library, as one of torch, which a pipeline streams."""
 
-    def __init__(self, inputs: Sequence):
+    def __init__(self, inputs: Any):
         self.inputs = inputs
 
     def __len__(self) -> int:
@@ -355,6 +301,33 @@ class Inputs(Dataset):
 
     def __getitem__(self, index: int) -> Any:
         return self.inputs[index]
+
+
+class Items(Inputs):
+    """Inputs with indices as items, which several workers can read."""
+
+    def __init__(self, inputs: Any, reader: ItemReader):
+        reader.check_number(len(inputs))
+        super().__init__(inputs)
+        self.reader = reader
+
+    def __getitem__(self, index: int) -> Item:
+        try:
+            source = super().__getitem__(index)
+        except Exception as error:  # a dataset may decode an image here
+            return Item(f"image {index}", error=unreadable(f"image {index}", error))
+        return self.reader.try_to_read(source, index)
+
+
+class ItemStream(IterableDataset):
+    """Inputs of an iterator as items."""
+
+    def __init__(self, inputs: Iterable, reader: ItemReader):
+        self.inputs, self.reader = inputs, reader
+
+    def __iter__(self) -> Iterator[Item]:
+        for index, source in enumerate(self.inputs):
+            yield self.reader.try_to_read(source, index)
 
 
 def streamable(inputs: Any) -> Any:
@@ -366,32 +339,50 @@ def streamable(inputs: Any) -> Any:
         return inputs.ravel().tolist()
     if isinstance(inputs, (np.ndarray, torch.Tensor)):
         return list(inputs) if inputs.ndim == 4 else inputs
-    if is_one_image(inputs) or isinstance(inputs, (list, Dataset)):
+    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image, list, Dataset)
+    if isinstance(inputs, lone) or hasattr(inputs, "read") or not isinstance(inputs, Iterable):
         return inputs
-    if is_dataset(inputs) or (isinstance(inputs, Sequence) and not isinstance(inputs, tuple)):
+    datasets = sys.modules.get("datasets")
+    if datasets is not None and isinstance(inputs, datasets.Dataset):
+        return Inputs(inputs)
+    if isinstance(inputs, Sequence) and not isinstance(inputs, tuple):
         return Inputs(inputs)
     has_length: bool = isinstance(inputs, Sized)
-    return list(inputs) if has_length else (one for one in inputs)
-
-
-def is_dataset(inputs: Any) -> bool:
-    """Returns whether this is a `datasets.Dataset`; False without that library."""
-    datasets = sys.modules.get("datasets")
-    return datasets is not None and isinstance(inputs, datasets.Dataset)
+    return list(inputs) if has_length else (source for source in inputs)
 
 
 class ItemPipeline(ImageToTextPipeline):
-    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed."""
+    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed.
+
+    Class attributes:
+        answer: key of an answer's text, which is None for an input that was skipped.
+    """
+
+    answer: ClassVar[str] = "generated_text"
 
     def __call__(self, inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         inputs = streamable(inputs)
-        if isinstance(inputs, list) and not inputs:
-            return []
-        return Pipeline.__call__(self, inputs, **kwargs)
+        return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
         """Returns the reader of its inputs."""
         raise NotImplementedError
+
+    def answers(self, items: list[Item], inputs: BatchFeature, **options: Any) -> list[Answered]:
+        """Answers items that have the same kinds of inputs."""
+        raise NotImplementedError
+
+    def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Answered]:  # type: ignore[override]
+        answered: list[Any] = []
+        for item in batch.items:
+            if item.error is not None and on_error == "raise":
+                raise item.error
+            answered.append(Answered([{self.answer: None, "error": str(item.error)}]))
+        for positions, inputs in batch.groups:
+            items = [batch.items[position] for position in positions]
+            for position, answers in zip(positions, self.answers(items, inputs, **options), strict=True):
+                answered[position] = answers
+        return answered
 
     def preprocess(self, inputs: Any, **preprocess_params: Any) -> Any:  # type: ignore[override]
         reader = self.reader(**preprocess_params)

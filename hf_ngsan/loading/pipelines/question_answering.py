@@ -8,11 +8,9 @@ import numpy as np
 from torch.utils.data import Dataset
 from transformers.feature_extraction_utils import BatchFeature
 
-from ...models.attention_maps import attention_maps
-from ...models.question_attention import question_attention
+from ...models.attention_maps import attention_maps, question_attention
 from .items import (
     Answered,
-    Batch,
     Item,
     ItemPipeline,
     ItemReader,
@@ -21,7 +19,6 @@ from .items import (
     one_given,
     refuse_models_of_others,
     streamable,
-    unread,
     without_none,
 )
 
@@ -29,7 +26,6 @@ from .items import (
 class QuestionReader(ItemReader):
     """Reads inputs with a question; `text` is the question of inputs without one, for all or for each."""
 
-    kind_of_model: ClassVar[str] = "model"
     mask_names: ClassVar[dict[str, str]] = {"attention_mask": "visual_attention_mask"}
 
     def text_of(self, source: Mapping, name: str, index: int) -> str:
@@ -68,12 +64,14 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
         With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
         maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
         num_regions)` for features without an image or boxes (see
-        [`~hf_ngsan.models.question_attention.question_attention`]); and `"answer_attention"` `(height, width)` or
+        [`~hf_ngsan.models.attention_maps.question_attention`]); and `"answer_attention"` `(height, width)` or
         `(num_regions,)`, the weights of regions in the answer.
 
     Raises:
         ValueError: an input that is no image and no such mapping, whose arrays do not fit, or without a question.
     """
+
+    answer = "answer"
 
     def __init__(self, model: Any, **kwargs: Any) -> None:
         refuse_models_of_others("visual-question-answering", model)
@@ -106,16 +104,6 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
     def reader(self, **preprocess_params: Any) -> ItemReader:
         return QuestionReader(self.processor, self.model.config, **preprocess_params)
 
-    def _forward(  # type: ignore[override]
-        self, batch: Batch, top_k: int = 5, return_attention: bool = False, on_error: str = "raise"
-    ) -> list[Answered]:
-        answered = unread(batch.items, "answer", on_error)
-        for positions, inputs in batch.groups:
-            items = [batch.items[position] for position in positions]
-            found = self.answer(items, self.with_regions(inputs.to(self.device)), top_k, return_attention)
-            answered.update(zip(positions, found, strict=True))
-        return [answered[position] for position in range(len(batch.items))]
-
     def with_regions(self, inputs: BatchFeature) -> BatchFeature:
         """Replaces pixels by visual features, boxes and mask, once for answers and attention."""
         if "pixel_values" not in inputs:
@@ -126,8 +114,10 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
         visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
         return BatchFeature({**rest, **visual, "visual_attention_mask": seen.attention_mask})
 
-    def answer(self, items: list[Item], inputs: BatchFeature, top_k: int, return_attention: bool) -> list[Answered]:
-        """Answers items that have the same kinds of inputs."""
+    def answers(  # type: ignore[override]
+        self, items: list[Item], inputs: BatchFeature, top_k: int = 5, return_attention: bool = False
+    ) -> list[Answered]:
+        inputs = self.with_regions(inputs.to(self.device))
         scores = self.model(**inputs).logits.float().sigmoid().cpu()
         best = scores.topk(min(top_k, scores.shape[-1]))
         labels = self.model.config.id2label

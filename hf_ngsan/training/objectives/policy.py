@@ -11,7 +11,7 @@ from transformers import GenerationConfig, PreTrainedModel, TopPLogitsWarper
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
-from ...models.stepwise_decoding import StepwiseDecoder
+from ...models.decoding import StepwiseDecoder
 
 
 @dataclass(frozen=True)

@@ -98,7 +98,7 @@ class SelfCritical(Objective):
 
     Args:
         rewards: scores captions.
-        settings: the section `self_critical` of a recipe.
+        settings: the section `self_critical` of a training config.
         policy: the distribution that captions are drawn from.
         bad_ending_ids: words that no caption should end with.
 

@@ -14,7 +14,6 @@ from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
 from ...io.messages import type_and_reason
-from ...io.user_modules import import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.bleu import bleu_scores
 from ...metrics.clip_score import ClipScore, cosines
@@ -25,6 +24,7 @@ from ...metrics.ngrams import count_ngrams, expand_ranges
 from ...metrics.reward import PreparedReferences
 from ...metrics.token_ids import cut_sequences
 from ...metrics.tokenization import PTBTokenizer
+from ...registry import import_user_module
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
 

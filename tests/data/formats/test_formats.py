@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from hf_ngsan.data.boxes import cell_boxes
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.formats import FORMATS, open_sources, recognise
-from hf_ngsan.io.boxes import cell_boxes
 from tests.data.facts import fails_naming
 from tests.data.formats.files import (
     DIMENSION,

@@ -13,7 +13,7 @@ from hf_ngsan.data.errors import MissingSplitError
 from hf_ngsan.data.images.folder import METADATA
 from hf_ngsan.data.readers import check_captions
 from hf_ngsan.extraction import list_images
-from hf_ngsan.extraction.inspection import inspect_images
+from hf_ngsan.extraction.image_list import inspect_images
 from tests.commands.running import fails, prints
 from tests.data.facts import fails_naming
 from tests.data.images.photos import index_of, lists, picture_bytes, table, write_image_folder, write_parquet

@@ -52,11 +52,6 @@ def test_a_list_of_images_in_any_batch_size(pipe, rows, captions, batch_size):
     assert pipe(rows, **options) == captions
 
 
-def test_a_list_of_one_image_gives_a_list(pipe, rows, captions):
-    assert pipe(rows[:1]) == captions[:1]
-    assert pipe([]) == []
-
-
 def test_features_as_tensors_and_nested_lists(pipe, rows, captions):
     assert pipe({name: torch.from_numpy(array) for name, array in rows[0].items()}) == captions[0]
     assert pipe({name: array.tolist() for name, array in rows[0].items()}) == captions[0]
@@ -102,12 +97,6 @@ def test_generation_arguments_reach_generate(pipe, rows):
     assert [len(answers) for answers in pipe(rows, batch_size=2, **options)] == [3] * len(rows)
     configured = CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor(), **options)
     assert [answer["generated_text"] for answer in configured(rows[0])] == expected
-
-
-def test_a_model_without_geometry_needs_no_boxes(rows):
-    pipe = CaptioningPipeline(model=tiny_captioner(geometric_bias=[]), processor=tiny_processor())
-    without = [{"visual_features": row["visual_features"]} for row in rows]
-    assert pipe(without, batch_size=2) == pipe(rows)
 
 
 def test_wrong_inputs_are_named(pipe, rows):

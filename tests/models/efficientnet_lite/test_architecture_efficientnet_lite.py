@@ -9,13 +9,14 @@ import pytest
 import torch
 from torch import nn
 
-from hf_ngsan.models.configuration_efficientnet_lite import VARIANTS, NGSANEfficientNetLiteConfig
 from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
 from hf_ngsan.models.modeling_efficientnet_lite import (
+    VARIANTS,
     NGSANEfficientNetLiteBackbone,
+    NGSANEfficientNetLiteConfig,
     SameConvolution,
 )
-from hf_ngsan.models.packaged_backbones import IMAGE_SIZES, source_names
+from hf_ngsan.models.pretrained_backbones import IMAGE_SIZES, source_names
 from tests.models.efficientnet_lite.tiny import FIELDS, classifier_config
 from tests.tables import each_row
 

@@ -5,10 +5,10 @@ import unittest
 import pytest
 import torch
 
-from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
 from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
 from hf_ngsan.models.modeling_efficientnet_lite import (
     NGSANEfficientNetLiteBackbone,
+    NGSANEfficientNetLiteConfig,
 )
 from tests.models.backbone_suite import BackboneTests, modeling_common
 from tests.models.efficientnet_lite.tiny import FIELDS, classifier_config

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hf_ngsan.models.configuration_efficientnet_lite import NGSANEfficientNetLiteConfig
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteConfig
 
 FIELDS = {"depths": [1, 2, 1], "hidden_sizes": [4, 6, 8], "embedding_size": 4}
 

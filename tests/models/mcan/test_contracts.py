@@ -9,7 +9,7 @@ from transformers import AutoModel, AutoModelForVisualQuestionAnswering, AutoPro
 
 from hf_ngsan import MCANForVisualQuestionAnswering, MCANModel, MCANProcessor, save_for_hub
 from hf_ngsan.loading.models import load_model, save_model
-from hf_ngsan.models.question_attention import question_attention
+from hf_ngsan.models.attention_maps import question_attention
 from tests.loading.test_hub import result_of
 from tests.models.mcan.loops import logits_of
 from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_config, tiny_model, tiny_processor

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from hf_ngsan.models.modeling_mhsan_text import SRU
-from hf_ngsan.training.objectives.row_dropout import RowDropout
+from hf_ngsan.training.objectives.contrastive import RowDropout
 from tests.golden import golden_folder
 from tests.tables import each_row
 

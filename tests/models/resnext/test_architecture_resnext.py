@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
-from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 from tests.tables import each_row
 
 TINY = {"embedding_size": 4, "depths": [1, 2, 1], "hidden_sizes": [8, 16, 24], "groups": 2, "width_per_group": 2}

@@ -4,8 +4,7 @@ import unittest
 
 import pytest
 
-from hf_ngsan.models.configuration_resnext import NGSANResNeXtConfig
-from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 from tests.models.backbone_suite import BackboneTests
 from tests.models.resnext.test_architecture_resnext import TINY
 

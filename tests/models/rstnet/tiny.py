@@ -2,8 +2,7 @@
 
 import torch
 
-from hf_ngsan.models.configuration_rstnet import RSTNetConfig
-from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from hf_ngsan.models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from tests.models.tiny import WORDS, make_lively

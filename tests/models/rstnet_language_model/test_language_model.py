@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import AutoModel, BertConfig, BertModel, RobertaConfig
 
-from hf_ngsan.models.configuration_rstnet_language_model import RSTNetLanguageModelConfig
+from hf_ngsan.models.configuration_rstnet import RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from tests.models.rstnet.tiny import SIZES, TEXT_ENCODER, VOCAB_SIZE, tiny_language_model
 from tests.tables import each_row

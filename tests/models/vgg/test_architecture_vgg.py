@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
-from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
+from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 from tests.tables import each_row
 
 

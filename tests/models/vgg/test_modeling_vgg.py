@@ -4,8 +4,7 @@ import unittest
 
 import pytest
 
-from hf_ngsan.models.configuration_vgg import NGSANVGGConfig
-from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
+from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 from tests.models.backbone_suite import BackboneTests
 
 

@@ -6,10 +6,10 @@ import torch
 from hf_ngsan.data import extra_scores_of, relation_prompts, score_objects, score_relation_completions
 from hf_ngsan.tasks import CaptionEvaluation, evaluate_captioner, generate_captions, new_captioner
 from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
-from hf_ngsan.tasks.captioning.generate import caption_batch
+from hf_ngsan.tasks.captioning_generation import caption_batch
 from hf_ngsan.training.batches import take
 
-from ..tiny import DATA, tiny_recipe
+from ..tiny import DATA, tiny_training_config
 
 
 @pytest.fixture(scope="module")
@@ -21,9 +21,9 @@ def rows():
 def captioner(rows):
     """Large random weights: a captioner that says something else about every image."""
     torch.manual_seed(0)
-    recipe = tiny_recipe("unused", model={"initializer_range": 1.0})
+    config = tiny_training_config("unused", model={"initializer_range": 1.0})
     captions = [caption for row in rows["captions"] for caption in row]
-    model, processor = new_captioner(recipe, captions, visual_feature_size(rows))
+    model, processor = new_captioner(config, captions, visual_feature_size(rows))
     return model.eval(), processor
 
 

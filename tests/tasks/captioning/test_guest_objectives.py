@@ -4,10 +4,9 @@ import pytest
 import torch
 
 from hf_ngsan.data.collator import IGNORED_LABEL
-from hf_ngsan.guests.captioners import guest_of
-from hf_ngsan.guests.checkpoints import whole_processor
+from hf_ngsan.guests.captioners import guest_of, whole_processor
 from hf_ngsan.models.text_scores import token_log_probabilities
-from hf_ngsan.tasks.captioning.guest_objectives import GuestSelfCritical, GuestTeacherForcing
+from hf_ngsan.tasks.captioning_models import GuestSelfCritical, GuestTeacherForcing
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings

@@ -9,12 +9,12 @@ from safetensors.torch import load_file
 from hf_ngsan.guests.dual_encoders import dual_encoder_of
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics import ClipScore
-from hf_ngsan.tasks import CaptioningRecipe, train
+from hf_ngsan.tasks import CaptioningConfig, train
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
-from hf_ngsan.tasks.captioning.evaluate import evaluate_captioner
+from hf_ngsan.tasks.captioning_generation import evaluate_captioner
+from hf_ngsan.training.config import ConfigError
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, ClipReward, RewardError
-from hf_ngsan.training.recipe import RecipeError
 from tests.guests.tiny import photos, save_all
 from tests.tables import each_row
 
@@ -31,8 +31,8 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_all(tmp_path_factory.mktemp("guests"), "blip", "git", "clip")
 
 
-def recipe_of(start: Path, folder: Path, training=(), self_critical=(), lora=(), model=(), data=()) -> CaptioningRecipe:
-    return CaptioningRecipe.from_dict(
+def config_of(start: Path, folder: Path, training=(), self_critical=(), lora=(), model=(), data=()) -> CaptioningConfig:
+    return CaptioningConfig.from_dict(
         {
             "model": {"init_from": str(start), **dict(model)},
             "data": {"spec": SPEC, "max_caption_length": 10, "captions_per_image": 2, **dict(data)},
@@ -65,8 +65,8 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
 )
 def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, name, lora, step):
     training = {"ema_decay": 0.5, "save_every_steps": 1}
-    expected = train(recipe_of(start / name, tmp_path / "straight", training, lora=lora))
-    killed = recipe_of(start / name, tmp_path / "run", training, lora=lora)
+    expected = train(config_of(start / name, tmp_path / "straight", training, lora=lora))
+    killed = config_of(start / name, tmp_path / "run", training, lora=lora)
     with monkeypatch.context() as patch:
         die_at(patch, "update", step)
         with pytest.raises(KilledError):
@@ -77,7 +77,7 @@ def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, nam
 
 
 def test_the_evaluation_of_the_training_is_that_of_the_saved_model(start, tmp_path):
-    result = train(recipe_of(start / "blip", tmp_path / "run", TEACHER_FORCING))
+    result = train(config_of(start / "blip", tmp_path / "run", TEACHER_FORCING))
     model, processor = load_model(result.output_dir / "last", "captioning")
     assert model.generation_config.num_beams == 2
     rows = rows_for(model, processor, load_rows(SPEC, "validation"), SPEC)
@@ -90,7 +90,7 @@ def test_a_batch_in_parts_trains_as_a_whole_one(start, tmp_path, stage):
     of_stage = {"stage": stage, "max_grad_norm": 1.0, "adam_epsilon": 1.0}
     for name, parts in (("whole", 1), ("parts", 3)):
         train(
-            recipe_of(
+            config_of(
                 start / "blip", tmp_path / name, {**of_stage, "gradient_accumulation_steps": parts}, data=UNSCORED
             )
         )
@@ -104,7 +104,7 @@ def test_a_batch_in_parts_trains_as_a_whole_one(start, tmp_path, stage):
 
 def test_frozen_parts_stay_as_they_are(start, tmp_path):
     train(
-        recipe_of(
+        config_of(
             start / "blip", tmp_path / "run", {**TEACHER_FORCING, "freeze": ["vision_model", "*.bias"]}, data=UNSCORED
         )
     )
@@ -115,7 +115,7 @@ def test_frozen_parts_stay_as_they_are(start, tmp_path):
 
 
 def test_the_image_encoder_is_frozen_for_self_critical_training_alone(start, tmp_path):
-    train(recipe_of(start / "git", tmp_path / "run", self_critical={"freeze_encoder": True}, data=UNSCORED))
+    train(config_of(start / "git", tmp_path / "run", self_critical={"freeze_encoder": True}, data=UNSCORED))
     before, after = weights_of(tmp_path / "run" / "xe"), weights_of(tmp_path / "run" / "last")
     kept = {name for name, weights in before.items() if torch.equal(weights, after[name])}
     assert kept >= {name for name in before if name.startswith("git.image_encoder.")}
@@ -134,7 +134,7 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_
     from peft import PeftModel
 
     lora = {"rank": 2, "alpha": 8.0, "target_modules": targets}
-    train(recipe_of(start / name, tmp_path / "run", TEACHER_FORCING, lora=lora, data=UNSCORED))
+    train(config_of(start / name, tmp_path / "run", TEACHER_FORCING, lora=lora, data=UNSCORED))
     folder = tmp_path / "run" / "last"
     base, processor = load_model(start / name, "captioning")
     whole, _ = load_model(folder, "captioning")
@@ -151,7 +151,7 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_
 
 
 def test_adapters_alone_are_saved_where_whole_models_are_not_asked_for(start, tmp_path):
-    train(recipe_of(start / "blip", tmp_path / "run", TEACHER_FORCING, lora={"rank": 2, "merge": False}, data=UNSCORED))
+    train(config_of(start / "blip", tmp_path / "run", TEACHER_FORCING, lora={"rank": 2, "merge": False}, data=UNSCORED))
     folder = tmp_path / "run" / "last"
     assert (folder / "adapter" / "adapter_model.safetensors").is_file()
     assert not (folder / "model.safetensors").exists()
@@ -171,15 +171,15 @@ def test_adapters_alone_are_saved_where_whole_models_are_not_asked_for(start, tm
     ],
 )
 def test_settings_that_a_captioner_cannot_have_are_named(start, tmp_path, change, name):
-    with pytest.raises(RecipeError, match=name):
-        train(recipe_of(start / "blip", tmp_path / "run", **change))
+    with pytest.raises(ConfigError, match=name):
+        train(config_of(start / "blip", tmp_path / "run", **change))
     assert not (tmp_path / "run").exists()
 
 
 def test_adapters_need_peft_and_a_model_of_transformers(start, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_ngsan.training.adapters.is_peft_available", lambda: False)
-    with pytest.raises(RecipeError, match="pip install"):
-        train(recipe_of(start / "blip", tmp_path / "run", lora={"rank": 2}))
+    with pytest.raises(ConfigError, match="pip install"):
+        train(config_of(start / "blip", tmp_path / "run", lora={"rank": 2}))
 
 
 def test_clip_score_is_a_reward_by_the_image_of_each_caption(start):
@@ -196,7 +196,7 @@ def test_clip_score_is_a_reward_by_the_image_of_each_caption(start):
 
 def test_clip_score_takes_part_in_the_reward_of_a_run(start, tmp_path):
     clip = {"clip_score_model": str(start / "clip"), "clip_score_weight": 2.0, "cider_d_weight": 0.0}
-    result = train(recipe_of(start / "blip", tmp_path / "run", {"stage": "scst"}, clip, data=UNSCORED))
+    result = train(config_of(start / "blip", tmp_path / "run", {"stage": "scst"}, clip, data=UNSCORED))
     assert 0 < result.history[0]["reward"] <= 5
     with pytest.raises(RewardError):
         CaptionRewards([["a"], ["b"]], load_model(start / "blip")[1].tokenizer, {"clip_score": 1.0})
@@ -205,5 +205,5 @@ def test_clip_score_takes_part_in_the_reward_of_a_run(start, tmp_path):
 def test_the_loop_waits_for_no_weight_that_a_guest_leaves_unused(start, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr(TrainingLoop, "run", lambda loop: seen.append(loop.accelerator.ddp_handler) or loop.progress)
-    train(recipe_of(start / "blip", tmp_path / "run"))
+    train(config_of(start / "blip", tmp_path / "run"))
     assert seen[0].find_unused_parameters

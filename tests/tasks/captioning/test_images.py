@@ -12,7 +12,7 @@ from hf_ngsan.io.files import with_file_names
 from hf_ngsan.models import image_processing_captioning
 from hf_ngsan.models.image_processing_captioning import opened
 from hf_ngsan.tasks import caption_images, generate_captions
-from hf_ngsan.tasks.captioning.captioned_image import CaptionedImage
+from hf_ngsan.tasks.captioning_files import CaptionedImage
 from hf_ngsan.visualization import plot_word_maps
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -59,7 +59,8 @@ def test_figures_are_drawn_of_small_copies_and_each_image_is_read_once(monkeypat
     PHOTOS[0].resize((1600, 1200)).save(big)
     drawn, read = [], []
     monkeypatch.setattr(
-        "hf_ngsan.tasks.captioning.images.plot_word_maps", lambda *parts: drawn.append(parts) or plot_word_maps(*parts)
+        "hf_ngsan.tasks.captioning_generation.plot_word_maps",
+        lambda *parts: drawn.append(parts) or plot_word_maps(*parts),
     )
     monkeypatch.setattr(image_processing_captioning, "opened", lambda source: read.append(source) or opened(source))
     paths = [str(big), photos[1]]

@@ -7,13 +7,13 @@ from safetensors.torch import load_file
 
 from hf_ngsan.data import DataError, build_tokenizer
 from hf_ngsan.metrics import CiderD, DocumentFrequency
-from hf_ngsan.tasks import CaptioningRecipe, train
+from hf_ngsan.tasks import CaptioningConfig, train
 from hf_ngsan.tasks.caption_rows import load_rows
-from hf_ngsan.tasks.captioning.task import consensus_weights
+from hf_ngsan.tasks.captioning import consensus_weights
 from hf_ngsan.training.checkpoints import CheckpointError
+from hf_ngsan.training.config import ConfigError
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import RewardError
-from hf_ngsan.training.recipe import RecipeError
 from tests.tables import each_row
 
 from ...training.test_loop import same_weights, scores
@@ -28,19 +28,19 @@ class KilledError(BaseException):
     """Passes every `except Exception`, as the end of a process would."""
 
 
-def staged_recipe(folder, stage="auto", model=(), training=(), self_critical=()) -> CaptioningRecipe:
+def staged_config(folder, stage="auto", model=(), training=(), self_critical=()) -> CaptioningConfig:
     sections = tiny_sections(
         folder, model, DATA, {"stage": stage, "epochs": 1, "save_every_steps": 1, **dict(training)}
     )
     if "init_from" in sections["model"]:
         sections["model"] = dict(model)
-    return CaptioningRecipe.from_dict({**sections, "self_critical": {**SELF_CRITICAL, **dict(self_critical)}})
+    return CaptioningConfig.from_dict({**sections, "self_critical": {**SELF_CRITICAL, **dict(self_critical)}})
 
 
 @pytest.fixture(scope="module")
 def straight(tmp_path_factory):
     folder = tmp_path_factory.mktemp("straight") / "run"
-    return folder, train(staged_recipe(folder))
+    return folder, train(staged_config(folder))
 
 
 def die_at(monkeypatch, method: str, step: int):
@@ -74,20 +74,20 @@ def test_the_second_stage_follows_the_first(straight):
 def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch, straight, method, epochs):
     straight_folder, expected = straight
     step = round(epochs * expected.history[0]["step"])
-    recipe = staged_recipe(tmp_path / "run")
+    config = staged_config(tmp_path / "run")
     with monkeypatch.context() as patch:
         die_at(patch, method, step)
         with pytest.raises(KilledError):
-            train(recipe)
-    resumed = train(recipe, resume=True)
+            train(config)
+    resumed = train(config, resume=True)
     assert scores(resumed.history) == scores(expected.history)
     assert same_weights(tmp_path / "run" / "last", straight_folder / "last")
 
 
 @pytest.mark.slow
 def test_a_frozen_encoder_stays_as_the_first_stage_left_it_in_a_run_that_was_killed_too(tmp_path, monkeypatch):
-    killed = staged_recipe(tmp_path / "run", self_critical={"freeze_encoder": True})
-    straight = staged_recipe(tmp_path / "straight", self_critical={"freeze_encoder": True})
+    killed = staged_config(tmp_path / "run", self_critical={"freeze_encoder": True})
+    straight = staged_config(tmp_path / "straight", self_critical={"freeze_encoder": True})
     step = train(straight).history[1]["step"] - 1
     with monkeypatch.context() as patch:
         die_at(patch, "update", step)
@@ -104,32 +104,32 @@ def test_a_frozen_encoder_stays_as_the_first_stage_left_it_in_a_run_that_was_kil
 @pytest.mark.slow
 def test_a_run_killed_after_its_first_better_self_critical_model_begins_the_stage_as_before(tmp_path, monkeypatch):
     training = {"learning_rate": 1e-6, "save_every_steps": None}
-    recipe = staged_recipe(tmp_path / "run", training=training, self_critical={"learning_rate": 0.02})
-    straight = staged_recipe(tmp_path / "straight", training=training, self_critical={"learning_rate": 0.02})
+    config = staged_config(tmp_path / "run", training=training, self_critical={"learning_rate": 0.02})
+    straight = staged_config(tmp_path / "straight", training=training, self_critical={"learning_rate": 0.02})
     expected = train(straight)
     with monkeypatch.context() as patch:  # best/ is written already, the checkpoint of the epoch is not
         die_at(patch, "save_checkpoint", expected.history[1]["step"])
         with pytest.raises(KilledError):
-            train(recipe)
-    train(recipe, resume=True)
+            train(config)
+    train(config, resume=True)
     assert expected.best_epoch > 1, "the self-critical stage has to write best/ for this test to say anything"
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
 
 
 def test_a_finished_run_may_get_a_self_critical_stage_but_not_lose_its_first(tmp_path, straight):
-    train(staged_recipe(tmp_path / "run", stage="xe"))
-    result = train(staged_recipe(tmp_path / "run"), resume=True)
+    train(staged_config(tmp_path / "run", stage="xe"))
+    result = train(staged_config(tmp_path / "run"), resume=True)
     assert scores(result.history) == scores(straight[1].history)
-    with pytest.raises((RecipeError, CheckpointError), match="stage"):
-        train(staged_recipe(tmp_path / "run", stage="xe"), resume=True)
+    with pytest.raises((ConfigError, CheckpointError), match="stage"):
+        train(staged_config(tmp_path / "run", stage="xe"), resume=True)
 
 
 def test_a_start_that_no_epoch_beats_stays_the_best_model(tmp_path, straight, caplog):
     start = straight[0] / "best"
     ruin = {"learning_rate": 10.0, "warmup_epochs": 0, "schedule": "constant", "max_grad_norm": 1.0}
-    recipe = staged_recipe(tmp_path / "run", stage="xe", model={"init_from": str(start)}, training=ruin)
+    config = staged_config(tmp_path / "run", stage="xe", model={"init_from": str(start)}, training=ruin)
     with caplog.at_level("INFO", logger="hf_ngsan"):
-        result = train(recipe)
+        result = train(config)
     assert "Before this training: cider_d" in caplog.text
     assert (result.best_epoch, result.best_dir) == (0, tmp_path / "run" / "best")
     assert result.best_score > result.history[-1]["cider_d"]
@@ -139,10 +139,10 @@ def test_a_start_that_no_epoch_beats_stays_the_best_model(tmp_path, straight, ca
 
 def test_a_self_critical_run_goes_on_from_a_trained_model_and_becomes_no_other(tmp_path, straight):
     model = {"init_from": str(straight[0] / "best")}
-    recipe = staged_recipe(tmp_path / "run", stage="scst", model=model, self_critical={"epochs": 1})
-    assert [entry["stage"] for entry in train(recipe).history] == ["scst"]
-    other = dataclasses.replace(recipe, training=dataclasses.replace(recipe.training, stage="xe"))
-    with pytest.raises(RecipeError, match=r"training\.stage"):
+    config = staged_config(tmp_path / "run", stage="scst", model=model, self_critical={"epochs": 1})
+    assert [entry["stage"] for entry in train(config).history] == ["scst"]
+    other = dataclasses.replace(config, training=dataclasses.replace(config.training, stage="xe"))
+    with pytest.raises(ConfigError, match=r"training\.stage"):
         train(other, resume=True)
 
 
@@ -155,14 +155,14 @@ def test_a_self_critical_run_goes_on_from_a_trained_model_and_becomes_no_other(t
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(tmp_path, stage, settings, message):
-    with pytest.raises(RecipeError, match=message):
-        train(staged_recipe(tmp_path / "run", stage, self_critical=settings))
+    with pytest.raises(ConfigError, match=message):
+        train(staged_config(tmp_path / "run", stage, self_critical=settings))
     assert not (tmp_path / "run").exists()
 
 
 def test_early_stopping_ends_the_first_stage_and_the_second_begins_with_the_best_model(tmp_path):
     training = {"epochs": 9, "learning_rate": 0.0, "early_stopping_patience": 1}
-    result = train(staged_recipe(tmp_path / "run", training=training, self_critical={"learning_rate": 0.0}))
+    result = train(staged_config(tmp_path / "run", training=training, self_critical={"learning_rate": 0.0}))
     assert [entry["stage"] for entry in result.history] == ["xe", "xe", "scst", "scst"]
     assert result.best_epoch == 1
     assert same_weights(tmp_path / "run" / "last", tmp_path / "run" / "best")
@@ -180,22 +180,22 @@ def test_a_reward_that_is_no_number_stops_the_run_which_can_be_resumed(tmp_path,
     import toy_reward_of_user as module
 
     settings = {"reward_function": "toy_reward_of_user:reward", "epochs": 1}
-    straight = train(staged_recipe(tmp_path / "straight", self_critical=settings))
-    recipe = staged_recipe(tmp_path / "run", self_critical=settings)
+    straight = train(staged_config(tmp_path / "straight", self_critical=settings))
+    config = staged_config(tmp_path / "run", self_critical=settings)
     module.calls, module.fails_at = 0, 3
     with pytest.raises(RewardError, match="nan"):
-        train(recipe)
+        train(config)
     module.fails_at = 0
-    resumed = train(recipe, resume=True)
+    resumed = train(config, resume=True)
     assert scores(resumed.history) == scores(straight.history)
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
 
 
 def test_document_frequencies_may_come_from_a_file(tmp_path, straight):
-    recipe = staged_recipe(tmp_path / "run", self_critical={"document_frequency": str(tmp_path / "df.npz")})
+    config = staged_config(tmp_path / "run", self_critical={"document_frequency": str(tmp_path / "df.npz")})
     with pytest.raises(RewardError, match=r"df\.npz"):
-        train(recipe)
-    rows = load_rows(recipe.data.spec, "train")
+        train(config)
+    rows = load_rows(config.data.spec, "train")
     captions = [caption for row in rows["captions"] for caption in row]
     tokenizer = build_tokenizer(captions, min_count=1)
     ids = [tokenizer(list(row))["input_ids"] for row in rows["captions"]]
@@ -203,10 +203,10 @@ def test_document_frequencies_may_come_from_a_file(tmp_path, straight):
     DocumentFrequency.from_captions(ids, eos_token_id=tokenizer.eos_token_id, ignored_token_ids=special).save(
         tmp_path / "df.npz"
     )
-    assert scores(train(recipe).history) == scores(straight[1].history)
+    assert scores(train(config).history) == scores(straight[1].history)
     without_end = {"document_frequency": str(tmp_path / "df.npz"), "end_token_in_reward": False}
     with pytest.raises(RewardError, match="end_token_in_reward"):
-        train(staged_recipe(tmp_path / "without", self_critical=without_end))
+        train(staged_config(tmp_path / "without", self_critical=without_end))
 
 
 def test_features_that_are_no_grid_of_the_model_are_refused_before_anything_is_written(tmp_path):
@@ -214,15 +214,15 @@ def test_features_that_are_no_grid_of_the_model_are_refused_before_anything_is_w
     model |= {"num_attention_heads": 2, "intermediate_size": 32, "grid_size": [7, 7], "adaptive_attention": False}
     sections = {**tiny_sections(tmp_path / "run"), "model": model}
     with pytest.raises(DataError, match=r"7 x 7.* model\.grid_size"):
-        train(CaptioningRecipe.from_dict(sections))
+        train(CaptioningConfig.from_dict(sections))
     assert not (tmp_path / "run").exists()
     sections["model"] = {**model, "geometry_fusion": None}
-    assert len(train(CaptioningRecipe.from_dict(sections)).history) == 2
+    assert len(train(CaptioningConfig.from_dict(sections)).history) == 2
 
 
-def taught(folder, teachers, **training) -> CaptioningRecipe:
+def taught(folder, teachers, **training) -> CaptioningConfig:
     settings = {"teachers": list(map(str, teachers)), "teacher_weight": 0.9, "teacher_temperature": 2.0}
-    return staged_recipe(folder, "xe", training={**settings, **training})
+    return staged_config(folder, "xe", training={**settings, **training})
 
 
 def test_each_teacher_changes_what_is_learnt(tmp_path, straight):
@@ -244,19 +244,19 @@ def test_a_killed_run_with_a_teacher_ends_the_same(tmp_path, monkeypatch, straig
 
 def test_teachers_of_another_vocabulary_are_refused(tmp_path):
     other = tiny_sections(tmp_path / "other", data={"spec": "scenes:size=4,validation=2,seed=3"})
-    train(CaptioningRecipe.from_dict(other))
-    with pytest.raises(RecipeError, match="vocabulary"):
-        train(staged_recipe(tmp_path / "run", training={"teachers": [str(tmp_path / "other" / "best")]}))
+    train(CaptioningConfig.from_dict(other))
+    with pytest.raises(ConfigError, match="vocabulary"):
+        train(staged_config(tmp_path / "run", training={"teachers": [str(tmp_path / "other" / "best")]}))
     with pytest.raises(FileNotFoundError):
-        train(staged_recipe(tmp_path / "run", training={"teachers": [str(tmp_path / "gone")]}))
+        train(staged_config(tmp_path / "run", training={"teachers": [str(tmp_path / "gone")]}))
     assert not (tmp_path / "run" / "best").exists()
 
 
-def distilling(folder, student, teachers, **drawn) -> CaptioningRecipe:
+def distilling(folder, student, teachers, **drawn) -> CaptioningConfig:
     settings = {"stage": "distill", "teachers": teachers, "save_every_steps": 1}
     drawn = {"epochs": 4, "learning_rate": 0.01, "samples_per_image": 2, "max_new_tokens": 10, **drawn}
     sections = tiny_sections(folder, data=DATA, training=settings)
-    return CaptioningRecipe.from_dict({**sections, "model": {"init_from": student}, "distillation": drawn})
+    return CaptioningConfig.from_dict({**sections, "model": {"init_from": student}, "distillation": drawn})
 
 
 @pytest.fixture
@@ -294,8 +294,8 @@ def test_distillation_needs_teachers_and_a_captioner(tmp_path, straight, lacks):
     best = str(straight[0] / "best")
     model = {} if lacks == "init_from" else {"init_from": best}
     training = {"teachers": [] if lacks == "teachers" else [best]}
-    with pytest.raises(RecipeError, match=lacks):
-        train(staged_recipe(tmp_path / "run", "distill", model=model, training=training))
+    with pytest.raises(ConfigError, match=lacks):
+        train(staged_config(tmp_path / "run", "distill", model=model, training=training))
     assert not (tmp_path / "run").exists()
 
 

@@ -15,15 +15,15 @@ from hf_ngsan.data import DataError
 from hf_ngsan.io.launching import make_accelerator
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics.vqa import vqa_accuracy
-from hf_ngsan.tasks import VisualQuestionAnsweringRecipe, VisualQuestionAnsweringTask, predict_answers, train
-from hf_ngsan.tasks.question_answering.rows import QuestionCollator, known_answers, load_questions
+from hf_ngsan.tasks import VisualQuestionAnsweringConfig, VisualQuestionAnsweringTask, predict_answers, train
+from hf_ngsan.tasks.question_answering import QuestionCollator, known_answers, load_questions
 from hf_ngsan.tasks.registry import task_class_of
-from hf_ngsan.training import RecipeError
+from hf_ngsan.training import ConfigError
 from tests.commands.running import fails, prints
 from tests.data.conftest import cache  # noqa: F401
 from tests.data.test_vqa import features, write_questions  # noqa: F401
 from tests.tables import each_row
-from tests.tasks.tiny_questions import row, save_questions, tiny_recipe, tiny_sections, tiny_task
+from tests.tasks.tiny_questions import row, save_questions, tiny_sections, tiny_task, tiny_training_config
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def spec(tmp_path_factory):
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, spec):
     folder = tmp_path_factory.mktemp("answers") / "run"
-    train(tiny_recipe(folder, spec, model={"geometric_bias": ["query"]}))
+    train(tiny_training_config(folder, spec, model={"geometric_bias": ["query"]}))
     return folder
 
 
@@ -109,12 +109,12 @@ def test_word_vectors_come_from_a_file(spec, tmp_path):
     vectors = tmp_path / "glove.txt"
     vectors.write_text(f"what {' '.join(['0.5'] * 8)}\nzebra {' '.join(['1'] * 8)}\n")
     fixed = {"data": {"word_vectors": str(vectors)}, "training": {"train_word_vectors": False, "epochs": 1}}
-    result = train(tiny_recipe(tmp_path / "run", spec, **fixed))
+    result = train(tiny_training_config(tmp_path / "run", spec, **fixed))
     weights = load_file(result.output_dir / "last" / "model.safetensors")["model.encoder.embed_tokens.weight"]
     _, processor = load_model(result.output_dir, "visual_question_answering")
     assert (weights[processor.tokenizer.get_vocab()["what"]] == 0.5).all()
     vectors.write_text("what 1 2\n")
-    with pytest.raises(RecipeError, match=r"model\.word_embedding_size=2"):
+    with pytest.raises(ConfigError, match=r"model\.word_embedding_size=2"):
         tiny_task(tmp_path, spec, **fixed).build(load_questions(spec, "train"))
 
 
@@ -122,7 +122,7 @@ def test_a_trained_model_is_trained_further(run, spec, tmp_path):
     sections = tiny_sections(tmp_path / "run", spec, training={"epochs": 1})
     sections["model"] = {"init_from": str(run), "dropout": 0.0}
     assert task_class_of(sections["model"]) is VisualQuestionAnsweringTask
-    task = VisualQuestionAnsweringTask(VisualQuestionAnsweringRecipe.from_dict(sections))
+    task = VisualQuestionAnsweringTask(VisualQuestionAnsweringConfig.from_dict(sections))
     model, _ = task.build(task.load_rows("train"))
     before, _ = load_model(run, "visual_question_answering")
     assert model.config.dropout == 0.0 and model.config.label2id == before.config.label2id
@@ -132,7 +132,7 @@ def test_a_trained_model_is_trained_further(run, spec, tmp_path):
 def test_questions_of_vqa_v2_are_trained_on_with_the_features_of_their_images(tmp_path, features, cache):  # noqa: F811
     folder = write_questions(tmp_path / "vqa", range(10, 34), name="train2014")
     write_questions(folder, [10, 20], name="val2014")
-    result = train(tiny_recipe(tmp_path / "run", f"vqa:{folder},features={features}", training={"epochs": 1}))
+    result = train(tiny_training_config(tmp_path / "run", f"vqa:{folder},features={features}", training={"epochs": 1}))
     assert result.history[0]["accuracy"] >= 0 and result.history[0]["loss"] > 0
 
 
@@ -141,9 +141,9 @@ def test_questions_of_vqa_v2_are_trained_on_with_the_features_of_their_images(tm
     [
         ("model", "vocab_size", 5, "model.vocab_size"),
         ("model", "num_labels", 5, "model.num_labels"),
-        ("model", "geometric_bais", [], "model.geometric_bias"),
+        ("model", "geometric_bais", [], "geometric_bias"),
         ("model", "hidden_size", 15, "hidden_size (15)"),
-        ("model", "visual_feature_size", 7, "model.visual_feature_size=6"),
+        ("model", "visual_feature_size", 7, "dimension 6"),
         ("data", "min_question_count", 1, "data.min_question_count"),
         ("data", "min_answer_count", 0, "data.min_answer_count"),
         ("evaluation", "metric", "accuracy_yes", "accuracy_yes"),

@@ -13,13 +13,13 @@ from safetensors.torch import load_file
 from hf_ngsan.guests import DualEncoder, dual_encoder_of, register_guest
 from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.tasks import RetrievalRecipe, train
-from hf_ngsan.tasks.retrieval.evaluate import embed_pairs
-from hf_ngsan.tasks.retrieval.task import RetrievalTask, pairs_of_guest
+from hf_ngsan.tasks import RetrievalConfig, train
+from hf_ngsan.tasks.retrieval import RetrievalTask, pairs_of_guest
+from hf_ngsan.tasks.retrieval_search import embed_pairs
 from hf_ngsan.training.batches import MicroBatch
+from hf_ngsan.training.config import ConfigError
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
 from hf_ngsan.training.objectives.objective import Update
-from hf_ngsan.training.recipe import RecipeError
 from tests.guests.tiny import DUAL_ENCODERS, photos, save_all, tiny
 from tests.tables import each_row
 
@@ -145,15 +145,15 @@ def sections(start: Path, folder: Path, **training) -> dict:
     }  # fmt: skip
 
 
-def recipe_of(start: Path, folder: Path, lora=(), **training) -> RetrievalRecipe:
-    return RetrievalRecipe.from_dict({**sections(start, folder, **training), "lora": dict(lora)})
+def config_of(start: Path, folder: Path, lora=(), **training) -> RetrievalConfig:
+    return RetrievalConfig.from_dict({**sections(start, folder, **training), "lora": dict(lora)})
 
 
 def test_the_evaluation_of_the_training_is_that_of_the_saved_model(start, tmp_path):
-    recipe = recipe_of(start / "siglip", tmp_path / "run")
-    result = train(recipe)
+    config = config_of(start / "siglip", tmp_path / "run")
+    result = train(config)
     model, processor = load_model(tmp_path / "run" / "last", "retrieval")
-    task = RetrievalTask(recipe)
+    task = RetrievalTask(config)
     rows = task.evaluation_rows(model, processor, task.load_rows("validation"))
     found = embed_pairs(model, processor, rows).scores()
     assert found["rsum"] == pytest.approx(result.history[-1]["rsum"])
@@ -163,8 +163,8 @@ def test_the_evaluation_of_the_training_is_that_of_the_saved_model(start, tmp_pa
 @pytest.mark.parametrize("lora", [{"rank": 2, "target_modules": ["q_proj"]}, pytest.param({}, marks=pytest.mark.slow)])
 def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, lora):
     settings = {"ema_decay": 0.5, "gradient_accumulation_steps": 2, "save_every_steps": 1}
-    expected = train(recipe_of(start / "clip", tmp_path / "straight", lora, **settings))
-    killed = recipe_of(start / "clip", tmp_path / "run", lora, **settings)
+    expected = train(config_of(start / "clip", tmp_path / "straight", lora, **settings))
+    killed = config_of(start / "clip", tmp_path / "run", lora, **settings)
     with monkeypatch.context() as patch:
         die_at(patch, "update", 3)
         with pytest.raises(KilledError):
@@ -175,7 +175,7 @@ def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, lor
 
 @each_row(("own", "lora"), [(True, {}), (False, {}), (True, {"rank": 2})])
 def test_a_frozen_scale_stays_as_it_is(start, tmp_path, own, lora):
-    train(recipe_of(start / "siglip", tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
+    train(config_of(start / "siglip", tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
     before, after = (load_file(one / "model.safetensors") for one in (start / "siglip", tmp_path / "run" / "last"))
     assert torch.equal(before["logit_scale"], after["logit_scale"])
     assert torch.equal(before["logit_bias"], after["logit_bias"]) == bool(lora or not own)
@@ -193,8 +193,8 @@ def test_a_frozen_scale_stays_as_it_is(start, tmp_path, own, lora):
 def test_settings_that_a_dual_encoder_cannot_have_are_named(start, tmp_path, section, values):
     given = sections(start / "clip", tmp_path / "run")
     given[section] = {**given[section], **values}
-    with pytest.raises(RecipeError, match=next(iter(values))):
-        train(RetrievalRecipe.from_dict(given))
+    with pytest.raises(ConfigError, match=next(iter(values))):
+        train(RetrievalConfig.from_dict(given))
     assert not (tmp_path / "run").exists()
 
 
@@ -205,7 +205,7 @@ def test_a_strangers_description_says_what_the_loss_is(start, tmp_path, monkeypa
 
     monkeypatch.setitem(DESCRIPTIONS, "clip", DualEncoder)
     register_guest("clip", Worthless)
-    result = train(recipe_of(start / "clip", tmp_path / "run", epochs=1))
+    result = train(config_of(start / "clip", tmp_path / "run", epochs=1))
     assert result.history[0]["loss"] == pytest.approx(7.0)
 
 
@@ -215,7 +215,7 @@ def test_two_processes_train_as_one_does(start, tmp_path, own):
     given = sections(start / "clip", tmp_path / "one", epochs=1, adam_epsilon=1.0, own_loss=own)
     config = tmp_path / "config.yaml"
     config.write_text(yaml.safe_dump(given))
-    train(RetrievalRecipe.from_dict(given))
+    train(RetrievalConfig.from_dict(given))
     command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", config, f"output_dir={tmp_path / 'two'}"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(

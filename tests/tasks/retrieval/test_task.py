@@ -16,13 +16,12 @@ from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.models.text_encoders import make_text_encoder
 from hf_ngsan.tasks import RetrievalTask, embed_pairs, new_dual_encoder, train
-from hf_ngsan.tasks.retrieval.task import pairs_of
-from hf_ngsan.training import RecipeError
+from hf_ngsan.tasks.retrieval import pairs_of
 from tests.commands.running import fails
 from tests.models.mhsan.tiny import BERT, tiny_config, tiny_processor
 from tests.models.tiny import tiny_tokenizer
 from tests.tables import each_row
-from tests.tasks.tiny_retrieval import DATA, tiny_recipe, tiny_sections
+from tests.tasks.tiny_retrieval import DATA, tiny_sections, tiny_training_config
 
 SPEC = DATA["spec"]
 
@@ -38,7 +37,7 @@ def changed(before: dict, after: dict) -> set[str]:
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("retrieval") / "run"
-    train(tiny_recipe(folder))
+    train(tiny_training_config(folder))
     return folder
 
 
@@ -49,7 +48,7 @@ def test_training_changes_everything_and_reports_recalls(run):
     ].keys()
     assert history[1]["loss"] < history[0]["loss"]
     model, processor = load_model(run / "last", "retrieval")
-    task = RetrievalTask(tiny_recipe(run))
+    task = RetrievalTask(tiny_training_config(run))
     torch.manual_seed(0)
     start, _ = task.build(task.load_rows("train"))
     untouched = {name for name, value in start.named_parameters() if torch.equal(value, model.get_parameter(name))}
@@ -86,17 +85,17 @@ def test_scores_are_those_of_single_rows(run):
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory):
     folder = tmp_path_factory.mktemp("staged") / "run"
-    return folder, train(tiny_recipe(folder, training={"stage": "staged", "train_word_vectors": False}))
+    return folder, train(tiny_training_config(folder, training={"stage": "staged", "train_word_vectors": False}))
 
 
 def test_stages_train_more_and_more(staged):
     folder, result = staged
     assert [entry["stage"] for entry in result.history] == ["projection", "text", "image"]
     torch.manual_seed(0)
-    task = RetrievalTask(tiny_recipe(folder))
+    task = RetrievalTask(tiny_training_config(folder))
     from accelerate.utils import set_seed
 
-    set_seed(task.recipe.training.seed)
+    set_seed(task.config.training.seed)
     start = {name: value.clone() for name, value in task.build(task.load_rows("train"))[0].state_dict().items()}
     first, second, last = weights(folder / "projection"), weights(folder / "text"), weights(folder / "last")
     assert changed(start, first) == {"image_projection"}
@@ -110,7 +109,7 @@ def test_stages_train_more_and_more(staged):
 @pytest.mark.parametrize("epochs_before", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_a_staged_run_resumes_bit_exactly(staged, tmp_path, monkeypatch, epochs_before):
     folder, _ = staged
-    recipe = tiny_recipe(tmp_path / "run", training={"stage": "staged", "train_word_vectors": False})
+    config = tiny_training_config(tmp_path / "run", training={"stage": "staged", "train_word_vectors": False})
     evaluate, calls = RetrievalTask.evaluate, []
 
     def dying(self, *arguments):
@@ -121,9 +120,9 @@ def test_a_staged_run_resumes_bit_exactly(staged, tmp_path, monkeypatch, epochs_
 
     monkeypatch.setattr(RetrievalTask, "evaluate", dying)
     with pytest.raises(KeyboardInterrupt):
-        train(recipe)
+        train(config)
     monkeypatch.setattr(RetrievalTask, "evaluate", evaluate)
-    train(recipe, resume=True)
+    train(config, resume=True)
     assert not changed(weights(folder / "last"), weights(tmp_path / "run" / "last"))
 
 
@@ -133,9 +132,9 @@ VISION = {"backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8],
 def test_the_vision_encoder_is_trained_in_the_last_stage_only(tmp_path):
     data = {"spec": "scenes:size=8,validation=4,seed=3,images=true", "image_size": 16, "captions_per_image": 1}
     model = {"vision_config": {**VISION, "frozen": False}}
-    recipe = tiny_recipe(tmp_path / "run", model=model, data=data, training={"stage": "staged"})
-    train(recipe)
-    task = RetrievalTask(recipe)
+    config = tiny_training_config(tmp_path / "run", model=model, data=data, training={"stage": "staged"})
+    train(config)
+    task = RetrievalTask(config)
     dual_encoder, processor = task.build(task.load_rows("train"))
     frozen = []
     for stage in task.stages(dual_encoder, processor, task.load_rows("train")):
@@ -153,12 +152,12 @@ def test_the_vision_encoder_is_trained_in_the_last_stage_only(tmp_path):
 
 
 def test_a_run_continues_from_a_trained_model(run, tmp_path):
-    recipe = tiny_recipe(tmp_path / "run")
+    config = tiny_training_config(tmp_path / "run")
     sections = {"init_from": str(run), "dropout": 0.1}
-    recipe = type(recipe).from_dict(
+    config = type(config).from_dict(
         {**tiny_sections(tmp_path / "run"), "model": sections, "contrastive": {"loss": "all"}}
     )
-    model, _ = new_dual_encoder(recipe, [])
+    model, _ = new_dual_encoder(config, [])
     assert (model.config.dropout, model.config.loss) == (0.1, "all")
     assert not changed(weights(run / "best"), model.state_dict())
 
@@ -170,13 +169,13 @@ def test_a_pretrained_text_encoder_brings_its_tokenizer(tmp_path):
     tokenizer.save_pretrained(tmp_path)
     model = {"text_config": None, "text_pretrained": str(tmp_path)}
     training = {"text_learning_rate": 0.0, "epochs": 1}
-    recipe = tiny_recipe(tmp_path / "run", model=model, training=training)
-    dual_encoder, processor = new_dual_encoder(recipe, ["a zebra"], 10)
+    config = tiny_training_config(tmp_path / "run", model=model, training=training)
+    dual_encoder, processor = new_dual_encoder(config, ["a zebra"], 10)
     assert processor(text="a red ball")["input_ids"].shape == (1, 3)
     assert "max_length" not in processor.tokenizer.init_kwargs
     trained = "text_projection.weight", "text.encoder.layer.0.output.dense.weight"
     before = [dual_encoder.get_parameter(name).clone() for name in trained]
-    train(recipe)
+    train(config)
     after = [load_model(tmp_path / "run", "retrieval")[0].get_parameter(name) for name in trained]
     assert [torch.equal(*pair) for pair in zip(before, after, strict=True)] == [False, True]
 
@@ -186,9 +185,11 @@ def test_frozen_layers_of_a_text_encoder_stay_as_they_are(tmp_path, stage):
     make_text_encoder(tiny_config(text_config=BERT).text_config).save_pretrained(tmp_path)
     tiny_tokenizer().save_pretrained(tmp_path)
     model = {"text_config": None, "text_pretrained": str(tmp_path), "frozen_text_layers": 1}
-    recipe = tiny_recipe(tmp_path / "run", model=model, training={"stage": stage, "epochs": 1, "ema_decay": 0.9})
-    before, _ = new_dual_encoder(recipe, [], 10)
-    train(recipe)
+    config = tiny_training_config(
+        tmp_path / "run", model=model, training={"stage": stage, "epochs": 1, "ema_decay": 0.9}
+    )
+    before, _ = new_dual_encoder(config, [], 10)
+    train(config)
     after, _ = load_model(tmp_path / "run", "retrieval")
     weights_after = after.text.state_dict()
     different = [name for name, one in before.text.state_dict().items() if not torch.equal(one, weights_after[name])]
@@ -210,11 +211,10 @@ def test_pairs_have_the_same_number_of_captions():
     ("sections", "message"),
     [
         ({"model": {"margin": 0.3}}, r"model\.margin.*contrastive\.margin"),
-        ({"model": {"num_heads": 3}}, r"model\.num_heads"),
+        ({"model": {"num_heads": 3}}, "num_heads"),
         ({"model": {"text_config": {"vocab_size": 9}}}, r"text_config\.vocab_size"),
-        ({"model": {"text_config": 3}}, r"model\.text_config"),
         ({"model": {"text_config": {"activation": "gelu"}}}, "gelu"),
-        ({"model": {"visual_feature_size": 7}}, "visual_feature_size=10"),
+        ({"model": {"visual_feature_size": 7}}, "dimension 10"),
         ({"model": {"text_pretrained": "no/such-folder"}}, "no/such-folder"),
         ({"evaluation": {"metric": "cider"}}, r"evaluation\.metric"),
         ({"evaluation": {"folds": 4}}, r"folds is 4.* 6 images"),
@@ -223,8 +223,8 @@ def test_pairs_have_the_same_number_of_captions():
     ],
 )
 def test_settings_that_cannot_work(tmp_path, sections, message):
-    with pytest.raises(RecipeError, match=message):
-        train(tiny_recipe(tmp_path / "run", **sections))
+    with pytest.raises((ValueError, OSError), match=message):
+        train(tiny_training_config(tmp_path / "run", **sections))
     assert not (tmp_path / "run").exists()
 
 

@@ -14,27 +14,31 @@ from hf_ngsan.data import DataError
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipelines import TranslationPipeline
 from hf_ngsan.metrics.translation import score_translations
-from hf_ngsan.tasks import load_recipe, train
-from hf_ngsan.tasks.translation.build import new_translator
-from hf_ngsan.tasks.translation.evaluate import translate_batch, translate_rows
-from hf_ngsan.tasks.translation.recipe import TranslationRecipe
-from hf_ngsan.tasks.translation.rows import load_pairs, with_lengths
-from hf_ngsan.tasks.translation.task import TranslationTask, collate_pairs
-from hf_ngsan.training.recipe import RecipeError
+from hf_ngsan.tasks import load_training_config, train
+from hf_ngsan.tasks.translation import (
+    TranslationConfig,
+    TranslationTask,
+    collate_pairs,
+    load_pairs,
+    new_translator,
+    translate_batch,
+    translate_rows,
+    with_lengths,
+)
 from tests.commands.running import fails, prints
 from tests.tables import each_row
 from tests.tasks.tiny_translation import tiny_sections
 
 
-def recipe_of(sections: dict) -> TranslationRecipe:
-    return TranslationRecipe.from_dict(sections)
+def config_of(sections: dict) -> TranslationConfig:
+    return TranslationConfig.from_dict(sections)
 
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     """The folder of a run beside its text, and its result."""
     folder = tmp_path_factory.mktemp("translation")
-    return folder, train(recipe_of(tiny_sections(folder, epochs=14, keep_checkpoints=3)))
+    return folder, train(config_of(tiny_sections(folder, epochs=14, keep_checkpoints=3)))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +57,7 @@ def test_training_teaches_the_language(trained, translator):
 
 
 def test_a_batch_holds_a_number_of_tokens_and_what_the_model_asks_for(tmp_path):
-    task = TranslationTask(recipe_of(tiny_sections(tmp_path)))
+    task = TranslationTask(config_of(tiny_sections(tmp_path)))
     rows = task.load_rows("train")
     model, tokenizer = task.build(rows)
     rows = task.training_rows(model, tokenizer, rows)
@@ -72,9 +76,9 @@ def test_a_batch_holds_a_number_of_tokens_and_what_the_model_asks_for(tmp_path):
 
 def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path):
     whole, stopped = (tiny_sections(tmp_path / name, {"dropout": 0.1}, epochs=2) for name in ("whole", "stopped"))
-    train(recipe_of(whole))
-    train(recipe_of({**stopped, "training": {**stopped["training"], "epochs": 1}}))
-    train(recipe_of(stopped), resume=True)
+    train(config_of(whole))
+    train(config_of({**stopped, "training": {**stopped["training"], "epochs": 1}}))
+    train(config_of(stopped), resume=True)
     weights = [load_file(tmp_path / name / "run" / "last" / "model.safetensors") for name in ("whole", "stopped")]
     assert weights[0].keys() == weights[1].keys()
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
@@ -109,19 +113,19 @@ def test_pairs_beyond_the_limit_are_counted_named_and_not_trained_on(tmp_path, c
         ("evaluation", {"metric": "cider_d"}, "cider_d"),
     ],
 )
-def test_recipes_that_cannot_be_are_refused(section, change, named, tmp_path):
+def test_configs_that_cannot_be_are_refused(section, change, named, tmp_path):
     sections = tiny_sections(tmp_path)
     sections[section] |= change
-    with pytest.raises(RecipeError, match=named):
-        train(recipe_of(sections))
+    with pytest.raises(ValueError, match=named):
+        train(config_of(sections))
 
 
 def test_a_translator_is_trained_further_with_its_own_subwords(trained, tmp_path):
     folder, _ = trained
     sections = tiny_sections(tmp_path)
     sections["model"] = {"init_from": str(folder / "run"), "dropout": 0.3}
-    task = TranslationTask(recipe_of(sections))
-    model, tokenizer = new_translator(task.recipe, task.load_rows("val"))
+    task = TranslationTask(config_of(sections))
+    model, tokenizer = new_translator(task.config, task.load_rows("val"))
     assert model.config.dropout == 0.3
     assert tokenizer.get_vocab() == load_model(folder / "run")[1].get_vocab()
 
@@ -211,7 +215,7 @@ def test_lines_that_cannot_be_translated_are_counted_and_named(trained, tmp_path
 def test_yaml_and_overrides(tmp_path):
     file = tmp_path / "translator.yaml"
     file.write_text(yaml.safe_dump(tiny_sections(tmp_path)))
-    recipe = load_recipe(file, ["batch_tokens=null", "warmup_updates=7"])
-    assert (recipe.training.batch_tokens, recipe.training.warmup_updates) == (None, 7)
-    sampler = TranslationTask(recipe).sampler(range(50))(epoch=0, num_processes=1, process_index=0)
-    assert len(next(iter(sampler))) == recipe.training.batch_size == 50
+    config = load_training_config(file, ["batch_tokens=null", "warmup_updates=7"])
+    assert (config.training.batch_tokens, config.training.warmup_updates) == (None, 7)
+    sampler = TranslationTask(config).sampler(range(50))(epoch=0, num_processes=1, process_index=0)
+    assert len(next(iter(sampler))) == config.training.batch_size == 50

@@ -11,13 +11,13 @@ from transformers.utils import ModelOutput
 
 from hf_ngsan.models.modeling_mhsan import pair_losses
 from hf_ngsan.tasks import RetrievalTask, train
-from hf_ngsan.training import RecipeError
+from hf_ngsan.training import ConfigError
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
 from hf_ngsan.training.objectives.objective import Update
 from tests.tables import each_row
 
-from ...tasks.tiny_retrieval import tiny_recipe, tiny_sections
+from ...tasks.tiny_retrieval import tiny_sections, tiny_training_config
 
 LOSSES = ("hardest", "all", "info_nce")
 
@@ -170,8 +170,8 @@ def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss,
     for name, training in runs.items():
         data = {**DATA, "captions_per_image": captions}
         sections = {"model": DROPPING, "data": data, "contrastive": {"loss": loss}}
-        recipe = tiny_recipe(tmp_path / name, training={"epochs": 1, **training}, **sections)
-        assert train(recipe).history[-1]["step"] == 6
+        config = tiny_training_config(tmp_path / name, training={"epochs": 1, **training}, **sections)
+        assert train(config).history[-1]["step"] == 6
     start, one, *others = (weights(tmp_path / name) for name in runs)
     for other in others:
         torch.testing.assert_close(other, one, rtol=0, atol=1e-3)
@@ -183,7 +183,7 @@ def test_two_processes_give_the_same_weights(tmp_path):
     """Of the last batch of 41 rows one process has nothing, and waits for the other."""
     training = {"epochs": 1, "gradient_accumulation_steps": 2}
     sections = {"model": DROPPING, "data": DATA, "training": training}
-    train(tiny_recipe(tmp_path / "one", **sections))
+    train(tiny_training_config(tmp_path / "one", **sections))
     (tmp_path / "two.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "two", **sections)))
     command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", str(tmp_path / "two.yaml")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -198,14 +198,14 @@ def test_the_best_model_is_the_one_with_the_lowest_score(tmp_path, monkeypatch):
     metric = "text_to_image_median_rank"
     scores = iter([3.0, 2.0, 2.5])
     monkeypatch.setattr(RetrievalTask, "evaluate", lambda *arguments: {metric: next(scores)})
-    result = train(tiny_recipe(tmp_path / "run", training={"epochs": 3}, evaluation={"metric": metric}))
+    result = train(tiny_training_config(tmp_path / "run", training={"epochs": 3}, evaluation={"metric": metric}))
     assert (result.best_score, result.best_epoch) == (2.0, 2)
     assert all("images_per_second" in entry for entry in result.history)
 
 
 def test_a_short_last_batch_is_left_out_where_asked(tmp_path):
     training = {"epochs": 1, "drop_last": True}
-    recipe = tiny_recipe(tmp_path / "run", data=DATA, training={**training, "batch_size": 12})
-    assert train(recipe).history[-1]["step"] == 3
-    with pytest.raises(RecipeError, match=r"batch_size.* 41 images"):
-        train(tiny_recipe(tmp_path / "none", data=DATA, training={**training, "batch_size": 42}))
+    config = tiny_training_config(tmp_path / "run", data=DATA, training={**training, "batch_size": 12})
+    assert train(config).history[-1]["step"] == 3
+    with pytest.raises(ConfigError, match=r"batch_size.* 41 images"):
+        train(tiny_training_config(tmp_path / "none", data=DATA, training={**training, "batch_size": 42}))

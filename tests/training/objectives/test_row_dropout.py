@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hf_ngsan.training.objectives.row_dropout import RowDropout, hashed
+from hf_ngsan.training.objectives.contrastive import RowDropout, hashed
 from tests.tables import each_row
 
 

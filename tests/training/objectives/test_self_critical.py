@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from hf_ngsan.tasks.captioning.task import freeze_encoder
+from hf_ngsan.tasks.captioning import freeze_encoder
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCritical, SelfCriticalSettings

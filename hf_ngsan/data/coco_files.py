@@ -1,0 +1,371 @@
+"""COCO files: captions, instances and results; captions and results may be JSON lines too.
+
+```python
+read_references("captions_val2014.json")  # {391895: ["A man with a red helmet ...", ...], ...}
+read_results("results.json")  # {391895: "a man on a motorcycle"}
+```
+
+Errors name the file, the record and the field: "captions.json, annotations[3]: caption is missing; it must be ...".
+"""
+
+import json
+import operator
+import os
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any, SupportsIndex
+
+from ..io.files import write_output
+from .errors import DataError
+
+NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
+HALF_CHARACTER = re.compile("[\ud800-\udfff]")
+"""A lone surrogate, which JSON can escape and UTF-8 cannot encode."""
+NAME_FOR_SERVER = re.compile(r"captions_(val|test)2014_\w+_results\.json")
+
+
+@dataclass(frozen=True)
+class Record:
+    """An object in a JSON file; its methods return a field, or raise a DataError that names it.
+
+    Attributes:
+        where: its place in messages: the file, the list and the index.
+        fields: the object.
+    """
+
+    where: str
+    fields: dict
+
+    def integer(self, field: str) -> int:
+        value = self.fields.get(field)
+        if type(value) is not int or abs(value) >= 2**63:
+            raise self.error(field, "must be an integer of 64 bits")
+        return value
+
+    def string(self, field: str) -> str:
+        value = self.fields.get(field)
+        if not isinstance(value, str) or HALF_CHARACTER.search(value):
+            raise self.error(field, "must be a string of whole characters")
+        return value
+
+    def text(self, field: str) -> str:
+        """Returns a string with single blanks between words and without line breaks."""
+        return " ".join(self.string(field).split())
+
+    def identifier(self, field: str) -> int | str:
+        value = self.fields.get(field)
+        if isinstance(value, bool) or not isinstance(value, int | str):
+            raise self.error(field, "must be an integer or a string")
+        return value
+
+    def strings(self, field: str) -> list[str]:
+        values = self.fields.get(field)
+        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
+            raise self.error(field, "must be a list of strings")
+        return values
+
+    def records(self, field: str) -> list["Record"]:
+        values = self.fields.get(field)
+        if not isinstance(values, list):
+            raise self.error(field, "must be a list of objects")
+        return [checked_record(f"{self.where}, {field}[{place}]", value) for place, value in enumerate(values)]
+
+    def choice(self, field: str, known: Iterable[Any]) -> Any:
+        """Returns a field that must be one of some values, of the same type."""
+        value = self.fields.get(field)
+        if not any(type(value) is type(choice) and value == choice for choice in known):
+            raise self.error(field, f"must be one of {', '.join(map(str, known))}")
+        return value
+
+    def size(self) -> tuple[int, int]:
+        """Returns the fields `width` and `height`, numbers of pixels."""
+        size = self.integer("width"), self.integer("height")
+        if not all(1 <= side < 2**31 for side in size):
+            raise DataError(f"{self.where}: width and height are {size}; they must be numbers of pixels.")
+        return size
+
+    def error(self, field: str, demand: str) -> DataError:
+        state = f"is {self.fields[field]!r:.60}" if field in self.fields else "is missing"
+        return DataError(f"{self.where}: {field} {state}; it {demand}.")
+
+
+def read_results(path: str | os.PathLike) -> dict[int | str, str]:
+    """Reads the results of captioning.
+
+    Args:
+        path: a COCO result file, which is a JSON list of `{"image_id", "caption"}`, one an image, or JSON lines with
+            such an object each. Image ids are integers or strings; `7` and `"7"` name the same image.
+
+    Returns:
+        The caption of each image id, in the order of the file.
+
+    Raises:
+        OSError: the file cannot be read.
+        DataError: the content is something else, or an image occurs twice.
+    """
+    document, lines = read_json_or_lines(path)
+    return captions_of_results(result_records(document, path) if lines is None else lines, path)
+
+
+def read_references(path: str | os.PathLike) -> dict[int | str, list[str]]:
+    """Reads the reference captions of images.
+
+    Args:
+        path: a COCO captions file, which is a JSON object `{"annotations": [{"image_id", "id", "caption"}]}`, or JSON
+            lines with an annotation each. Image ids are integers or strings; `7` and `"7"` name the same image.
+
+    Returns:
+        The captions of each image id: images in [`id_order`], captions in the order of annotation ids.
+
+    Raises:
+        OSError: the file cannot be read.
+        DataError: the content is something else.
+    """
+    document, lines = read_json_or_lines(path)
+    annotations = records_of(document, "annotations", path) if lines is None else lines
+    names: dict[str, int | str] = {}
+    references: dict[int | str, list[str]] = {}
+    for annotation in in_order(annotations):
+        image_id = annotation.identifier("image_id")
+        image_id = names.setdefault(str(image_id), image_id)
+        references.setdefault(image_id, []).append(annotation.string("caption"))
+    if not references:
+        raise DataError(f"{path} holds no captions.")
+    return {image_id: references[image_id] for image_id in sorted(references, key=id_order)}
+
+
+def match_results(
+    results: Mapping[int | str, str],
+    references: Mapping[int | str, list[str]],
+    results_path: str | os.PathLike = "the results",
+    references_path: str | os.PathLike = "the references",
+) -> tuple[list[int | str], list[str], list[list[str]]]:
+    """Brings results and references together, in the order of image ids.
+
+    Args:
+        results: one caption for each image id.
+        references: captions for each image id; the ids `7` and `"7"` name the same image.
+        results_path, references_path: where both come from, for messages.
+
+    Returns:
+        `(image_ids, predictions, references)`, lists of the images that have a result, with the ids of the results.
+
+    Raises:
+        DataError: an image of the results has no references.
+    """
+    by_text = {str(image_id): captions for image_id, captions in references.items()}
+    unknown = [image_id for image_id in results if str(image_id) not in by_text]
+    if unknown:
+        raise DataError(
+            f"{results_path} has {len(unknown)} image(s) without captions in {references_path}, such as "
+            f"{', '.join(map(str, unknown[:5]))}; check that both are of the same split."
+        )
+    image_ids = sorted(results, key=id_order)
+    return image_ids, [results[key] for key in image_ids], [by_text[str(key)] for key in image_ids]
+
+
+def check_server_format(path: str | os.PathLike, image_ids: Collection[int] | None = None) -> tuple[int, list[str]]:
+    """Checks that the COCO evaluation server would take a result file.
+
+    Args:
+        path: the result file.
+        image_ids: the ids of all images of the split.
+
+    Returns:
+        `(number of results, notes)`, where `notes` are sentences about what to change before uploading.
+
+    Raises:
+        OSError: the file cannot be read.
+        DataError: the file is no JSON list of results, an image occurs twice, an image id is no integer, there is a
+            key other than "image_id" and "caption" or an empty caption; or, with `image_ids`, an image is unknown or
+            missing.
+    """
+    rows = result_records(read_json(path), path)
+    results = captions_of_results(rows, path)
+    for row in rows:
+        extra = sorted(row.fields.keys() - {"image_id", "caption"})
+        if extra:
+            raise DataError(f'{row.where} has the key "{extra[0]}"; the server takes image_id and caption only.')
+        image_id = row.integer("image_id")
+        if not row.string("caption").strip():
+            raise DataError(f"{row.where}: the caption of image {image_id} is empty.")
+    if image_ids is not None:
+        unknown, missing = sorted(results.keys() - set(image_ids)), sorted(set(image_ids) - results.keys())
+        if unknown:
+            raise DataError(f"{path}: {len(unknown)} image(s) are not in the split, such as {unknown[0]}.")
+        if missing:
+            raise DataError(f"{path}: {len(missing)} image(s) of the split have no caption, such as {missing[0]}.")
+    notes = []
+    if not NAME_FOR_SERVER.fullmatch(Path(path).name):
+        notes.append(
+            "The server wants files named captions_val2014_NAME_results.json or captions_test2014_NAME_results.json."
+        )
+    return len(results), notes
+
+
+def write_caption_file(
+    path: str | os.PathLike, image_ids: Iterable[int | str], captions: Iterable[Iterable[str]]
+) -> int:
+    """Writes a COCO captions file, whole or not at all, which `hf-ngsan score` and pycocotools take as references.
+
+    Args:
+        path: the file; missing parent folders are made.
+        image_ids: integers or strings, each once.
+        captions: for each image its captions, one or more.
+
+    Returns:
+        The number of captions.
+
+    Raises:
+        ValueError: there are no images or other numbers of ids and captions, an image id is no integer or string or is
+            there twice, an image has no captions, or a caption is no text; nothing is written.
+    """
+    image_ids, captions = list(image_ids), list(captions)
+    if len(image_ids) != len(captions):
+        raise ValueError(f"There are {len(image_ids)} image ids, but captions of {len(captions)} images.")
+    if not image_ids:
+        raise ValueError(f"There are no images to write to {path}.")
+    annotations: list[dict] = []
+    places: dict[str, int] = {}
+    for row, (image_id, texts) in enumerate(zip(image_ids, captions, strict=True)):
+        if isinstance(image_id, bool) or not isinstance(image_id, str | SupportsIndex):
+            raise ValueError(f"The image id of row {row} is {image_id!r:.60}; it must be an integer or a string.")
+        image_ids[row] = image_id = image_id if isinstance(image_id, str) else operator.index(image_id)
+        first = places.setdefault(str(image_id), row)
+        if first != row:
+            raise ValueError(f"Image id {image_id} is in rows {first} and {row}; image ids must be unique.")
+        texts = texts if isinstance(texts, str) else list(texts)
+        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"The captions of image {image_id} are {texts!r:.60}; they must be one string or more.")
+        for text in texts:
+            annotations.append({"image_id": image_id, "id": len(annotations) + 1, "caption": text})
+    images = [{"id": image_id} for image_id in image_ids]
+    # coco-caption fails without the first three
+    content = {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": annotations}
+    write_output(path, json.dumps(content, ensure_ascii=False))
+    return len(annotations)
+
+
+def number_of(name: str) -> int | None:
+    """Returns 391895 for `391895` and for `COCO_val2014_000000391895.jpg`; None for other names."""
+    match = NUMBERED_NAME.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def number_at_the_end(name: str) -> int | None:
+    """Returns 391895 for `val2014/COCO_val2014_000000391895.jpg`, and for any other name that ends so."""
+    digits = re.search(r"[0-9]+$", PurePath(name).stem)
+    return int(digits[0]) if digits and len(digits[0]) < 19 else None
+
+
+def id_order(image_id: int | str) -> tuple[bool, int, str]:
+    """Returns a key that sorts integers, also those written as strings, by value and before other strings."""
+    text = str(image_id)
+    is_integer = re.fullmatch("-?[0-9]{1,400}", text) is not None
+    return not is_integer, int(text) if is_integer else 0, text
+
+
+def images_by_id(content: object, path: str | os.PathLike) -> dict[int, Record]:
+    """Returns the objects of the list `images` of a COCO file by their ids, in the order of the file.
+
+    Raises:
+        DataError: there is no such list, or an `id` is missing, no integer or not unique.
+    """
+    images = {}
+    for image in records_of(content, "images", path):
+        image_id = image.integer("id")
+        if image_id in images:
+            raise DataError(f"{image.where}: image id {image_id} is there twice; image ids must be unique.")
+        images[image_id] = image
+    return images
+
+
+def records_of(content: object, key: str, path: str | os.PathLike) -> list[Record]:
+    """Returns the objects of the list `key` of a COCO file; raises a DataError without such a list."""
+    if not isinstance(content, dict) or not isinstance(content.get(key), list):
+        raise DataError(f"{path} has no list {key!r}; a COCO annotation file is one object with lists in it.")
+    return [checked_record(f"{path}, {key}[{index}]", item) for index, item in enumerate(content[key])]
+
+
+def in_order(annotations: Iterable[Record]) -> list[Record]:
+    """Returns annotations by `id`, or in their order if none has one; raises a DataError for a wrong id."""
+    annotations = list(annotations)
+    if not any("id" in annotation.fields for annotation in annotations):
+        return annotations
+    return sorted(annotations, key=lambda annotation: annotation.integer("id"))
+
+
+def result_records(document: object, path: str | os.PathLike) -> list[Record]:
+    """Returns the objects of a result file; raises a DataError unless it is a list of objects."""
+    if not isinstance(document, list):
+        raise DataError(
+            f'{path} holds no results: they are a JSON list of objects with "image_id" and "caption", or one such '
+            "object a line."
+        )
+    return [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
+
+
+def captions_of_results(records: Iterable[Record], path: str | os.PathLike) -> dict[int | str, str]:
+    """Returns the caption of each image id; raises a DataError for a wrong field or a repeated image."""
+    captions: dict[int | str, str] = {}
+    places: dict[str, str] = {}
+    for record in records:
+        image_id, caption = record.identifier("image_id"), record.string("caption")
+        if str(image_id) in places:
+            first = places[str(image_id)].removeprefix(f"{path}, ")
+            raise DataError(f"{record.where}: image {image_id} has a caption already, in {first}; give it one.")
+        captions[image_id], places[str(image_id)] = caption, record.where
+    if not captions:
+        raise DataError(f"{path} holds no results.")
+    return captions
+
+
+def read_json(path: str | os.PathLike) -> object:
+    """Reads a JSON file; raises a DataError for anything else, and an OSError for a file that cannot be read."""
+    values = read_values(path)
+    if len(values) > 1:
+        raise DataError(f"{path} is not valid JSON (line {values[1][0]}: there is more after the end).")
+    return values[0][1]
+
+
+def read_json_or_lines(path: str | os.PathLike) -> tuple[object, list[Record] | None]:
+    """Reads JSON, as `(document, None)`, or JSON lines of objects with an image id, as `(None, records)`."""
+    values = read_values(path)
+    document = values[0][1]
+    if len(values) == 1 and not (isinstance(document, dict) and "image_id" in document):
+        return document, None
+    return None, [checked_record(f"{path}, line {line}", value) for line, value in values]
+
+
+def read_json_lines(path: str | os.PathLike) -> list[Record]:
+    """Reads the objects of a file of JSON lines."""
+    return [checked_record(f"{path}, line {line}", value) for line, value in read_values(path)]
+
+
+def read_values(path: str | os.PathLike) -> list[tuple[int, object]]:
+    """Reads one JSON value, or one in each line, with the numbers of their lines."""
+    content, number = Path(path).read_bytes(), 1
+    try:
+        text = content.decode(json.detect_encoding(content))
+        try:
+            return [(1, json.loads(text))]
+        except json.JSONDecodeError as error:
+            if error.msg != "Extra data":
+                raise
+        values = []
+        for number, line in enumerate(text.split("\n"), start=1):
+            if line.strip():
+                values.append((number, json.loads(line)))
+        return values
+    except ValueError as error:
+        raise DataError(
+            f"{path} is not valid JSON (from line {number}: {error}); it may have been cut, get it again."
+        ) from None
+
+
+def checked_record(where: str, value: object) -> Record:
+    if not isinstance(value, dict):
+        raise DataError(f"{where} is {value!r:.60}; it must be an object.")
+    return Record(where, value)

@@ -1,0 +1,67 @@
+"""The configuration of a captioner: sizes, rates, special tokens, and its vision encoder, if any."""
+
+from .configuration_hub import ConfigWithVision, check_heads
+
+IMAGE_TO_TEXT_PIPELINE = {
+    task: {
+        "impl": "pipeline_image_to_text.ImageToTextPipeline",
+        "pt": ["AutoModelForImageTextToText"],
+        "type": "multimodal",
+    }
+    for task in ("image-to-text", "image-text-to-text")
+}
+
+
+class CaptionerConfig(ConfigWithVision):
+    """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
+
+    A subclass documents the fields and may give them other defaults. `attention_bias` and `residual_dropout`,
+    which the layers of `transformer` read, may become fields of it.
+    """
+
+    attribute_map = {"residual_dropout": "dropout"}
+    attention_bias = True
+    keys_to_ignore_at_inference = ["cache"]
+    remote_pipelines = IMAGE_TO_TEXT_PIPELINE
+    field_choices = {"is_encoder_decoder": (True,)}
+
+    vocab_size: int = 9491
+    hidden_size: int = 512
+    num_attention_heads: int = 8
+    intermediate_size: int = 2048
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    max_position_embeddings: int = 512
+    initializer_range: float | int = 0.02
+    use_cache: bool = True
+    is_encoder_decoder: bool = True
+    pad_token_id: int | None = 0
+    bos_token_id: int | None = 1
+    eos_token_id: int | list[int] | None = 2
+    decoder_start_token_id: int | None = 1
+    tie_word_embeddings: bool = False
+    features_provenance: dict | None = None
+
+    @property
+    def order_of_tokens_counts(self) -> bool:
+        """Whether the order of the visual tokens defines their places, like the order of the cells of a grid."""
+        return False
+
+    @property
+    def needs_boxes(self) -> bool:
+        """Whether visual features without boxes are refused."""
+        return False
+
+    @property
+    def reads_boxes(self) -> bool:
+        """Whether the boxes of visual features, if given, affect captions."""
+        return self.needs_boxes
+
+    @property
+    def takes_square_grids(self) -> bool:
+        """Whether features without boxes are the cells of a square grid."""
+        return False
+
+    def validate_architecture(self) -> None:
+        super().validate_architecture()
+        check_heads(self.hidden_size, self.num_attention_heads)

@@ -1,0 +1,480 @@
+"""Image captioning: its training config, and the task, from rows to scores against references."""
+
+import argparse
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, ClassVar, Self
+
+import numpy
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ..data import CaptionCollator, extra_scores_of
+from ..guests.captioners import Guest, guest_of
+from ..guests.dual_encoders import dual_encoder_of
+from ..loading.models import is_guest, load_model
+from ..loading.provenance import remember_features
+from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
+from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
+from ..metrics.diagnostics import BAD_ENDINGS
+from ..models.modeling_base import vision_encoders
+from ..training.config import ConfigError, TrainingConfig
+from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
+from ..training.objectives.policy import Policy
+from ..training.objectives.self_critical import SelfCritical, SelfCriticalSettings
+from ..training.objectives.self_critical_rewards import (
+    CaptionRewards,
+    ClipReward,
+    TextRewards,
+    load_document_frequency,
+    load_reward_function,
+)
+from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
+from ..training.settings import EvaluationSettings, TrainingSettings, setting
+from ..training.task import InputRoles, Stage, Task
+from .caption_rows import (
+    CaptioningDataSettings,
+    captions_identity,
+    features_identity,
+    load_rows,
+    rows_for,
+    visual_feature_size,
+)
+from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners, score_captions
+from .captioning_models import GuestSelfCritical, GuestTeacherForcing, new_captioner
+from .generation_options import checked_generation, generation_settings
+from .image_augmentation import AugmentationSettings, augmentation_of, check_augmentation
+from .new_models import report_vocabulary
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class CaptioningTrainingSettings(TrainingSettings):
+    """Optimization; the schedule is for teacher forcing."""
+
+    stage: str = setting(
+        "xe",
+        "xe = teacher forcing, scst = self-critical training of model.init_from, auto = one after the other, distill = "
+        "model.init_from learns the words of teachers after those of its own captions, on images without captions too",
+        choices=("xe", "scst", "auto", "distill"),
+    )
+    label_smoothing: float | None = setting(
+        None,
+        "share of the target spread evenly over the vocabulary; null = the model's own (BLIP), else 0",
+        minimum=0.0,
+        below=1.0,
+    )
+    word_dropout: float = setting(
+        0.0, "teacher forcing: share of the words before each one that become unknown", minimum=0.0, below=1.0
+    )
+    consensus_power: float = setting(
+        0.0, "captions count by their CIDEr-D against the image's others, to this power; 0 = all the same", minimum=0.0
+    )
+    teachers: tuple[str, ...] = setting(
+        (), "captioners of the same vocabulary and features whose words are targets too; several as an ensemble"
+    )
+    teacher_weight: float = setting(
+        0.5, "share of the teachers in the loss; the rest is that of the captions", minimum=0.0, maximum=1.0
+    )
+    teacher_temperature: float = setting(
+        1.0, "softens the probabilities of teachers and captioner; the loss is multiplied by its square", minimum=0.1
+    )
+
+
+@dataclass(frozen=True)
+class CaptioningEvaluationSettings(EvaluationSettings):
+    """Generation of captions for the validation split, and the choice of the best model."""
+
+    metric: str = setting("cider_d", "score of the validation split that chooses the best model, higher is better")
+    num_beams: int = setting(3, "width of the beam search", minimum=1)
+    max_new_tokens: int = setting(20, "longest generated caption in tokens, its end included", minimum=1)
+    length_penalty: float = setting(1.0, "beams are ranked by log-probability / length ** this")
+
+
+@dataclass(frozen=True)
+class CaptioningConfig(TrainingConfig):
+    """The training config of a captioner.
+
+    Attributes:
+        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained captioner, and
+            the configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
+        data, augmentation, training, self_critical, distillation, evaluation: the other sections.
+    """
+
+    default_model_type: ClassVar[str] = "ngsan"
+
+    data: CaptioningDataSettings = field(default_factory=CaptioningDataSettings)
+    augmentation: AugmentationSettings = field(default_factory=AugmentationSettings)
+    training: CaptioningTrainingSettings = field(default_factory=CaptioningTrainingSettings)
+    evaluation: CaptioningEvaluationSettings = field(default_factory=CaptioningEvaluationSettings)
+    self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
+    distillation: DistillationSettings = field(default_factory=DistillationSettings)
+
+    def changes_that_break_resuming(self, new: Self) -> list[str]:
+        """Returns the changed keys that a resumed run may not change; a self-critical stage may be added to a run."""
+        changed = super().changes_that_break_resuming(new)
+        if (self.training.stage, new.training.stage) == ("xe", "auto"):
+            changed.remove("training.stage")
+        if self.training.stage == "xe":
+            changed = [key for key in changed if not key.startswith("self_critical.")]
+        return changed
+
+
+WITH_DOCUMENT_FREQUENCIES = ("cider_d", "cider")
+"""Metrics whose values depend on the document frequencies."""
+CONSENSUS_WEIGHTS = 0.05, 3.0
+"""Smallest and largest weight of a caption. Our choice: every caption is still learnt from, and none of the usual five
+outweighs the other four of its image."""
+
+
+def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Draws features and boxes of images `(rows, tokens)`; a captioner with a vision encoder reads them as well."""
+    corners = torch.rand(*shape, 2, generator=generator) * 0.6
+    boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(*shape, 2, generator=generator)], dim=-1)
+    features = torch.randn(*shape, config.visual_feature_size, generator=generator)
+    return {"visual_features": features, "visual_boxes": boxes}
+
+
+class CaptioningTask(Task):
+    """Trains a captioner of images, regions or video frames by a [`CaptioningConfig`]."""
+
+    config_class = CaptioningConfig
+    unit = "images"
+    model_noun = "a captioner"
+    does = "captions images"
+    pipeline_tag = "image-to-text"
+    tags = ("image-captioning",)
+    can_ensemble = True
+    writes_text = True
+    input_roles = InputRoles(
+        words="decoder_input_ids",
+        word_mask="decoder_attention_mask",
+        source=("visual_features", "visual_boxes"),
+        source_mask="attention_mask",
+        source_name="visual tokens",
+        rows_name="images",
+        source_is_a_set=True,
+        draw_source=draw_regions,
+    )
+    config: CaptioningConfig
+    guest: Guest | None = None
+    """The captioner of transformers that is trained, if it is one."""
+
+    def load_rows(self, split: str) -> Dataset:
+        data = self.config.data
+        if not self.distils:
+            return load_rows(data.spec, split, limit=data.limit, for_training=True)
+        if split == data.train_split:
+            return load_rows(
+                self.of_training.data.spec, split, with_captions=False, limit=data.limit, for_training=True
+            )
+        is_part = self.config.distillation.images is None  # a missing validation split is set aside from these rows
+        return load_rows(data.spec, split, limit=data.limit, for_training=is_part)
+
+    @property
+    def distils(self) -> bool:
+        """Whether no captions are needed for training."""
+        return self.config.training.stage == "distill"
+
+    @property
+    def of_training(self) -> CaptioningConfig:
+        """The training config with the dataset of the training split as `data.spec`."""
+        spec = self.config.distillation.images if self.distils else None
+        return self.config if spec is None else replace(self.config, data=replace(self.config.data, spec=spec))
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        first = rows.take(2)
+        if len(first) < 2:
+            raise ConfigError(
+                f"{self.config.data.spec}, split {self.config.data.validation_split}, has one image only; CIDEr-D "
+                "needs two or more."
+            )
+        known = list(score_captions([captions[0] for captions in first["captions"]], first, CaptionMetrics()))
+        extra_scores = extra_scores_of(self.config.data.spec)
+        return known if extra_scores is None else [*known, *extra_scores.names]
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
+        if self.distils and not (self.config.training.teachers and "init_from" in self.config.model):
+            raise ConfigError(
+                "The stage distill makes a trained captioner, model.init_from=DIR, learn from others: name these with "
+                "training.teachers=[DIR, DIR]."
+            )
+        captions = [] if self.distils else [caption for texts in rows["captions"] for caption in texts]
+        model, processor = new_captioner(self.config, captions, visual_feature_size(rows))
+        if is_guest(model.config):
+            self.guest = guest_of(model, processor)
+        elif not self.distils:
+            report_vocabulary(processor.tokenizer, captions, is_new="init_from" not in self.config.model)
+        return model, processor
+
+    def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        power = self.config.training.consensus_power
+        if power and not self.distils:
+            weighted = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
+            form = {**rows.format, **rows.format["format_kwargs"], "output_all_columns": True}
+            del form["format_kwargs"]
+            rows = weighted.with_format(**form)  # add_column of datasets 5.2 drops it
+        config = self.of_training
+        rows = rows_for(model, processor, rows, config.data.spec)
+        check_augmentation(config, rows.column_names, has_rewards=self.config.training.stage != "xe")
+        if self.guest is None:
+            remember_features(model, rows, config.data.spec)
+        return rows
+
+    def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
+        return rows_for(model, processor, rows, self.config.data.spec)
+
+    def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
+        """Returns the stages that `training.stage` asks for."""
+        training, stages = self.config.training, []
+        if training.teachers and self.guest is not None:
+            raise ConfigError("training.teachers are for captioners of this package; a model of transformers has none.")
+        if self.distils:
+            return [self.distillation(model, processor)]
+        if training.stage != "scst":
+            stages.append(Stage("xe", self.teacher_forcing(processor), training))
+        if training.stage != "xe":
+            objective = self.self_critical(model, processor, rows)
+            settings = self.config.self_critical
+            prepare = partial(freeze_encoder, guest=self.guest) if settings.freeze_encoder else None
+            stages.append(Stage("scst", objective, settings, epoch_name="self-critical epoch", prepare=prepare))
+        return stages
+
+    def teacher_forcing(self, processor: Any) -> TeacherForcing:
+        training = self.config.training
+        if self.guest is not None:
+            return GuestTeacherForcing(self.guest, training.label_smoothing)
+        teacher, distillation = self.teacher(processor), None
+        if teacher is not None:
+            distillation = Distillation(teacher, training.teacher_weight, training.teacher_temperature)
+        unknown = processor.tokenizer.unk_token_id
+        return TeacherForcing(training.label_smoothing or 0.0, training.word_dropout, unknown, distillation)
+
+    def distillation(self, model: PreTrainedModel, processor: ProcessorMixin) -> Stage:
+        settings, temperature = self.config.distillation, self.config.training.teacher_temperature
+        policy = Policy.of(model, temperature=settings.temperature, max_new_tokens=settings.max_new_tokens)
+        objective = OnPolicyDistillation(self.teacher(processor), policy, settings.samples_per_image, temperature)
+        return Stage("distill", objective, settings, epoch_name="distillation epoch")
+
+    def teacher(self, processor: Any) -> PreTrainedModel | None:
+        """Returns the captioner or ensemble that `training.teachers` names, if any."""
+        names = self.config.training.teachers
+        if not names:
+            return None
+        teacher, of_teacher = load_captioners(names)
+        if of_teacher.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
+            raise ConfigError(
+                f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner; train teachers on "
+                "the same captions."
+            )
+        return teacher.requires_grad_(False)
+
+    def self_critical(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> SelfCritical:
+        settings, tokenizer, references = self.config.self_critical, processor.tokenizer, list(rows["captions"])
+        check_self_critical(self.config)
+        weights = {name: getattr(settings, f"{name}_weight") for name in ("cider_d", "bleu_4", "meteor")}
+        options: dict[str, Any] = {"weights": weights, "functions": {}, "end_token": settings.end_token_in_reward}
+        options["document_frequency"] = None
+        if (name := settings.reward_function) is not None:
+            options["functions"] = {name: (load_reward_function(name), settings.reward_function_weight)}
+        if settings.document_frequency is not None:
+            options["document_frequency"] = load_document_frequency(settings.document_frequency)
+        if settings.clip_score_model is not None:
+            weights["clip_score"] = settings.clip_score_weight
+            options["clip_score"] = ClipReward(load_clip_score(settings.clip_score_model, rows, truncate=True), rows)
+        if self.guest is not None:
+            rewards: CaptionRewards = TextRewards(references, self.guest.text_of, self.guest.end_token_id, **options)
+            return GuestSelfCritical(self.guest, rewards, settings)
+        policy = Policy.of(
+            model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens
+        )
+        vocabulary = tokenizer.get_vocab()
+        bad_endings = {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()}
+        return SelfCritical(CaptionRewards(references, tokenizer, **options), settings, policy, bad_endings)
+
+    def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
+        data = self.config.data
+        return CaptionCollator(
+            processor if self.guest is None else self.guest.batch,
+            captions_per_image=data.captions_per_image,
+            max_caption_length=data.max_caption_length,
+            seed=self.config.training.seed,
+            augment=augmentation_of(self.of_training),
+        )
+
+    def evaluate(
+        self,
+        model: PreTrainedModel,
+        processor: ProcessorMixin,
+        rows: Dataset,
+        accelerator: Accelerator,
+        metrics: Sequence[str] | None = None,
+        clip_score: str | None = None,
+        truncate_captions: bool = False,
+        **generate_arguments: Any,
+    ) -> CaptionEvaluation:
+        """Captions the rows and scores the captions; see [`CaptioningTask.add_evaluation_options`]."""
+        options = checked_generation(generate_arguments, model.generation_config)
+        if truncate_captions and clip_score is None:
+            raise ValueError("--truncate-captions is for --clip-score; leave it out.")
+        clip = None
+        if clip_score is not None:
+            clip = load_clip_score(clip_score, rows, truncate_captions, accelerator.device)
+        evaluation = evaluate_captioner(
+            model,
+            processor,
+            rows,
+            accelerator,
+            metrics=metrics,
+            extra_scores=extra_scores_of(self.config.data.spec),
+            batch_size=self.config.evaluation.batch_size,
+            **options,
+        )
+        if clip is not None and accelerator.is_main_process:
+            references = [list(captions) for captions in rows["captions"]]
+            scores = clip.compute(predictions=evaluation.captions, images=rows["image"], references=references)
+            evaluation = replace(evaluation, scores={**evaluation.scores, **scores})
+        return evaluation
+
+    @classmethod
+    def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "--metrics",
+            nargs="+",
+            metavar="METRIC",
+            help="metrics of cider_d, bleu, rouge_l, cider (these by default), meteor, spice (with hf-ngsan[eval])",
+        )
+        parser.add_argument(
+            "--clip-score",
+            type=os.path.expanduser,
+            metavar="DUAL_ENCODER",
+            help="also CLIPScore and RefCLIPScore by this dual encoder, of data with images",
+        )
+        parser.add_argument(
+            "--truncate-captions",
+            action="store_true",
+            help="for --clip-score: cut captions that are longer than the text encoder takes (they are refused)",
+        )
+
+    @classmethod
+    def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
+        return load_captioners(names)
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        settings = generation_settings(generation, options)
+        if metric in ("clip_score", "ref_clip_score"):
+            long = "cut" if options.get("truncate_captions") else "refused"
+            encoder = os.path.basename(os.path.normpath(options["clip_score"]))
+            return {**settings, "encoder": encoder, "prompt": PROMPT, "w": WEIGHT, "long": long}
+        settings["tok"] = "ptb"
+        if metric == "meteor":
+            settings["meteor"] = "1.5-python"
+        if metric in WITH_DOCUMENT_FREQUENCIES:
+            settings |= {"df": "references", "end": "excluded"}
+        return settings
+
+    @classmethod
+    def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
+        config: Any = model.config
+        if is_guest(config):
+            pipe = ["import hf_ngsan  # brings the pipeline", "from transformers import pipeline"], place
+        elif "image-to-text" in getattr(config, "remote_pipelines", {}):
+            pipe = ["from transformers import pipeline"], f"{place}, trust_remote_code=True"
+        else:
+            return None
+        use = ['print(captioner("photo.jpg"))']
+        if not is_guest(config) and config.vision_config is None:
+            size = config.visual_feature_size
+            use = [
+                f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
+                'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
+            ]
+        imports, arguments = pipe
+        return [*imports, "", f'captioner = pipeline("image-to-text", model={arguments})', *use]
+
+    @classmethod
+    def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
+        critical = training_config.get("self_critical") or {}
+        stage = training_config.get("training", {}).get("stage")
+        if stage not in ("auto", "scst") or "end_token_in_reward" not in critical:
+            return []
+        part = "takes part" if critical["end_token_in_reward"] else "takes no part"
+        return [f"In self-critical training the end token {part} in the reward and in its document frequencies."]
+
+    def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
+        return captions_identity(rows, processor.tokenizer) | features_identity(model)
+
+
+def load_clip_score(name: str, rows: Dataset, truncate: bool, device: Any = "cpu") -> ClipScore:
+    """Returns CLIPScore by a dual encoder; raises a ValueError for rows without images."""
+    if "image" not in rows.column_names:
+        raise ValueError("CLIPScore compares captions with images, and these rows have none; give data with images.")
+    model, processor = load_model(name, "retrieval")
+    return ClipScore(dual_encoder_of(model.to(device), processor), truncate=truncate)
+
+
+def freeze_encoder(model: PreTrainedModel, guest: Guest | None = None) -> None:
+    """Freezes the encoder, and the vision encoder if there is one."""
+    encoders = [model.get_encoder(), *vision_encoders(model).values()] if guest is None else [guest.image_encoder]
+    for encoder in encoders:
+        if encoder is not None:
+            encoder.requires_grad_(False)
+
+
+def check_self_critical(config: CaptioningConfig) -> None:
+    """Raises a ConfigError if self-critical training cannot start, or its settings exclude each other."""
+    settings = config.self_critical
+    if config.training.stage == "scst" and "init_from" not in config.model:
+        raise ConfigError(
+            "Self-critical training starts from a trained captioner: name its folder with model.init_from=DIR, or "
+            "train both stages with --stage auto."
+        )
+    if settings.samples_per_image < 2 and settings.baseline != "greedy":
+        raise ConfigError(
+            f"self_critical.baseline={settings.baseline} compares the samples of an image; set "
+            "self_critical.samples_per_image to 2 or more, or the baseline to greedy."
+        )
+    if settings.decoding == "beam" and (settings.temperature, settings.top_p) != (1, 1):
+        raise ConfigError("self_critical.temperature and top_p are for sampling; leave them at 1 with decoding=beam.")
+
+
+def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> list[list[float]]:
+    """Weighs each caption by its CIDEr-D against the other captions of its image.
+
+    After the weighted cross-entropy of Phan et al., *Consensus-based Sequence Training for Video Captioning*, 2017. A
+    weight is (the caption's score / the mean score of its image) ** power, kept within [0.05, 3], so that every image
+    counts about as much as any other. The only caption of an image weighs 1.
+
+    Args:
+        captions: captions of each image; the document frequencies are theirs.
+        power: 0 gives every caption the weight 1.
+
+    Returns:
+        For each image the weights of its captions.
+    """
+    if not power:
+        return [[1.0] * len(texts) for texts in captions]
+    several = [texts for texts in captions if len(texts) > 1]
+    scores = iter(())
+    if several:
+        metric = CiderD(document_frequency=DocumentFrequency.from_captions(captions))
+        candidates = [caption for texts in several for caption in texts]
+        references = [[*texts[:index], *texts[index + 1 :]] for texts in several for index in range(len(texts))]
+        result = metric.compute(predictions=candidates, references=references, per_image=True)
+        scores = iter(result["per_image"]["cider_d"])
+
+    weights = []
+    for texts in captions:
+        if len(texts) < 2:
+            weights.append([1.0] * len(texts))
+            continue
+        own = numpy.array([next(scores) for _ in texts]) + 1e-3
+        weights.append(((own / own.mean()) ** power).clip(*CONSENSUS_WEIGHTS).tolist())
+    return weights

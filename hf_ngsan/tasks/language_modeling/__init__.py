@@ -1,1 +1,0 @@
-"""Language modeling: the next word of a caption from those before it."""

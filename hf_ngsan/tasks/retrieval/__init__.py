@@ -1,1 +1,0 @@
-"""Image-text retrieval: a dual encoder embeds images and captions in one space, for indexes and search."""

@@ -1,0 +1,355 @@
+"""Indexing of images by a dual encoder, on one process or many.
+
+```python
+index = index_images(model, processor, list_images("photos"), "photos.index", name="DUAL_ENCODER")
+```
+"""
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from accelerate import Accelerator
+
+from ..extraction.extract import default_images_per_shard, extraction_accelerator, lock_of, on_main_process
+from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, ListedImage, PreparedBatch, load_batches
+from ..guests.dual_encoders import DualEncoder, dual_encoder_of
+from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
+from ..io.folders import remove, restore, write_folder_atomically
+from ..loading.provenance import model_fingerprint
+from ..retrieval import (
+    IndexDescription,
+    IndexFolder,
+    IndexFolderError,
+    IndexKind,
+    check_backend,
+    check_new_index,
+    open_backend,
+)
+from ..retrieval.index_folder import DESCRIPTION, EXACT, read_description
+from .retrieval_search import embed_pixels
+
+MAX_IMAGES_PER_SHARD = 1000
+"""Images that a killed process may have to embed again."""
+THUMBNAIL_SIDE = 160
+"""Longest side of a thumbnail in pixels."""
+
+
+def index_images(
+    model: Any,
+    processor: Any,
+    images: ImageList,
+    folder: str | Path,
+    *,
+    name: str,
+    split: str | None = None,
+    batch_size: int = 32,
+    num_workers: int | None = None,
+    images_per_shard: int | None = None,
+    skip_errors: bool = False,
+    backend: str | None = None,
+    kind: IndexKind | None = None,
+    prune: bool = False,
+    accelerator: Accelerator | None = None,
+) -> IndexFolder:
+    """Embeds images into an index, continues an index that was begun, or brings one up to date.
+
+    An index gets the images that are new, and new embeddings of files that have changed or could not be read before;
+    embeddings of other images are taken over. Images that are gone stay, those no longer listed behind the others,
+    unless `prune` is set. The folder is replaced in one step: a reader, or whoever kills the command, finds the old
+    index or the new one.
+
+    Several processes write shards of their own, and together the index that one process would write.
+
+    Args:
+        model, processor: a dual encoder with a vision encoder, in evaluation mode, and its processor.
+        images: images of [`~hf_ngsan.extraction.list_images`].
+        folder: folder of the index; made if absent.
+        name: folder or Hub name of the model, which a search loads.
+        split: split of the images, if they are of a dataset.
+        batch_size: images embedded together.
+        num_workers: processes that read images, for each process that has a model; `None` = the processors that each
+            has, 4 at most.
+        images_per_shard: images written together, the most that a killed process has to embed again; chosen by the
+            number of images if `None`.
+        skip_errors: whether an image that cannot be read is left out and remembered; otherwise it is an error.
+        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
+            default that of the index, and `exact` for a new one.
+        kind: kind of the index that Milvus makes; by default that of the index, and Milvus's choice for a new one.
+        prune: whether an index loses the images that are no longer listed, or whose files are gone.
+        accelerator: accelerator of the processes that split the work; made if `None`.
+
+    Raises:
+        IndexFolderError: the folder holds something else, or an index of another model, or of another source without
+            any of these images; or the backend cannot be used.
+        ExtractionError: the model sees no images, an image cannot be read and `skip_errors` is not set, or another
+            command is writing the folder.
+    """
+    accelerator = accelerator or extraction_accelerator()
+    encoder = dual_encoder_of(model, processor)
+    lock = lock_of(Path(os.path.realpath(folder)), "indexing")  # folders are written beside the one behind a link
+    source = images.source if split is None else f"{images.source}, split {split}"
+
+    def plan() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+        if encoder.image_processor is None:
+            raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
+        if backend is not None or kind is not None:
+            check_backend(backend or EXACT, kind)
+        check_new_index(lock.folder)
+        if not lock.folder.exists():
+            restore(lock.folder)  # before the lock makes a folder of this name
+        lock.acquire()
+        restore(lock.folder)  # removes what a killed command has replaced
+        remove(temporary_path(lock.folder))
+        fingerprint = model_fingerprint(model, processor)
+        earlier = earlier_embeddings(lock.folder, images, source, fingerprint, prune)
+        listed = images if earlier is None else earlier.images
+        description = IndexDescription(
+            model=name,
+            fingerprint=fingerprint,
+            source=source,
+            source_checksum=listed.checksum(split),
+            dimension=encoder.dimension,
+            num_items=len(listed),
+            items_per_shard=images_per_shard or default_images_per_shard(len(listed), batch_size, MAX_IMAGES_PER_SHARD),
+        )
+        if earlier is not None and not earlier.is_current(description):
+            index = begin_anew(growing, description, images, skip_errors)
+            return index, index.missing_shards(), earlier
+        remove(growing)
+        index = IndexFolder.begin(lock.folder, description, besides=[lock.name])
+        if not skip_errors and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
+            raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
+        return index, index.missing_shards(), None
+
+    def publish() -> IndexFolder:
+        chosen = backend or (index if earlier is None else earlier.index).backend
+        search_backend = open_backend(index, chosen, kind)
+        search_backend.add(None if earlier is None else earlier.index)
+        if chosen != index.backend:
+            index.backend = chosen
+        if earlier is not None:
+            write_folder_atomically(lock.folder, take_over, manifest=False)
+            remove(growing)
+        search_backend.drop_earlier()
+        return index if earlier is None else IndexFolder.open(lock.folder)
+
+    def take_over(new: Path) -> None:
+        for path in growing.iterdir():
+            path.rename(new / path.name)
+        with suppress(OSError):  # some file systems have no hard links
+            os.link(lock.folder / lock.name, new / lock.name)  # the folder that takes the place is locked too
+
+    growing = lock.folder.with_name(f"{TEMPORARY_PREFIX}{lock.folder.name}.growing")
+    try:
+        index, missing, earlier = on_main_process(accelerator, plan)
+        own = missing[accelerator.process_index :: accelerator.num_processes]
+        write_shards(encoder, images, index, batch_size, skip_errors, earlier, own, num_workers, accelerator)
+        accelerator.wait_for_everyone()
+        index = on_main_process(accelerator, publish)
+    finally:
+        lock.release()
+    return index
+
+
+class Row(NamedTuple):
+    """An item of an index: embedding, thumbnail, stamp of its file, and width and height, if known."""
+
+    embedding: np.ndarray
+    thumbnail: bytes | None
+    stamp: FileStamp | None
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EarlierEmbeddings:
+    """Embeddings that an index, complete or begun, has of images that are listed again.
+
+    Attributes:
+        index: the index.
+        images: the images that are listed, and behind them those of the index that are not, if these stay.
+        places: places of embeddings in the index by the numbers of their images, without those of changed files.
+        stamps: stamps of files, when they were embedded, by the numbers of their images.
+        is_changed: whether a listed image of the index was changed, or could not be read and can be now.
+    """
+
+    index: IndexFolder
+    images: ImageList
+    places: dict[int, int]
+    stamps: dict[int, FileStamp]
+    is_changed: bool
+
+    def is_current(self, new: IndexDescription) -> bool:
+        """Returns whether the index is of these very images, so that only missing shards are to be written."""
+        return not self.is_changed and self.index.description.source_checksum == new.source_checksum
+
+    def of(self, items: Iterable[int]) -> dict[int, Row]:
+        """Returns those items that the index has, by their numbers."""
+        known = [item for item in items if item in self.places]
+        places = np.array([self.places[item] for item in known], dtype=np.int64)
+        of_places = self.index.embeddings_at(places), self.index.thumbnails_at(places), self.index.columns_at(places)
+        return {
+            item: Row(embedding, thumbnail, self.stamps.get(item), columns)
+            for item, embedding, thumbnail, columns in zip(known, *of_places, strict=True)
+        }
+
+
+def earlier_embeddings(
+    folder: Path, images: ImageList, source: str, fingerprint: str, prune: bool
+) -> EarlierEmbeddings | None:
+    """Returns the embeddings that a folder has of some images; `None` if it is new or has an index of another model.
+
+    Raises:
+        IndexFolderError: the index is damaged, or of another source without any of these images as they are.
+    """
+    if not (folder / DESCRIPTION).is_file():
+        return None
+    index = IndexFolder(folder, read_description(folder))
+    if index.description.fingerprint != fingerprint:
+        return None
+    items = {key: item for item, key in enumerate(occurrences(image.file_name for image in images.images))}
+    rows = [row for number in index.written_shards() for row in rows_of(index, number)]
+    places, stamps, gone, is_changed = {}, {}, [], False
+    for key, (place, name, stamp, captions) in zip(occurrences(row[1] for row in rows), rows, strict=True):
+        item = items.get(key)
+        if item is None:
+            gone.append((place, stamp, ListedImage(-1, name, captions)))
+        elif stamp is None or not images.is_unchanged(item, stamp) or (prune and not images.is_there(item)):
+            is_changed = True
+        else:
+            places[item], stamps[item] = place, stamp
+    if rows and not places and index.description.source != source:
+        raise IndexFolderError(
+            f"{folder} is an index of other images ({len(rows)} of {index.description.source}); name a new folder."
+        )
+    skipped = {name for name, _ in skipped_images(index)}
+    unread = [items[name, 0] for name in skipped if (name, 0) in items and items[name, 0] not in places]
+    is_changed = is_changed or any(is_readable(images, item) for item in unread)
+    kept = [] if prune else gone
+    for item, (place, stamp, _) in enumerate(kept, len(images)):
+        places[item] = place
+        if stamp is not None:
+            stamps[item] = stamp
+    listed = replace(
+        images,
+        images=(*images.images, *(image for _, _, image in kept)),
+        has_captions=images.has_captions or any(image.captions for _, _, image in kept),
+    )
+    index.opened.clear()  # other processes open the shards themselves
+    return EarlierEmbeddings(index, listed, places, stamps, is_changed)
+
+
+def skipped_images(index: IndexFolder) -> list[tuple[str, str]]:
+    """Returns names of images that an index could not read, and the reasons, as far as its shards are written."""
+    return [(name, reason) for number in index.written_shards() for name, reason in index.shard(number).items.skipped]
+
+
+def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yields each name with the number of equal ones before it, since images may share a name."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        yield name, seen[name]
+        seen[name] += 1
+
+
+def rows_of(index: IndexFolder, number: int) -> list[tuple[int, str, FileStamp | None, tuple[str, ...]]]:
+    """Returns place, name, stamp and captions of each embedding of a shard."""
+    items = index.shard(number).read_items()
+    known = [stamp for _, stamp in sorted(items.stamps.items())]
+    stamps: Sequence[FileStamp | None] = known if len(known) == len(items.names) else [None] * len(items.names)
+    captions = [tuple(texts) for texts in items.captions or [[]] * len(items.names)]
+    return list(zip(index.places(number).tolist(), items.names, stamps, captions, strict=True))
+
+
+def is_readable(images: ImageList, item: int) -> bool:
+    try:
+        images.read(item)
+    except Exception:  # libraries say in many ways that an image cannot be read
+        return False
+    return True
+
+
+def begin_anew(folder: Path, description: IndexDescription, images: ImageList, skip_errors: bool) -> IndexFolder:
+    """Begins an index beside another one, or continues it if it was begun with these images as they are.
+
+    Without `skip_errors` it continues none that has skipped images, which are read again.
+    """
+    with suppress(IndexFolderError):  # of other images, or damaged
+        index = IndexFolder.begin(folder, description)
+        stamps = index.stamps().items()
+        is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
+        if is_unchanged and (skip_errors or not skipped_images(index)):
+            return index
+    remove(folder)
+    return IndexFolder.begin(folder, description)
+
+
+def write_shards(
+    encoder: DualEncoder,
+    images: ImageList,
+    index: IndexFolder,
+    batch_size: int,
+    skip_errors: bool,
+    earlier: EarlierEmbeddings | None,
+    numbers: Sequence[int],
+    num_workers: int | None,
+    accelerator: Accelerator,
+) -> None:
+    """Embeds the images of some shards, in batches that are cut at the same places in every run."""
+    known = {} if earlier is None else earlier.places
+    images = images if earlier is None else earlier.images
+    batches: dict[int, list[list[int]]] = {}
+    for number in numbers:
+        items = [item for item in index.shard_items(number) if item not in known]
+        batches[number] = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
+    in_order = [batch for of_shard in batches.values() for batch in of_shard]
+    image_processor: Any = encoder.image_processor
+    prepared = load_batches(
+        images, in_order, image_processor, num_workers, accelerator, "indexing", thumbnail_side=THUMBNAIL_SIDE
+    )
+    for number, of_shard in batches.items():
+        write_shard(encoder, images, index, number, islice(prepared, len(of_shard)), skip_errors, earlier)
+
+
+def write_shard(
+    encoder: DualEncoder,
+    images: ImageList,
+    index: IndexFolder,
+    number: int,
+    prepared: Iterator[PreparedBatch],
+    skip_errors: bool,
+    earlier: EarlierEmbeddings | None,
+) -> None:
+    skipped: list[tuple[str, str]] = []
+    rows: dict[int, Row] = {} if earlier is None else earlier.of(index.shard_items(number))
+    for batch in prepared:
+        if batch.unreadable and not skip_errors:
+            raise ExtractionError(f"{batch.unreadable[0][1]} {SKIP_ERRORS}")
+        skipped += [(images.images[place].file_name, reason) for place, reason in batch.unreadable]
+        if batch.positions:
+            embeddings = embed_pixels(encoder, batch.inputs)
+            if not np.isfinite(embeddings).all():
+                name = images.images[batch.positions[-1]].file_name
+                raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
+            of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
+            for place, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
+                sides = {"width": width, "height": height}
+                rows[place] = Row(embedding, thumbnail, batch.stamps.get(place), sides)
+    of_items = {item: rows[item] for item in sorted(rows)}
+    listed = [images.images[item] for item in of_items]
+    index.write_shard(
+        number,
+        [image.file_name for image in listed],
+        np.stack([row.embedding for row in of_items.values()]) if rows else np.zeros((0, index.description.dimension)),
+        skipped,
+        [row.thumbnail for row in of_items.values() if row.thumbnail is not None],
+        {item: row.stamp for item, row in of_items.items() if row.stamp is not None},
+        [image.captions or () for image in listed] if images.has_captions else None,
+        [row.columns for row in of_items.values()],
+    )

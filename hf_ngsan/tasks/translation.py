@@ -1,0 +1,342 @@
+"""Translation: teacher forcing with label smoothing, and translations scored by SacreBLEU."""
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
+from typing import Any, ClassVar, cast
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from datasets import Dataset
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from ..data import DataError, EpochSampler, TokenSampler, load_data
+from ..data.collator import IGNORED_LABEL
+from ..data.parallel_text import SIDES, name_lines
+from ..data.vocabulary import MIN_SUBWORDS, build_subword_tokenizer
+from ..io.files import write_output
+from ..metrics.translation import SCORES, score_translations
+from ..models.captioning import WordGenerationMixin
+from ..models.text_scores import TextScores, text_scores
+from ..training.batches import map_sharded
+from ..training.config import ConfigError, TrainingConfig
+from ..training.objectives.teacher_forcing import TeacherForcing
+from ..training.run import short_checksum
+from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
+from ..training.task import Evaluation, InputRoles, Stage, Task
+from .generation_options import checked_generation, generation_settings
+from .new_models import (
+    check_fields,
+    config_class_of,
+    new_model,
+    set_generation_defaults,
+    special_token_ids,
+    trained_model,
+)
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class TranslationDataSettings(DataSettings):
+    """Sentences for training, and their subwords."""
+
+    spec: str = another_default(DataSettings, "spec", "parallel:data,source=en,target=de")
+    vocab_size: int = setting(
+        10_000,
+        "subwords that both languages share, special tokens included; fewer if the training sentences are few",
+        minimum=MIN_SUBWORDS,
+    )
+    max_length: int = setting(
+        256,
+        "longest sentence in tokens; pairs with a longer one are not trained on, and no longer one is translated",
+        minimum=2,
+    )
+
+
+@dataclass(frozen=True)
+class TranslationTrainingSettings(TrainingSettings):
+    """Optimization; the defaults are those of Transformer-Base (Vaswani et al. 2017)."""
+
+    learning_rate: float = another_default(TrainingSettings, "learning_rate", 7e-4)
+    schedule: str = another_default(TrainingSettings, "schedule", "inverse_sqrt")
+    warmup_updates: int | None = another_default(TrainingSettings, "warmup_updates", 4000)
+    batch_tokens: int | None = setting(
+        4096,
+        "tokens per update, padding included, on the side that has more; rows of about one length come together; null "
+        "= training.batch_size pairs",
+        minimum=1,
+    )
+    adam_epsilon: float = another_default(TrainingSettings, "adam_epsilon", 1e-9)
+    label_smoothing: float = setting(
+        0.1, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
+    )
+
+
+@dataclass(frozen=True)
+class TranslationEvaluationSettings(EvaluationSettings):
+    """Generation of translations for the validation split, and the choice of the best model."""
+
+    metric: str = setting("bleu", "score of the validation split that chooses the best model: bleu or chrf")
+    num_beams: int = setting(4, "width of the beam search", minimum=1)
+    max_new_tokens: int = setting(128, "longest translation in tokens, its end included", minimum=1)
+    length_penalty: float = setting(0.6, "beams are ranked by log-probability / length ** this")
+
+
+@dataclass(frozen=True)
+class TranslationConfig(TrainingConfig):
+    """The training config of a translator.
+
+    Attributes:
+        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained translator, and
+            the configuration fields to change in it. `vocab_size` follows from the data.
+        data, training, evaluation: the other sections.
+    """
+
+    default_model_type: ClassVar[str] = "nsa_transformer"
+
+    data: TranslationDataSettings = field(default_factory=TranslationDataSettings)
+    training: TranslationTrainingSettings = field(default_factory=TranslationTrainingSettings)
+    evaluation: TranslationEvaluationSettings = field(default_factory=TranslationEvaluationSettings)
+
+
+ROWS_TOKENIZED = 1_000
+"""Texts that are tokenized together for their lengths."""
+
+
+def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
+    """Returns one split of parallel text, or its first `limit` pairs, with columns `source`, `target` and `line`."""
+    rows = load_data(spec, split)
+    missing = [name for name in (*SIDES, "line") if name not in rows.column_names]
+    if missing:
+        raise DataError(
+            f"{spec}, split {split}, is not parallel text (it has no column {missing[0]!r}); write "
+            "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE."
+        )
+    return rows if limit is None else rows.take(limit)
+
+
+def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
+    """Returns the tokens of each text, its end token included."""
+    counts: list[int] = []
+    for start in range(0, len(texts), ROWS_TOKENIZED):
+        counts += map(len, tokenizer(texts[start : start + ROWS_TOKENIZED], verbose=False)["input_ids"])
+    return np.array(counts, dtype=np.int64)
+
+
+def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, data: str) -> Dataset:
+    """Returns the pairs without those with a side of more than `max_length` tokens; a warning counts these.
+
+    The pairs get a column `length`, the tokens of the longer side.
+    """
+    lengths = np.maximum(*(count_tokens(tokenizer, rows[side][:]) for side in SIDES))
+    kept = np.flatnonzero(lengths <= max_length)
+    if len(kept) < len(rows):
+        lines = np.array(rows["line"][:])[lengths > max_length].tolist()
+        too_long = f"{len(lines)} of {len(rows)} pairs of {data} have a side of more than {max_length} tokens"
+        if not len(kept):
+            raise DataError(f"{too_long}: all of them; raise data.max_length.")
+        logger.warning("Warning: %s and are not trained on: %s.", too_long, name_lines(lines))
+        rows = rows.select(kept).flatten_indices(keep_in_memory=True)
+    return rows.add_column("length", lengths[kept].tolist())
+
+
+def source_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str) -> np.ndarray:
+    """Returns the number of tokens of each source; raises a DataError where that is more than the model translates."""
+    lengths = count_tokens(tokenizer, rows["source"][:])
+    longest = tokenizer.model_max_length
+    lines = np.array(rows["line"][:])[lengths > longest].tolist()
+    if lines:
+        raise DataError(
+            f"{len(lines)} of {len(rows)} sources of {data} have more than {longest} tokens, the most that this model "
+            f"translates: {name_lines(lines)}; leave them out, or train with a larger data.max_length."
+        )
+    return lengths
+
+
+def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """Makes the translator of a training config, with subwords of the training pairs, or loads a trained one."""
+    fields, data = dict(config.model), config.data
+    if "init_from" in fields:
+        model, tokenizer = trained_model(fields, "translation")
+    else:
+        kind = config_class_of(fields.pop("model_type"), "translation")
+        check_fields(fields)
+        tokenizer = build_subword_tokenizer(
+            chain.from_iterable(rows[side] for side in SIDES),
+            vocab_size=data.vocab_size,
+            max_length=data.max_length,
+        )
+        tokens = special_token_ids(tokenizer)
+        model = new_model(kind(**fields, **tokens), "AutoModelForSeq2SeqLM")
+    set_generation_defaults(model, config.evaluation)
+    return model, tokenizer
+
+
+def translate_batch(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **generate_arguments: Any
+) -> list[str]:
+    """Translates a few texts together, each into one line; see [`scored_translations`] for the arguments."""
+    return [text for text, _ in scored_translations(model, tokenizer, texts, scores=False, **generate_arguments)]
+
+
+def scored_translations(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    texts: Sequence[str],
+    scores: bool = True,
+    **generate_arguments: Any,
+) -> list[tuple[str, TextScores | None]]:
+    """Returns translations of a few texts, each in one line, with their scores.
+
+    Args:
+        model: a translator in evaluation mode.
+        tokenizer: the model's.
+        texts: texts in the language of the sources.
+        scores: whether to compute the scores; they are `None` otherwise.
+        generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
+    """
+    inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
+    with torch.inference_mode():
+        ids = cast(WordGenerationMixin, model).generate(**inputs, **generate_arguments)
+    lines = [" ".join(text.strip().splitlines()) for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
+    of_lines: list[Any] = text_scores(model, tokenizer, inputs, ids) if scores else [None] * len(lines)
+    return list(zip(lines, of_lines, strict=True))
+
+
+def translate_rows(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    rows: Dataset,
+    accelerator: Accelerator | None = None,
+    *,
+    data: str = "the data",
+    batch_size: int = 64,
+    **generate_arguments: Any,
+) -> list[str]:
+    """Translates the source of every row, in the order of the rows; batches have sources of similar length.
+
+    Args:
+        model: a translator on the accelerator's device, not wrapped, in evaluation mode.
+        tokenizer: the model's.
+        rows: rows of parallel text.
+        accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
+            for any number of them.
+        data: name of the rows in messages.
+        batch_size: texts translated together in one process.
+        generate_arguments: arguments of `model.generate`.
+
+    Raises:
+        DataError: sources have more tokens than the model translates.
+    """
+    order = np.argsort(-source_lengths(rows, tokenizer, data), kind="stable")
+    sources = rows["source"][:]
+
+    def translate(places: range) -> list[str]:
+        return translate_batch(model, tokenizer, [sources[order[place]] for place in places], **generate_arguments)
+
+    translations = map_sharded(translate, len(rows), batch_size, accelerator, description="translating")
+    return [translations[place] for place in np.argsort(order)]
+
+
+def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Draws sources `(rows, tokens)` without padding."""
+    words = torch.randint(0, config.vocab_size, shape, generator=generator)
+    return {"input_ids": words.masked_fill(words == config.pad_token_id, config.bos_token_id)}
+
+
+class TranslationEvaluation(Evaluation):
+    """Translations and their scores."""
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes the translations, one a line, whole or not at all."""
+        write_output(path, "".join(f"{text}\n" for text in self.results))
+
+
+class TranslationTask(Task):
+    """Trains a translator on parallel text by a [`TranslationConfig`]."""
+
+    config_class = TranslationConfig
+    unit = "pairs"
+    model_noun = "a translator"
+    does = "translates sentences"
+    pipeline_tag = "translation"
+    writes_text = True
+    input_roles = InputRoles(
+        words="decoder_input_ids",
+        word_mask="decoder_attention_mask",
+        source=("input_ids",),
+        source_mask="attention_mask",
+        source_name="source tokens",
+        rows_name="sources",
+        draw_source=draw_sources,
+    )
+    config: TranslationConfig
+
+    def load_rows(self, split: str) -> Dataset:
+        return load_pairs(self.config.data.spec, split, self.config.data.limit)
+
+    def known_metrics(self, rows: Dataset) -> Sequence[str]:
+        return SCORES
+
+    def build(self, rows: Dataset) -> tuple[PreTrainedModel, Any]:
+        return new_translator(self.config, rows)
+
+    def training_rows(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> Dataset:
+        return with_lengths(rows, processor, processor.model_max_length, self.config.data.spec)
+
+    def stages(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> list[Stage]:
+        training = self.config.training
+        return [Stage("xe", TeacherForcing(training.label_smoothing), training)]
+
+    def sampler(self, rows: Dataset) -> Callable[..., EpochSampler]:
+        training = self.config.training
+        if training.batch_tokens is None:
+            return super().sampler(rows)
+        if training.drop_last:
+            raise ConfigError(
+                "training.drop_last is for batches of training.batch_size pairs; leave it out, or set "
+                "training.batch_tokens to null."
+            )
+        return partial(TokenSampler, rows["length"][:], training.batch_tokens, seed=training.seed)
+
+    def collator(self, processor: Any) -> Callable[[list], dict]:
+        return partial(collate_pairs, processor)
+
+    def evaluate(
+        self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
+    ) -> TranslationEvaluation:
+        given = checked_generation(generate_arguments, model.generation_config)
+        spec, batch_size = self.config.data.spec, self.config.evaluation.batch_size
+        translations = translate_rows(model, processor, rows, accelerator, data=spec, batch_size=batch_size, **given)
+        scored = score_translations(translations, rows["target"][:])
+        report = {**scored.scores, "signatures": scored.signatures}
+        return TranslationEvaluation(scored.scores, scored.signatures, translations, report)
+
+    @classmethod
+    def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
+        return generation_settings(generation, options)
+
+    def identity(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> dict:
+        return {
+            "number of pairs": len(rows),
+            "text of the pairs": short_checksum([rows[side][:] for side in SIDES]),
+            "vocabulary": short_checksum(sorted(processor.get_vocab().items())),
+        }
+
+
+def collate_pairs(tokenizer: PreTrainedTokenizerBase, rows: Sequence[dict]) -> dict[str, torch.Tensor]:
+    """Makes a batch of pairs: `input_ids` and `attention_mask` `(B, S)`, `labels` `(B, T)`, -100 at padding."""
+    sources, targets = (tokenizer([row[side] for row in rows])["input_ids"] for side in SIDES)
+    sources = [torch.tensor(tokens) for tokens in sources]
+    labels = [torch.tensor(tokens) for tokens in targets]
+    return {
+        "input_ids": pad_sequence(sources, batch_first=True, padding_value=tokenizer.pad_token_id),
+        "attention_mask": pad_sequence([torch.ones_like(tokens) for tokens in sources], batch_first=True),
+        "labels": pad_sequence(labels, batch_first=True, padding_value=IGNORED_LABEL),
+    }

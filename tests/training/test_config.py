@@ -1,0 +1,211 @@
+import dataclasses
+import types
+import typing
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hf_ngsan.io.bounds import MAX_INTEGER
+from hf_ngsan.tasks import CaptioningConfig, load_training_config
+from hf_ngsan.training.config import ConfigError, save_training_config
+from tests.tables import each_row
+
+SECTIONS = CaptioningConfig.sections()
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_an_empty_config_is_the_default_one_in_its_own_folder(tmp_path):
+    config = load_training_config(write(tmp_path / "mine.yaml", ""))
+    expected = CaptioningConfig()
+    assert config.model == {"model_type": "ngsan"}
+    assert config.data == expected.data
+    assert config.training == dataclasses.replace(expected.training, output_dir="runs/mine")
+
+
+def test_base_files_hold_where_the_file_is_silent(tmp_path):
+    (tmp_path / "deep").mkdir()
+    write(tmp_path / "deep" / "root.yaml", "model: {hidden_size: 8, dropout: 0.5}\ntraining: {epochs: 9, seed: 4}")
+    write(tmp_path / "base.yaml", "base: deep/root.yaml\ntraining: {epochs: 7}")
+    config = load_training_config(write(tmp_path / "top.yaml", "base: base.yaml\nmodel: {hidden_size: 16}"))
+    assert config.model == {"model_type": "ngsan", "hidden_size": 16, "dropout": 0.5}
+    assert (config.training.epochs, config.training.seed) == (7, 4)
+
+
+def test_adapters_have_their_own_values_unless_a_key_is_set(tmp_path):
+    text = "training: {learning_rate: 0.1}\nwith_lora: {training.learning_rate: 0.2, self_critical.learning_rate: 0.3}"
+    write(tmp_path / "base.yaml", text)
+    set_again = write(tmp_path / "top.yaml", "base: base.yaml\ntraining: {learning_rate: 0.4}")
+    silent = write(tmp_path / "silent.yaml", "base: base.yaml\nlora: {rank: 4}")
+    default = CaptioningConfig().self_critical.learning_rate
+    for file, overrides, rates in (
+        (tmp_path / "base.yaml", [], (0.1, default)),
+        (tmp_path / "base.yaml", ["lora.rank=2"], (0.2, 0.3)),
+        (tmp_path / "base.yaml", ["lora.rank=2", "training.learning_rate=0.5"], (0.5, 0.3)),
+        (set_again, ["lora.rank=2"], (0.4, 0.3)),
+        (silent, [], (0.2, 0.3)),
+        (silent, ["lora.rank=null"], (0.1, default)),
+    ):
+        config = load_training_config(file, overrides)
+        assert (config.training.learning_rate, config.self_critical.learning_rate) == rates, (file.name, overrides)
+
+
+def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
+    file = write(tmp_path / "r.yaml", "model: {query_norm: instance}")
+    overrides = [
+        "model.query_norm=null",
+        "model.geometric_bias=[]",
+        "epochs=3",
+        "training.learning_rate=1e-4",
+        "spec=scenes",
+    ]
+    config = load_training_config(file, overrides)
+    assert config.model["query_norm"] is None
+    assert config.model["geometric_bias"] == []
+    assert config.training.epochs == 3
+    assert config.training.learning_rate == 1e-4
+    assert config.data.spec == "scenes"
+
+
+@each_row(
+    ("text", "named"),
+    [
+        ("trainig: {epochs: 3}", "trainig.* training[?]"),
+        ("training: {epoch: 3}", r"training\.epoch;.* training\.epochs[?]"),
+        ("training: {xyzzy: 3}", r"training\.xyzzy.* training\.epochs,"),
+        ("training: {epochs: three}", r"training\.epochs .*'three'"),
+        ("training: {epochs: 1.5}", r"training\.epochs .*1\.5"),
+        ("training: {epochs: true}", r"training\.epochs .*True"),
+        ("training: {epochs: 0}", r"training\.epochs .*1, not 0"),
+        ("training: {epochs: null}", r"training\.epochs .*None"),
+        ("training: {seed: 4294967296}", r"training\.seed .*4294967296"),
+        ("training: {num_threads: a}", r"training\.num_threads .*null"),
+        ("training: {learning_rate: true}", r"training\.learning_rate .*True"),
+        ("training: {ema_decay: 1.0}", r"training\.ema_decay .*1\.0"),
+        ("training: {schedule: steps}", r"training\.schedule .*step, cosine, inverse_sqrt, constant"),
+        ("training: {adam_betas: 0.9}", r"training\.adam_betas .*2"),
+        ("training: [epochs]", "section training"),
+        ("- training", "list"),
+        ("training: {epochs: 3", "line"),
+        ("base: nowhere.yaml", r"nowhere\.yaml"),
+        ("base: r.yaml", "base"),
+        ("base: 3", "base"),
+    ],
+)
+def test_a_bad_config_is_refused_in_one_sentence(tmp_path, text, named):
+    with pytest.raises((ConfigError, FileNotFoundError), match=named) as error:
+        load_training_config(write(tmp_path / "r.yaml", text))
+    assert "r.yaml" in str(error.value) and "\n" not in str(error.value)
+
+
+@each_row(
+    ("override", "named"),
+    [
+        ("epochs", "'epochs'"),
+        ("=3", "'=3'"),
+        ("epoch=3", r"'epoch'.* training\.epochs"),
+        ("batch_size=3", r"training\.batch_size or evaluation\.batch_size"),
+        ("qqqqqq=3", "'qqqqqq'"),
+        ("training.epoch=3", r"training\.epoch;.* training\.epochs"),
+        ("train.epochs=3", "'train'.* training"),
+        ("epochs=[", "epochs.*YAML"),
+    ],
+)
+def test_a_bad_override_is_refused(tmp_path, override, named):
+    with pytest.raises(ConfigError, match=named):
+        load_training_config(write(tmp_path / "r.yaml", ""), [override])
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"absent\.yaml"):
+        load_training_config(tmp_path / "absent.yaml")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(), values, max_size=3),
+    max_leaves=5,
+)
+
+
+def valid_values(entry, annotation):
+    """Whatever a typed setting accepts."""
+    if isinstance(annotation, types.UnionType):
+        return st.one_of(valid_values(entry, kind) for kind in typing.get_args(annotation))
+    if typing.get_origin(annotation) is tuple:
+        kind, *rest = typing.get_args(annotation)
+        if rest == [...]:
+            return st.lists(valid_values(entry, kind), max_size=3).map(tuple)
+        return st.tuples(*(valid_values(entry, kind) for kind in typing.get_args(annotation)))
+    if annotation is types.NoneType:
+        return st.none()
+    minimum, maximum, below, choices = (entry.metadata[bound] for bound in ("minimum", "maximum", "below", "choices"))
+    if choices:
+        return st.sampled_from(choices)
+    if annotation is float:
+        return st.floats(minimum, maximum if below is None else below, exclude_max=below is not None, allow_nan=False)
+    return {int: st.integers(minimum, maximum or MAX_INTEGER), str: st.text(), bool: st.booleans()}[annotation]
+
+
+def sections(kind):
+    annotations = typing.get_type_hints(kind)
+    return st.builds(
+        kind, **{entry.name: valid_values(entry, annotations[entry.name]) for entry in dataclasses.fields(kind)}
+    )
+
+
+@settings(deadline=None, max_examples=20)
+@given(
+    st.builds(
+        CaptioningConfig,
+        model=st.dictionaries(st.text(), VALUES, max_size=4).map(lambda model: {"model_type": "ngsan", **model}),
+        **{section: sections(kind) for section, kind in SECTIONS.items()},
+    )
+)
+def test_a_saved_config_is_read_back_as_it_was(tmp_path_factory, config):
+    file = tmp_path_factory.mktemp("config") / "config.yaml"
+    save_training_config(config, file)
+    folder = "runs/config" if config.training.output_dir is None else config.training.output_dir
+    training = dataclasses.replace(config.training, output_dir=folder)
+    assert load_training_config(file) == dataclasses.replace(config, training=training)
+
+
+def test_a_saved_config_explains_every_key(tmp_path):
+    file = tmp_path / "config.yaml"
+    save_training_config(CaptioningConfig(), file)
+    sections = {part.split(":")[0]: part.splitlines()[1:] for part in file.read_text().split("\n\n")}
+    for section, kind in SECTIONS.items():
+        lines = sections[section]
+        for entry in dataclasses.fields(kind):
+            (line,) = [line for line in lines if line.startswith(f"  {entry.name}:") and entry.metadata["help"] in line]
+            assert "#" in line
+    assert set(yaml.safe_load(file.read_text())) == {"model", *SECTIONS}
+
+
+def test_only_keys_that_change_the_result_forbid_resuming():
+    old = CaptioningConfig()
+
+    def changed(**training):
+        return dataclasses.replace(old, training=dataclasses.replace(old.training, **training))
+
+    assert old.changes_that_break_resuming(old) == []
+    assert old.changes_that_break_resuming(changed(epochs=99, output_dir="x", log_every=1, keep_checkpoints=9)) == []
+    assert old.changes_that_break_resuming(changed(batch_size=3, seed=1)) == ["training.seed", "training.batch_size"]
+    model = dataclasses.replace(old, model={"model_type": "ngsan", "dropout": 0.5})
+    assert old.changes_that_break_resuming(model) == ["model.dropout"]
+    cosine = changed(schedule="cosine")
+    longer = dataclasses.replace(cosine, training=dataclasses.replace(cosine.training, epochs=99))
+    assert cosine.changes_that_break_resuming(longer) == ["training.epochs"]
+
+
+def test_the_home_folder_of_the_user_is_found(tmp_path, monkeypatch):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "mine.yaml").write_text("training:\n  seed: 7\n")
+    (tmp_path / "yours.yaml").write_text("base: ~/mine.yaml\n")
+    config = load_training_config("~/yours.yaml", ["training.output_dir=~/x"])
+    assert config.output_dir == tmp_path / "x" and config.training.seed == 7
