@@ -268,7 +268,8 @@ def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
     if not scores:
         return
     written = json.loads(settings.read_bytes()) if settings.is_file() else {}
-    generation = {name: value for name, value in written.items() if type(value) in (int, float) and math.isfinite(value)}
+    numbers = {name: value for name, value in written.items() if type(value) in (int, float)}
+    generation = {name: value for name, value in numbers.items() if math.isfinite(value)}
     kind = task_class(str(task_of(load_config(best))))
     yield RecordedEvaluation(
         data=config.data.spec,

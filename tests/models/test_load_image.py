@@ -17,7 +17,7 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 from transformers import image_utils
 
-from hf_ngsan.data.images.decoding import decode_image
+from hf_ngsan.data.images.files import decode_image
 from hf_ngsan.models.image_processing_captioning import (
     ImageError,
     load_image,
