@@ -335,8 +335,7 @@ def check_figure_folder(path: str, option: str, inputs: Iterable[str | None]) ->
 
 def check_replaces_none(paths: Iterable[str], option: str, inputs: Iterable[str | None]) -> None:
     """Raises a ValueError if one of the files is an input of the command, or lies in a folder that is one."""
-    from ..data.readers import find_reader
-    from ..data.specs import parse_spec
+    from ..data.readers import find_reader, parse_spec
 
     files = {Path(os.path.realpath(path)) for path in paths if os.path.isfile(path)}
     for given in inputs if files else ():
@@ -358,8 +357,7 @@ def check_new_folder(path: str, option: str = "--output") -> None:
 
 def check_data(spec: str | None) -> None:
     """Raises a DataError for a spec of no kind of dataset, or with an unknown key, before a model is loaded."""
-    from ..data.readers import find_reader
-    from ..data.specs import parse_spec
+    from ..data.readers import find_reader, parse_spec
 
     if spec is not None:
         parse_spec(spec, find_reader(spec))

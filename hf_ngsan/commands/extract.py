@@ -104,7 +104,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..data.feature_copies import copy_folder
+    from ..data.saved import copy_folder
     from ..extraction.extract import extract_features, extraction_accelerator
     from ..extraction.vision import load_vision
     from ..loading.engines import use_engine
