@@ -8,6 +8,7 @@ record_evaluation(folder, RecordedEvaluation("scenes", "test", 100, scores, fing
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..io.bounds import is_finite
 from ..io.files import sha256, write_text_atomically
 from ..io.weight_sources import CARD, INITIALIZED_FROM
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
@@ -273,7 +273,8 @@ def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
     if not scores:
         return
     written = json.loads(settings.read_bytes()) if settings.is_file() else {}
-    generation = {name: value for name, value in written.items() if is_finite(value)}
+    numbers = {name: value for name, value in written.items() if type(value) in (int, float)}
+    generation = {name: value for name, value in numbers.items() if math.isfinite(value)}
     kind = task_class(str(task_of(load_config(best))))
     yield RecordedEvaluation(
         data=config.data.spec,
