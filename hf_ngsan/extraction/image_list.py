@@ -237,7 +237,7 @@ def sorted_image_files(folder: Path) -> list[str]:
 
 
 def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
-    content = read_json(file)
+    content: Any = read_json(file)
     names = {image_id: record.string("file_name") for image_id, record in images_by_id(content, file).items()}
     if folder is None:
         candidates = (file.parent, file.parent / "images")
