@@ -95,8 +95,8 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(
             'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
         ) from None
-    from ..io.launching import make_accelerator
     from ..io.listening import OwnHosts, listen, url_of
+    from ..io.processes import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images
     from ..loading.pipelines import CaptioningPipeline

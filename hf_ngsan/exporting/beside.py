@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from ..guests.dual_encoders import dual_encoder_of
 from ..io.files import write_text_atomically
 from ..io.folders import write_folder_atomically
-from ..models.pretrained_backbones import find_packaged_weights, is_packaged
+from ..models.pretrained_weights import find_packaged_weights, is_packaged
 from ..models.text_encoders import PACKAGES as TEXT_PACKAGES
 from ..models.text_encoders import find_text_encoder
 from ..registry import own_model_types

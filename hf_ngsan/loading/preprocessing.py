@@ -14,7 +14,7 @@ import os
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.pretrained_backbones import is_packaged, preprocessing_of_variant
+from ..models.pretrained_weights import is_packaged, preprocessing_of_variant
 from ..models.processing_captioning import check_whole_images
 
 logger = logging.getLogger(__name__)

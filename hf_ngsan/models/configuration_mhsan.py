@@ -139,7 +139,7 @@ class MHSANConfig(ConfigWithVision):
         text.vocab_size = value
 
     def modules_of_parts(self) -> set[str]:
-        return super().modules_of_parts() | (set() if self.save_frozen_weights else {"left_out_weights"})
+        return super().modules_of_parts() | (set() if self.save_frozen_weights else {"pretrained_weights"})
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

@@ -123,8 +123,7 @@ def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
 class RelativeGeometryEmbedding(nn.Module):
     """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, one embedding shared by all layers and heads.
 
-    Takes boxes `(batch_size, num_regions, 4)` and the dtype to compute in; returns `(batch_size, num_regions,
-    num_regions, geometry_hidden_size)`.
+    Takes boxes `(B, N, 4)` and the dtype to compute in; returns `(B, N, N, geometry_hidden_size)`.
     """
 
     def __init__(self, geometry_hidden_size: int, features: str = "unsigned", size_offset: float = 0.0):
@@ -146,11 +145,7 @@ class GeometricBias(nn.Module):
 
     Q' and K' are projections of the layer's input to d_g channels a head. The bias is not scaled by 1/sqrt(d).
 
-    Args:
-        hidden_size (`int`): dimension of the layer's input.
-        num_heads (`int`): number of heads h.
-        geometry_hidden_size (`int`): d_g, per head.
-        kinds (`Sequence[str]`): non-empty subset of `"content"`, `"query"`, `"key"`.
+    `kinds` is a non-empty subset of `"content"`, `"query"`, `"key"`; `geometry_hidden_size` is d_g, per head.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, geometry_hidden_size: int, kinds: Sequence[str]):
@@ -162,15 +157,7 @@ class GeometricBias(nn.Module):
         self.key_proj = nn.Linear(hidden_size, per_head) if "key" in kinds else None
 
     def forward(self, hidden_states: torch.Tensor, geometry: torch.Tensor) -> torch.Tensor:
-        """
-        Args:
-            hidden_states (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`): input of the layer.
-            geometry (`torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, geometry_hidden_size)`):
-                output of [`RelativeGeometryEmbedding`].
-
-        Returns:
-            `torch.FloatTensor` of shape `(batch_size, num_heads, num_regions, num_regions)`.
-        """
+        """Returns the bias `(B, h, N, N)` for the layer's input `(B, N, hidden_size)` and the embedded geometry."""
         biases = []
         if self.content_proj is not None:
             biases.append(torch.relu(self.content_proj(geometry)).permute(0, 3, 1, 2))

@@ -281,7 +281,7 @@ class MHSANModel(HubPreTrainedModel):
         return [name for name, parameter in self.text.named_parameters() if parameter not in trained]
 
     def left_out_parts(self) -> list:
-        """Returns the text encoder if its frozen weights are left out of checkpoints; see `left_out_weights`."""
+        """Returns the text encoder if its frozen weights are left out of checkpoints; see `pretrained_weights`."""
         if self.config.save_frozen_weights:
             return []
         source: Any = self.config.text_pretrained
@@ -290,7 +290,7 @@ class MHSANModel(HubPreTrainedModel):
             weights = pretrained_text_weights(self.text, source)
             return {name: weights[name] for name in self.frozen_text_weights()}
 
-        left_out = from_part("left_out_weights.LeftOutPart")
+        left_out = from_part("pretrained_weights.LeftOutPart")
         return [left_out("text encoder", "text.", self.text, self.config, source, load)]
 
     def get_input_embeddings(self) -> nn.Module:

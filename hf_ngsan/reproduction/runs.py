@@ -18,13 +18,12 @@ from typing import Any
 
 import torch
 
-from ..io.fields import read_json_or_none
-from ..io.files import write_text_atomically
+from ..io.files import read_json_or_none, write_text_atomically
 from ..training.config import ConfigError
 from .plan import Plan, PlannedRun
 
 PROCESS = (
-    "import json, sys; from hf_ngsan.io.launching import end_with_parent; end_with_parent(); "
+    "import json, sys; from hf_ngsan.io.processes import end_with_parent; end_with_parent(); "
     "from hf_ngsan.cli import main; sys.exit(next(filter(None, map(main, json.loads(sys.argv[1]))), 0))"
 )
 """Runs the commands of a run one after the other, so that torch is imported once; ends with this process."""

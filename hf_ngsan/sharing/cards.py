@@ -10,9 +10,8 @@ The template `card.md.jinja` has the text; it escapes every value that it does n
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,17 +29,20 @@ from huggingface_hub import (
 )
 from transformers import PreTrainedModel
 
+from ..data.errors import DataError
 from ..io.files import write_text_atomically
-from ..io.messages import one_sentence
 from ..io.packaged import packaged_models
 from ..io.weight_sources import CARD, Source, licence_of, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.models import auto_classes_of, task_of
+from ..models.image_processing_captioning import load_image
 from ..registry import MODEL_TYPES
+from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
+from ..tasks.captioning_generation import caption_images
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task
-from .evaluations import RecordedEvaluation, is_of_the_same
+from .facts import CardFacts, RecordedEvaluation, is_of_the_same
 
 EVAL_RESULTS = ".eval_results"
 TRAINING_CURVE = "training_curve.png"
@@ -51,39 +53,9 @@ MAX_NAME = 60
 """Characters of the name of a file; each takes up to four bytes."""
 MAX_VALUE = 1_000
 """Characters of a value that a card shows."""
-
-
-@dataclass(frozen=True)
-class CardFacts:
-    """Facts about a model besides its configuration.
-
-    Attributes:
-        own_card: text of a user's card; it replaces the generated one.
-        summary: Markdown that replaces the description from the configuration.
-        evaluations: scores of exactly these weights.
-        other_seeds: evaluations of each model with the same training config and another seed.
-        training_config: settings by section.
-        history: numbers of each epoch of the training.
-        examples: captions by picture file in the folder of the checkpoint.
-        limits: Markdown on limits of the model, before those from its configuration.
-        sections: further Markdown by title.
-        license: identifier on the Hub, such as "apache-2.0"; None for that of the models that the weights come from.
-        license_name: name of a licence that is "other".
-        language: language of the captions, such as "en".
-    """
-
-    own_card: str | None = None
-    summary: str | None = None
-    evaluations: Sequence[RecordedEvaluation] = ()
-    other_seeds: Sequence[Sequence[RecordedEvaluation]] = ()
-    training_config: Mapping[str, Mapping] | None = None
-    history: Sequence[Mapping[str, Any]] = ()
-    examples: Mapping[str, str] = field(default_factory=dict)
-    limits: str = ""
-    sections: Mapping[str, str] = field(default_factory=dict)
-    license: str | None = None
-    license_name: str | None = None
-    language: str | None = None
+EXAMPLES, NUM_EXAMPLES = "examples", 4
+MAX_SIDE = 384
+"""Longest side of an example in pixels."""
 
 
 def write_card(
@@ -304,11 +276,33 @@ def usage(model: PreTrainedModel, place: str) -> str:
 
 def check_card(folder: Path) -> None:
     """Raises a ValueError unless `huggingface_hub` can read the card of a folder."""
+    if not (folder / CARD).is_file():
+        raise ValueError(f"{folder} has no card ({CARD}).")
     try:
         ModelCard.load(folder / CARD)
         for file in sorted((folder / EVAL_RESULTS).glob("*.yaml")):
             parse_eval_result_entries(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ValueError(f"{folder} has no card ({CARD}).") from None
     except Exception as error:  # YAML's errors are of many types
-        raise ValueError(f"{folder / CARD} is not a model card ({one_sentence(error)}).") from error
+        raise ValueError(f"{folder / CARD} is not a model card ({error}).") from error
+
+
+def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Path) -> dict[str, str]:
+    """Writes the first images of a dataset's test split, reduced, and returns captions by path in the folder.
+
+    Raises:
+        DataError: the dataset cannot be read or has no images.
+    """
+    rows = load_rows(spec, "test", with_captions=False, limit=NUM_EXAMPLES)
+    rows = rows_for(model, processor, rows, spec, keep_images=True)
+    if "image" not in rows.column_names:
+        raise DataError(f"{spec} has no images for the card; name a dataset with images, such as scenes:images=true.")
+    read = rows.select_columns([name for name in COLUMNS_READ if name in rows.column_names])
+    captions = caption_images(model, processor, read, map(str, rows["image_id"]))
+    (folder / EXAMPLES).mkdir(parents=True, exist_ok=True)
+    examples = {}
+    for row, captioned in zip(rows, captions, strict=True):
+        image, name = load_image(row["image"]), f"{EXAMPLES}/{row['image_id']}.png"
+        image.thumbnail((MAX_SIDE, MAX_SIDE))
+        image.save(folder / name)
+        examples[name] = captioned.caption or ""
+    return examples

@@ -12,7 +12,7 @@ import yaml
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_captioner, save_model
-from hf_ngsan.sharing.known_facts import known_facts
+from hf_ngsan.sharing.facts import known_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.tiny import tiny_tokenizer

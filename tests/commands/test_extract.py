@@ -197,16 +197,14 @@ def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path,
 
 def test_mistakes_are_told_before_processes_are_started(vision, tmp_path, monkeypatch, capsys):
     started = []
-    monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("hf_ngsan.io.processes.run_processes", lambda *arguments: started.append(arguments) or 7)
     photos = write_photos(tmp_path / "photos", 1)
     options = ["--backbone", vision, "--output", tmp_path / "out", "--num-workers", "0", "--num-processes", "2"]
     assert command("--images", tmp_path / "absent", *options) == 2
     [line] = capsys.readouterr().err.strip().splitlines()
     assert "absent does not exist" in line and not started
-    assert command("--images", photos, *options) == 0
-    assert started and "hf_ngsan.io.launching" in started[0][1]
+    assert command("--images", photos, *options) == 7
+    assert [number for _, number in started] == [2]
 
 
 @each_row(

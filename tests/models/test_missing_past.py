@@ -87,14 +87,6 @@ def test_a_later_word_alone(name, told_by):
         model(**inputs)
 
 
-@each_row("name", ["ngsan", "nsa_transformer"])
-def test_a_later_word_alone_in_an_export(name):
-    model, inputs = model_and_inputs(name)
-    inputs |= {"decoder_input_ids": WORDS[:, 3:4], "decoder_attention_mask": torch.ones(2, 4, dtype=torch.long)}
-    with pytest.raises(Exception, match="words before"):
-        torch.export.export(model, (), {**inputs, "use_cache": False})
-
-
 @each_row("name", ["ngsan", "spatial_captioner"])
 def test_a_graph_of_a_step_without_the_cache(name, monkeypatch):
     model, _, _ = CHECKPOINTS[name]()

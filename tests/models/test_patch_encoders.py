@@ -7,20 +7,15 @@ import torch
 from safetensors.torch import load_file
 from transformers import (
     AutoModel,
-    BertConfig,
     CLIPConfig,
     CLIPImageProcessor,
     CLIPModel,
-    CLIPTextConfig,
-    CLIPTextModel,
     CLIPVisionModel,
     CLIPVisionModelWithProjection,
     SiglipConfig,
     SiglipImageProcessor,
     SiglipModel,
     SiglipVisionModel,
-    ViTConfig,
-    ViTForImageClassification,
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
@@ -111,17 +106,6 @@ def test_a_cell_is_its_patch(families, name, pixels):
 
 
 @every_family
-def test_the_patch_of_a_place_depends_most_on_its_pixels(families, name):
-    """So that rows and columns are not exchanged."""
-    _, _, folder = families[name]
-    vision = pretrained_vision(folder, out_features=["stem"])
-    before, after = torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32)
-    after[:, :, 8:16, 24:32] = 1  # row 1, column 3
-    changed = (vision(after).visual_features != vision(before).visual_features).any(-1)
-    assert changed[0].nonzero().flatten().tolist() == [1 * 4 + 3]
-
-
-@every_family
 def test_layers_are_chosen_by_position_or_name(families, name, pixels):
     name, encoder, folder = families[name]
     output = encoder(pixels, output_hidden_states=True)
@@ -136,17 +120,6 @@ def test_layers_are_chosen_by_position_or_name(families, name, pixels):
     torch.testing.assert_close(both(pixels).visual_features, torch.cat([expected, last], dim=-1))
     states = both(pixels, output_hidden_states=True).hidden_states
     assert all(map(torch.equal, states, output.hidden_states))
-
-
-@every_family
-def test_saved_encoders_are_loaded_as_they_were(families, name, pixels, tmp_path):
-    _, _, folder = families[name]
-    vision = pretrained_vision(folder, out_features=[-2, -1])
-    vision.save_pretrained(tmp_path)
-    loaded = AutoModel.from_pretrained(tmp_path)
-    assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
-    assert loaded.config.out_features == vision.config.out_features == ["stage1", "stage2"]
-    assert loaded.state_dict().keys() == vision.state_dict().keys()
 
 
 @every_family
@@ -176,19 +149,6 @@ def test_an_own_size_that_is_no_multiple_of_the_patches(pixels):
     torch.testing.assert_close(vision(images, visual_boxes=boxes).visual_features, within)
 
 
-def test_an_image_gives_the_same_tokens_in_any_batch(pixels):
-    vision = lively(VisionModel(VisionConfig(backbone_config=CLIP)))
-    mask = torch.ones(2, 32, 32, dtype=torch.long)
-    mask[1, 20:] = 0
-    together = vision(pixels, mask)
-    assert together.attention_mask.sum(1).tolist() == [16, 8]
-    for image, height in ((0, 32), (1, 20)):
-        alone = vision(pixels[image : image + 1, :, :height])
-        number = alone.visual_features.shape[1]
-        for name in ("visual_features", "visual_boxes"):
-            torch.testing.assert_close(together[name][image, :number], alone[name][0], atol=1e-5, rtol=1e-5)
-
-
 # --- folders ---
 
 
@@ -210,14 +170,6 @@ def test_a_whole_model_and_its_vision_part_give_equal_features(write, part, pixe
     assert vision_provenance(*other)["checksums"]["config"] != of_whole["config"]
     _, processor = loaded[0]  # the square of 32 x 32 pixels is the whole image, whatever is cropped elsewhere
     assert (processor.size["height"], processor.size["width"]) == (32, 32) and not processor.do_center_crop
-
-
-def test_weights_of_a_classifier(pixels, tmp_path):
-    """It has no pooling layer, and a prefix before its names."""
-    classifier = lively(ViTForImageClassification(ViTConfig(**PATCHES)))
-    classifier.save_pretrained(tmp_path)
-    vision = pretrained_vision(tmp_path)
-    assert torch.equal(vision(pixels).visual_features, classifier.vit(pixels).last_hidden_state[:, 1:])
 
 
 def test_without_a_preprocessor_images_get_the_size_that_the_encoder_was_made_for(tmp_path):
@@ -260,62 +212,3 @@ def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
 
 
 # --- bad input ---
-
-
-@each_row(
-    ("fields", "message"),
-    [
-        ({"out_features": [-4]}, r"out_features .*'stage2'.*-4"),
-        ({"out_features": ["stage3"]}, "'stage3'"),
-        ({"out_features": [-1, -2]}, "order"),
-        ({"out_features": []}, "out_features"),
-    ],
-)
-def test_layers_that_there_are_not(fields, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        VisionModel(VisionConfig(backbone_config=CLIP, **fields))
-    assert "\n" not in str(caught.value)
-
-
-@each_row(
-    ("config", "model_type"),
-    [
-        (BertConfig(), "bert"),
-        (CLIPTextConfig(), "clip_text_model"),
-        (CONFIG_MAPPING["siglip2"](), "siglip2"),
-        (CONFIG_MAPPING["llava"](), "llava"),
-    ],
-)
-def test_a_model_without_patches_on_a_grid(config, model_type, tmp_path):
-    config.save_pretrained(tmp_path)
-    for load in (load_vision, pretrained_vision):
-        with pytest.raises(ValueError, match=f"'{model_type}'.*CLIP") as caught:
-            load(tmp_path)
-        assert "\n" not in str(caught.value)
-
-
-def test_a_folder_with_the_weights_of_the_text_alone(tmp_path):
-    write_clip(tmp_path)
-    config = (tmp_path / "config.json").read_bytes()
-    CLIPTextModel(CLIPTextConfig(**TEXT)).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_bytes(config)
-    with pytest.raises(ValueError, match="lacks") as caught:
-        load_vision(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_images_smaller_than_a_patch(tmp_path):
-    write_clip(tmp_path)
-    with pytest.raises(ValueError, match=r"clip_vision_model.*height 7 .*8 x 8"):
-        load_vision(tmp_path, image_size=7)
-    with pytest.raises(ValueError, match="height 4 and width 32"):
-        pretrained_vision(tmp_path)(torch.zeros(1, 3, 4, 32))
-
-
-def test_an_encoder_that_interpolates_nothing_takes_its_own_size_only(monkeypatch, pixels):
-    vision = VisionModel(VisionConfig(backbone_config=CLIP)).eval()
-    forward = vision.backbone.forward
-    monkeypatch.setattr(vision.backbone, "forward", lambda pixel_values: forward(pixel_values))
-    assert vision(pixels).visual_features.shape == (2, 16, 16)
-    with pytest.raises(ValueError, match="height 24 and width 32: it takes 32 x 32 pixels only"):
-        vision(pixels[:, :, :24])

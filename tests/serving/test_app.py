@@ -447,27 +447,6 @@ def test_later_images_of_a_costly_request_let_others_go_first():
     ]
 
 
-def test_memory_is_given_back_once_no_image_waits(monkeypatch):
-    given_back, free = threading.Event(), threading.Event()
-    monkeypatch.setattr("hf_ngsan.serving.batching.give_back_freed_memory", given_back.set)
-
-    def work(images, options):
-        assert not given_back.is_set()
-        if images == [1]:
-            free.wait(30)
-        return images
-
-    async def scenario():
-        async with batching(work, batch_size=1, wait_ms=0) as batcher:
-            tasks = [asyncio.create_task(batcher.submit([number], "a")) for number in range(2)]
-            await tasks[0]
-            free.set()
-            await tasks[1]
-            assert await asyncio.to_thread(given_back.wait, 30)
-
-    asyncio.run(scenario())
-
-
 def test_a_batch_costs_no_more_than_a_request():
     sizes = []
 

@@ -19,7 +19,6 @@ from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
 from tests.loading.test_hub import result_of
 from tests.models.mhsan.tiny import (
     BERT,
-    TEXT,
     VISION,
     random_features,
     random_words,
@@ -112,17 +111,6 @@ def test_padding_and_other_rows_change_nothing(changes):
         assert torch.cdist(embeds, embeds).topk(2, largest=False).values[:, 1].min() > 0.01
 
 
-@torch.no_grad()
-def test_padding_may_stand_before_the_words():
-    """Tokenizers may pad there, and padding is told without a mask too."""
-    for changes in ({}, {"num_text_heads": 0, "text": {"bidirectional": True}}):
-        model, words = tiny_model(**changes), random_words([3])["input_ids"]
-        expected = model.get_text_features(words).pooler_output
-        for before, behind in ((2, 0), (0, 3), (1, 1)):
-            padded = torch.nn.functional.pad(words, (before, behind))
-            torch.testing.assert_close(model.get_text_features(padded).pooler_output, expected, atol=1e-6, rtol=1e-5)
-
-
 def test_logits_and_loss():
     settings = {"margin": 0.3, "temperature": 0.2, "hardest_negatives": 2, "diversity_weight": 0.05}
     images, words = random_features([5, 2, 4]), random_words([4, 1, 6, 2, 3, 3])
@@ -161,23 +149,6 @@ def test_logits_and_loss():
 def test_wrong_images_are_refused(inputs, message):
     with pytest.raises(ValueError, match=message):
         tiny_model().get_image_features(**inputs)
-
-
-def test_a_text_without_tokens_is_refused():
-    for inputs in ({}, {"input_ids": torch.zeros(1, 0, dtype=torch.long)}):
-        with pytest.raises(ValueError, match="one word"):
-            tiny_model().get_text_features(**inputs)
-
-
-def test_image_features_tell_where_cells_are():
-    model = tiny_model(vision_config=VISION)
-    pixels = tiny_processor(pixels=True)(images=PHOTOS)
-    features = model.get_image_features(**pixels)
-    assert features.last_hidden_state.shape == (len(PHOTOS), 12, 18)
-    assert features.visual_boxes.shape == (len(PHOTOS), 12, 4)
-    assert features.attentions[-1].shape == (len(PHOTOS), 3, 12)
-    distances = torch.cdist(features.pooler_output, features.pooler_output)
-    assert distances.topk(2, largest=False).values[:, 1].min() > 0.05
 
 
 def test_a_trained_text_encoder_is_loaded_and_kept(tmp_path):
@@ -274,21 +245,6 @@ def test_frozen_weights_that_were_changed_are_saved(tmp_path):
     half = MHSANModel.from_pretrained(tmp_path / "model").half()
     half.save_pretrained(tmp_path / "half")
     assert not [name for name in load_file(tmp_path / "half" / "model.safetensors") if ".backbone." in name]
-
-
-@each_row(
-    "fields",
-    [
-        {"frozen_text_layers": 3},
-        {"frozen_text_layers": -1},
-        {"text_config": TEXT, "frozen_text_layers": 1},
-        {"save_frozen_weights": False},
-        {"frozen_text_layers": 1, "save_frozen_weights": False},
-    ],
-)
-def test_layers_that_cannot_be_frozen_or_left_out(fields):
-    with pytest.raises(ValueError, match="frozen"):
-        tiny_config(**{"text_config": BERT, **fields})
 
 
 def test_packaged_text_encoders(monkeypatch):
