@@ -160,21 +160,6 @@ def test_of_unknown_features_the_dimension_alone_is_compared(journey, tmp_path, 
     assert not (tmp_path / "refused").exists()
 
 
-def test_folders_that_cannot_be_used(journey, tmp_path, capsys):
-    prints(capsys, *attach(journey, tmp_path / "captioner"))
-    before = sorted((tmp_path / "captioner").iterdir())
-    assert str(tmp_path / "captioner") in fails(capsys, *attach(journey, tmp_path / "captioner"))
-    assert sorted((tmp_path / "captioner").iterdir()) == before
-    again = attach(journey, tmp_path / "again", model=tmp_path / "captioner")
-    assert "has a vision encoder already" in fails(capsys, *again)
-    assert "no model folder" in fails(capsys, *attach(journey, tmp_path / "again", model="nothing"))
-    left_out = (*attach(journey, tmp_path / "again"), "--leave-out-backbone")
-    assert str(journey / "backbone") in fails(capsys, *left_out)
-    (tmp_path / "file").touch()
-    assert "is a file" in fails(capsys, *attach(journey, tmp_path / "file" / "captioner"))
-    assert not (tmp_path / "again").exists()
-
-
 def test_a_failure_while_writing_leaves_nothing(journey, tmp_path, capsys, monkeypatch):
     def full(*arguments):
         raise OSError(28, "No space left on device", "model.safetensors")

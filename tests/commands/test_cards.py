@@ -1,7 +1,6 @@
 """Cards of trained models: every number with what it depends on, and nothing that is not known."""
 
 import json
-import re
 import shutil
 
 import pytest
@@ -13,7 +12,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from hf_ngsan.sharing.cards import training, write_examples
-from hf_ngsan.sharing.facts import EVALUATIONS, CardFacts, known_facts, read_evaluations, weights_checksum
+from hf_ngsan.sharing.facts import CardFacts, known_facts, read_evaluations
 from hf_ngsan.tasks import load_training_config
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY
@@ -141,37 +140,6 @@ MARKUP = (
     "https://www.example.org",
     "``` <hr>",
 )
-
-
-def test_markup_in_evaluations_stays_text(run, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(run / "best", folder)
-    one = {**EVALUATION, "weights": weights_checksum(folder)}
-    makings = (
-        lambda text: {"data": text},
-        lambda text: {"split": text},
-        lambda text: {"scores": {text: 0.5}},
-        lambda text: {"fingerprints": {"cider_d": text}},
-    )
-    for make in makings:
-        told = [{**one, "rows": number, **make(text)} for number, text in enumerate(MARKUP, start=1)]
-        (folder / EVALUATIONS).write_text(json.dumps(told))
-        card = written(folder, tmp_path / "card")
-        assert all(f"({number} rows)" in card.text for number in range(2, len(MARKUP) + 1))
-        text = re.sub(r"```.*?```|`[^`\n]*`|</?code>", "", card.text, flags=re.DOTALL)
-        assert not re.search(r"[<>`\u202e]|!\[\]?\(|\]\((?!training_c)|\n# Title|://|www\.", text), told[0]
-        assert not any(re.search(r"[<>`\]]", str(found.dataset_name)) for found in card.data.eval_results), told[0]
-        shutil.rmtree(tmp_path / "card")
-
-
-def test_a_training_config_is_quoted_as_text():
-    sections = {
-        "data": {"spec": "`<hr>`", "train_split": "<hr>", "validation_split": ["![](x)"]},
-        "training": {"seed": {"<hr>": 1}, "stage": ["auto"]},
-        "model": {"init_from": "</code><hr>"},
-    }
-    told = " ".join(training(tiny_captioner(), CardFacts(training_config=sections), has_curve=False))
-    assert "<hr>" not in told and "![](" not in told
 
 
 @each_row("name", ["training_config.yaml", "history.jsonl", "best", "best/best_scores.json"])
