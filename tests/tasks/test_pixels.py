@@ -222,7 +222,7 @@ def test_a_backbone_that_cannot_be_used_is_refused_in_one_sentence(named, tmp_pa
     assert "\n" not in str(error.value)
 
 
-@each_row(("name", "said"), [("best", "'ngsan'"), (".", "pretrained")])
+@each_row(("name", "said"), [("best", "'ngsan'"), (".", "backbone")])
 def test_a_captioner_is_no_source_of_a_backbone(trained, tmp_path, name, said):
     config = pixel_config(tmp_path, {"vision_config": {"pretrained": str(trained[1].output_dir / name)}})
     with pytest.raises((ValueError, OSError), match=said):
