@@ -8,9 +8,8 @@ import numpy as np
 from datasets import Dataset
 
 from ..data.scenes import Statement, relation_prompts, score_relation_completions
-from ..data.scenes.counterfactuals import RelationSwap, relation_swaps
 from ..data.scenes.relations import DIRECTIONAL, LANDMARK
-from ..data.scenes.scoring import answers_by_object, prompt_of, true_relation
+from ..data.scenes.scoring import RelationSwap, answers_by_object, prompt_of, relation_swaps, true_relation
 from ..io.packaged import CAPTIONERS_OF_SCENES
 from ..loading.models import load_captioner
 from ..tasks.captioning_generation import caption_batch, complete_captions

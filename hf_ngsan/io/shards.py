@@ -152,8 +152,8 @@ class ShardFolder:
         filled = [record for record in records if record.num_rows]
         if not filled:
             self.remove()
-            first = f"; the first: {skipped[0]['reason']}" if skipped else ""
-            raise self.error(f"Nothing was written: there are no images besides {len(skipped)} broken ones{first}")
+            reason = f"the first: {skipped[0]['reason']}" if skipped else "give some."
+            raise self.error(f"Nothing was written: there are no images besides {len(skipped)} broken ones; {reason}")
         write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
         info, state = self.describe(filled, description)
         write_text_atomically(self.path / INFO, json.dumps(info, indent=2))

@@ -104,10 +104,7 @@ class InstanceNorm(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalization of `(batch_size, num_tokens, num_channels)` states over all real tokens of the batch.
-
-    The "BN" row of table 2 of Guo et al. 2020; running statistics in evaluation.
-    """
+    """Batch normalization over all real tokens of a batch: the "BN" row of table 2 of Guo et al. 2020."""
 
     running_mean: torch.Tensor
     running_var: torch.Tensor
@@ -134,8 +131,8 @@ class BatchNorm(nn.BatchNorm1d):
 class LayerNorm(nn.LayerNorm):
     """Layer normalization over all channels of each token: the "LN" row of table 2 of Guo et al. 2020."""
 
-    def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
-        super().__init__(num_channels, eps=eps, elementwise_affine=affine)
+    def __init__(self, num_channels: int, affine: bool = False):
+        super().__init__(num_channels, elementwise_affine=affine)
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return super().forward(states)
@@ -173,13 +170,10 @@ class MultiHeadAttention(nn.Module):
     In cross-attention the queries may be a multiple of the keys in number: rows `i * C ... i * C + C - 1` of the
     queries then belong to row `i` of the keys (C captions of one image). Keys and values are computed once per image.
 
-    Args:
-        config (`PreTrainedConfig`): gives `hidden_size`, `num_attention_heads`, `attention_bias` (of the projections),
-            `attention_dropout` and the attention implementation.
-        layer_idx (`int`, *optional*): position in the cache; only for layers of a decoder.
-        is_causal (`bool`): whether the layer is causal self-attention.
-        query_norm, key_norm (`str`, *optional*): `"instance"`, `"layer"` or `"batch"`.
-        norm_affine (`bool`): whether these norms learn scale and shift.
+    The configuration gives `hidden_size`, `num_attention_heads`, `attention_bias` (of the projections),
+    `attention_dropout` and the attention implementation; `layer_idx` is the position in the cache of a decoder;
+    `query_norm` and `key_norm` are `"instance"`, `"layer"` or `"batch"`, and `norm_affine` lets them learn scale and
+    shift.
     """
 
     def __init__(
@@ -199,12 +193,13 @@ class MultiHeadAttention(nn.Module):
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
 
-        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.out_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.query_norm = make_norm(query_norm, config.hidden_size, norm_affine)
-        self.key_norm = make_norm(key_norm, config.hidden_size, norm_affine)
+        size = config.hidden_size
+        self.q_proj = nn.Linear(size, size, bias=config.attention_bias)
+        self.k_proj = nn.Linear(size, size, bias=config.attention_bias)
+        self.v_proj = nn.Linear(size, size, bias=config.attention_bias)
+        self.out_proj = nn.Linear(size, size, bias=config.attention_bias)
+        self.query_norm = make_norm(query_norm, size, norm_affine)
+        self.key_norm = make_norm(key_norm, size, norm_affine)
 
     def forward(
         self,

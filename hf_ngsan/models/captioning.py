@@ -136,20 +136,10 @@ class WordDecoder(HubPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, length)`): the words so far.
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
-                either side; positions count real words only.
-            position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`).
-            encoder_attention_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*).
-            cache (`EncoderDecoderCache`, *optional*): another `Cache` serves as its self-attention part.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*): in place of
-                `input_ids`, before scaling and positions.
-            use_cache (`bool`, *optional*).
-            kwargs: passed to the layers. `attn_implementation="eager"` applies to this call alone, for attention
-                weights; other threads that call the model keep theirs.
+        """Has the arguments of [`CaptioningForConditionalGeneration.forward`], without `decoder_` in their names.
+
+        Another `Cache` serves as the self-attention part of one. `kwargs` are passed to the layers:
+        `attn_implementation="eager"` applies to this call alone, for attention weights.
 
         Raises:
             ValueError: neither or both of `input_ids` and `inputs_embeds`, captions that cannot be split evenly among

@@ -30,8 +30,7 @@ class VisionOutput(ModelOutput):
 
     Args:
         visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
-        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
-            and height of the image without its padding.
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` within [0, 1].
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
         hidden_states (`tuple(torch.FloatTensor)`, *optional*): hidden states of the backbone, if requested.
     """
@@ -82,7 +81,7 @@ class VisionModel(HubPreTrainedModel):
         self.train(self.training)
 
     def pretrained_weights(self) -> dict[str, torch.Tensor]:
-        """Returns the backbone's weights in the folder, package or Hub repository of `config.pretrained`."""
+        """Returns the backbone's weights at the place of `config.pretrained`."""
         return from_part("pretrained_weights.source_weights")(self.backbone, self.config.pretrained)
 
     @property

@@ -8,6 +8,7 @@ record_evaluation(folder, RecordedEvaluation("scenes", "test", 100, scores, fing
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -15,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..io.bounds import is_finite
 from ..io.files import sha256, write_text_atomically
 from ..io.weight_sources import CARD, INITIALIZED_FROM
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
@@ -160,7 +160,7 @@ def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **give
     for other in other_runs:
         place = Path(find_model_folder(other))
         theirs = None if run_of(place) is None else config_of(place)
-        if config is None or theirs is None or but_for_the_seed(theirs) != but_for_the_seed(config):
+        if config is None or theirs is None or without_seed(theirs) != without_seed(config):
             raise ModelFolderError(
                 f"{other} is not a training run with the training config of {model} and another seed; name runs that "
                 "differ in training.seed alone."
@@ -193,26 +193,23 @@ def refuse_files_elsewhere(folder: Path) -> None:
                     f"{path} is a link to {target}, outside of {root}; put a copy of the file there."
                 )
     for file in [*folder.glob("*config.json"), *folder.glob("*.index.json")]:
-        for settings in mappings_in(json.loads(file.read_bytes())):
-            names = [name for key in ("weight_map",) for name in settings.get(key, {}).values()]
-            elsewhere = [name for name in names if os.path.basename(name) != name or name == ".."]
+        for mapping in mappings_in(file):
+            elsewhere = [name for name in mapping.get("weight_map", {}).values() if "/" in name or "\\" in name]
             for key, part in INITIALIZED_FROM.items():
-                is_saved = settings.get(part) and settings.get("save_frozen_weights") is not False
-                place = settings.get(key)
-                if place and not is_saved and os.path.lexists(os.path.expanduser(place)):
-                    elsewhere.append(place)
+                is_saved = mapping.get(part) and mapping.get("save_frozen_weights") is not False
+                if mapping.get(key) and not is_saved and os.path.lexists(os.path.expanduser(mapping[key])):
+                    elsewhere.append(mapping[key])
             if elsewhere:
                 raise ModelFolderError(
                     f"{file} names {elsewhere[0]!r:.200}, which is not in this folder; save the whole model there."
                 )
 
 
-def mappings_in(settings: Any) -> Iterator[dict]:
-    """Yields the mappings in a JSON value, recursively."""
-    if isinstance(settings, dict):
-        yield settings
-    for value in settings.values() if isinstance(settings, dict) else settings if isinstance(settings, list) else ():
-        yield from mappings_in(value)
+def mappings_in(file: Path) -> list[dict]:
+    """Returns all mappings in a JSON file."""
+    mappings: list[dict] = []
+    json.loads(file.read_bytes(), object_hook=lambda mapping: mappings.append(mapping) or mapping)
+    return mappings
 
 
 def recorded_config(model: str | os.PathLike) -> dict | None:
@@ -271,7 +268,8 @@ def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
     if not scores:
         return
     written = json.loads(settings.read_bytes()) if settings.is_file() else {}
-    generation = {name: value for name, value in written.items() if is_finite(value)}
+    numbers = {name: value for name, value in written.items() if type(value) in (int, float)}
+    generation = {name: value for name, value in numbers.items() if math.isfinite(value)}
     kind = task_class(str(task_of(load_config(best))))
     yield RecordedEvaluation(
         data=config.data.spec,
@@ -285,7 +283,7 @@ def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
     )
 
 
-def but_for_the_seed(config: Mapping) -> dict:
+def without_seed(config: Mapping) -> dict:
     return {**config, "training": {**config["training"], "seed": None}}
 
 

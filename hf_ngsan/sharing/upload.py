@@ -80,15 +80,9 @@ def push_to_hub(
     processor: Any,
     repo_id: str,
     *,
-    private: bool | None = None,
-    token: bool | str | None = None,
-    overwrite: bool = False,
-    revision: str | None = None,
-    create_pr: bool = False,
-    commit_message: str | None = None,
-    commit_description: str | None = None,
     max_shard_size: int | str = "50GB",
-    tags: list[str] | None = None,
+    tags: Sequence[str] | None = None,
+    **options: Any,
 ) -> CommitInfo:
     """Uploads a model, its processor, the code of both and a card, in one commit.
 
@@ -97,38 +91,22 @@ def push_to_hub(
     Args:
         model, processor: see [`save_for_hub`].
         repo_id: `user/name`, or `name` for the user of the token; made if absent.
-        private: whether a new repository is private.
-        token, create_pr, commit_message, commit_description, max_shard_size: as in transformers.
-        revision: a branch, made if absent, or an open pull request, such as `refs/pr/1`.
-        overwrite: delete other files of the repository in the same commit; without it they are refused.
+        max_shard_size: maximal size of a file of weights, as in transformers.
         tags: further tags of the card.
+        options: `private`, `token`, `overwrite`, `revision`, `create_pr`, `commit_message` and `commit_description`, of
+            [`~hf_ngsan.sharing.upload_checkpoint`].
 
     Raises:
         ValueError: see [`save_for_hub`]; or no name of a repository.
         UploadError: no token, no right to write, a repository with other files, or a Hub that cannot be reached.
     """
-    repo_id = full_name(repo_id, token)
+    repo_id = full_name(repo_id, options.get("token"))
+    is_tagged = not is_for_pull_request(options.get("revision"), options.get("create_pr", False))
     with TemporaryDirectory() as folder:
         write_checkpoint(
-            model,
-            processor,
-            folder,
-            repo_id,
-            tags=tags or (),
-            max_shard_size=max_shard_size,
-            is_tagged=not is_for_pull_request(revision, create_pr),
+            model, processor, folder, repo_id, tags=tags or (), max_shard_size=max_shard_size, is_tagged=is_tagged
         )
-        return upload_checkpoint(
-            folder,
-            repo_id,
-            private=private,
-            token=token,
-            overwrite=overwrite,
-            revision=revision,
-            create_pr=create_pr,
-            commit_message=commit_message,
-            commit_description=commit_description,
-        )
+        return upload_checkpoint(folder, repo_id, **options)
 
 
 def is_for_pull_request(revision: str | None, create_pr: bool) -> bool:
@@ -297,7 +275,10 @@ def upload_checkpoint(
     Args:
         folder: folder of the checkpoint.
         repo_id: `user/name`; made if absent.
-        private, token, overwrite, revision, create_pr, commit_message, commit_description: see [`push_to_hub`].
+        private: whether a new repository is private.
+        token, create_pr, commit_message, commit_description: as in transformers.
+        overwrite: delete other files of the repository in the same commit; without it they are refused.
+        revision: a branch, made if absent, or an open pull request, such as `refs/pr/1`.
 
     Raises:
         UploadError: see [`push_to_hub`]; the repository is unchanged.

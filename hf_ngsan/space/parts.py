@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from datasets import Dataset
 
-from ..data.readers import find_reader
-from ..data.specs import parse_spec
+from ..data.readers import find_reader, parse_spec
 from ..io.packaged import DUAL_ENCODER
 from ..io.processes import make_accelerator
 from ..loading.confidence import is_calibrated

@@ -17,7 +17,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import DataError
 from ..data.collator import visual_arguments
-from ..data.scenes.counterfactuals import relation_swaps, score_swaps
+from ..data.scenes.scoring import relation_swaps, score_swaps
 from ..guests.dual_encoders import dual_encoder_of
 from ..io.files import write_text_atomically
 from ..loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
@@ -205,7 +205,7 @@ def score_counterfactuals(
         batch_size: images captioned together.
 
     Returns:
-        For scenes, the groups of [`~hf_ngsan.data.scenes.counterfactuals.score_swaps`]. For other images `images` with
+        For scenes, the groups of [`~hf_ngsan.data.scenes.scoring.score_swaps`]. For other images `images` with
         two regions or more, and the share whose caption `changed` when two regions, drawn at random, exchange boxes.
 
     Raises:

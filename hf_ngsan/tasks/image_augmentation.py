@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageEnhance
 
-from ..data.feature_copies import FeatureCopies
-from ..data.seeded import generator_of
+from ..data.sampler import generator_of
+from ..data.saved import FeatureCopies
 from ..models.image_processing_captioning import load_image
 from ..training.config import ConfigError
 from ..training.settings import setting

@@ -9,15 +9,13 @@ from torch import nn
 from hf_ngsan.models.attention import (
     BatchNorm,
     InstanceNorm,
-    LayerNorm,
     MultiHeadAttention,
     attend,
     eager_attention_forward,
 )
-from hf_ngsan.models.geometry import absolute_geometry
 from hf_ngsan.models.modeling_ngsan import NGSANEncoder, NGSANEncoderLayer
 from tests.models.test_geometry import bias_by_loops
-from tests.models.tiny import random_boxes, random_images, tiny_config
+from tests.models.tiny import random_images, tiny_config
 from tests.tables import each_row
 
 EPS = 1e-5
@@ -98,11 +96,6 @@ def test_padding_gets_no_gradient_from_the_statistics():
     mask = mask_of([2], 4)
     on_real(InstanceNorm(3)(states, mask).square(), mask).sum().backward()
     assert torch.equal(states.grad[0, 2:], torch.zeros(2, 3))
-
-
-def test_layer_norm_is_over_the_channels_of_each_token():
-    states = torch.randn(2, 3, 5)
-    torch.testing.assert_close(LayerNorm(5)(states), layer_norm_by_loops(states), rtol=1e-4, atol=1e-5)
 
 
 def test_batch_norm_is_over_the_real_tokens_of_the_batch_in_training():
@@ -206,15 +199,6 @@ def test_encoder_is_its_equations_layer_by_layer(implementation):
         states = encoder_layer_by_loops(layer, states, geometry, mask)
     computed = encoder(**images).last_hidden_state
     torch.testing.assert_close(on_real(computed, mask), on_real(states, mask), rtol=1e-4, atol=1e-4)
-
-
-@torch.no_grad()
-def test_absolute_geometry_is_added_to_the_input():
-    encoder = randomize(NGSANEncoder(tiny_config(geometric_bias=[], absolute_geometry=True))).eval()
-    features, boxes = torch.randn(1, 3, 12), random_boxes(1, 3)
-    first = encoder(features, boxes, output_hidden_states=True).hidden_states[0]
-    expected = torch.relu(encoder.input_proj(features)) + absolute_geometry(boxes, 32)
-    torch.testing.assert_close(first, expected)
 
 
 @each_row("mixed", [False, True])

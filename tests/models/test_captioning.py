@@ -95,29 +95,6 @@ def test_several_captions_of_an_image_are_the_image_repeated(several_captions):
             torch.testing.assert_close(ours, theirs, **close)
 
 
-def test_several_captions_of_an_image_give_the_gradients_of_the_image_repeated(several_captions):
-    model, shared, repeated = several_captions
-    gradients = []
-    for batch in (shared, repeated):
-        model.zero_grad()
-        model(**batch).loss.backward()
-        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
-
-
-def test_unusable_decoder_inputs_are_named():
-    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
-    with pytest.raises(ValueError, match="input_ids"):
-        model(**images)
-    with pytest.raises(ValueError, match="input_ids"):
-        model(**images, decoder_input_ids=words, decoder_inputs_embeds=model.get_input_embeddings()(words))
-    with pytest.raises(ValueError, match=r"4 .*3 images"):
-        model(**images, decoder_input_ids=random_words(4, 5))
-    with pytest.raises(ValueError, match="visual_features"):
-        model(decoder_input_ids=words)
-
-
 @torch.no_grad()
 def test_a_plain_dynamic_cache_is_taken_as_well():
     model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)

@@ -122,15 +122,6 @@ def test_words_that_the_caption_begins_with_count(asked):
         assert {4, 5} <= set(row)
 
 
-def test_the_first_of_wide_groups_finds_the_best_captions_of_all_and_the_others_different_ones(asked):
-    options = {"num_beam_groups": 2, "diversity_penalty": 0.0, "num_return_sequences": 4, "early_stopping": "never"}
-    found = generate(asked, diverse_beam_search, num_beams=2 * EVERY_BEAM, **options)
-    for image in range(NUMBER):
-        of_image = found[4 * image : 4 * image + 4]
-        assert of_image[::2] == [ids for _, ids in all_captions(*asked, image)[:2]]
-        assert len(set(map(tuple, of_image))) == 4
-
-
 @torch.no_grad()
 def diverse_by_loops(model, inputs, image: int, groups: int, penalty: float) -> list[list[int]]:
     """Groups of one beam, which continues with the best word that is no end; the best caption that ended counts.

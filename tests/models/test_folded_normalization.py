@@ -59,17 +59,6 @@ def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
     assert not passed  # normalizations are part of the convolutions
 
 
-@each_row("size", [(64, 64), (33, 47), (40, 35), (35, 40), (66, 66)])
-@each_row("layout", [torch.contiguous_format, torch.channels_last])
-@each_row("with_onednn", [True, False])
-def test_padding_differs_with_sizes_and_maps_do_not_with_libraries(size, layout, with_onednn):
-    model = backbone("efficientnet")
-    pixels = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(2)).to(memory_format=layout)
-    with torch.backends.mkldnn.flags(enabled=with_onednn):
-        folded = maps(model, pixels, folded=True)
-    torch.testing.assert_close(folded, maps(model, pixels, folded=False), rtol=1e-4, atol=2e-4)
-
-
 @each_row("name", NAMES)
 def test_folded_weights_follow_every_change(name):
     model = backbone(name)

@@ -6,11 +6,9 @@ import pytest
 import torch
 from torch._dynamo.utils import counters
 from transformers import CompileConfig
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.generation import GenerationMixin
-from transformers.modeling_outputs import BaseModelOutput
 
-from hf_ngsan.models.captioning import WordGenerationMixin, caption_cache
+from hf_ngsan.models.captioning import WordGenerationMixin
 from tests.models import architectures
 from tests.models.architectures import (
     ARCHITECTURES,
@@ -98,22 +96,6 @@ def test_texts_of_an_input_share_its_states(name, variant, search, monkeypatch):
     torch.testing.assert_close(shared.logits, repeated.logits, **CLOSE)
 
 
-def test_a_cache_of_the_caller_may_hold_states_of_every_beam_or_of_every_image():
-    model, inputs = make("ngsan"), ARCHITECTURES["ngsan"].inputs()
-    expected = model.generate(**inputs, num_beams=3)
-    for cache in (EncoderDecoderCache(DynamicCache(), DynamicCache()), DynamicCache()):
-        assert torch.equal(model.generate(**inputs, num_beams=3, cache=cache), expected)
-    rows = torch.tensor([1, 0, 3, 2])
-    for number in (4, 2):
-        cache = caption_cache(EncoderDecoderCache(DynamicCache(), DynamicCache()))
-        words, images = torch.rand(4, 2, 3, 5), torch.rand(number, 2, 6, 5)
-        cache.self_attention_cache.update(words, words, 0)
-        cache.cross_attention_cache.update(images, images, 0)
-        cache.reorder_cache(rows)
-        assert torch.equal(cache.self_attention_cache.layers[0].keys, words[rows])
-        assert torch.equal(cache.cross_attention_cache.layers[0].keys, images[rows] if number == 4 else images)
-
-
 @torch.no_grad()
 @every_architecture
 @each_row("steps", [[5], [1] * 5, [2, 3], [3, 1, 1]])
@@ -171,17 +153,6 @@ def test_texts_have_a_greatest_length(name, variant, tmp_path, caplog, monkeypat
         assert one.from_pretrained(tmp_path).generate(**inputs, **endless).shape == (4, 1 + longest)
 
 
-@every_architecture
-def test_a_given_encoding_is_used_and_stays_as_it_is(name, variant):
-    model, inputs = make(name), ARCHITECTURES[name].inputs()
-    with torch.no_grad():
-        states = model.model.encoder(**inputs).last_hidden_state
-    before, given = states.clone(), BaseModelOutput(last_hidden_state=states)
-    found = model.generate(encoder_outputs=given, attention_mask=inputs["attention_mask"], num_beams=3)
-    assert torch.equal(found, model.generate(**inputs, num_beams=3))
-    assert torch.equal(states, before)
-
-
 @pytest.fixture
 def no_graphs():
     """Forgets what was compiled, before and after."""
@@ -202,16 +173,6 @@ def test_a_static_cache_with_the_decoder_compiled_changes_no_word(name, no_graph
     settings._compile_all_devices = True
     found = model.generate(**images, min_new_tokens=3, cache_implementation="static", compile_config=settings)
     assert torch.equal(found, expected)
-    assert counters["stats"]["unique_graphs"] > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CAPTIONERS)
-def test_a_static_cache_with_beams_and_a_compiled_model_changes_no_word(name, no_graphs):
-    model, images = make(name), ARCHITECTURES[name].inputs()
-    expected = model.generate(**images, num_beams=3)
-    model.forward = torch.compile(model.forward, backend="eager")
-    assert torch.equal(model.generate(**images, num_beams=3, cache_implementation="static"), expected)
     assert counters["stats"]["unique_graphs"] > 0
 
 

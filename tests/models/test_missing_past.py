@@ -8,7 +8,7 @@ import torch
 from hf_ngsan.exporting.graphs import DecoderGraph, decoder_inputs, encoder_inputs
 from hf_ngsan.models.decoding import StepwiseDecoder, constrained_beam_search, contrastive_search, diverse_beam_search
 from tests.drift.checkpoints import CHECKPOINTS, WORDS
-from tests.models.test_keywords import WRITERS, model_and_inputs
+from tests.models.test_modeling_base import WRITERS, model_and_inputs
 from tests.tables import each_row
 
 SEARCHES = {

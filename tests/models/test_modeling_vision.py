@@ -9,7 +9,7 @@ from transformers import AutoModel, DFineConfig, ResNetConfig, RTDetrConfig, RTD
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.models.modeling_vision import region_features
-from hf_ngsan.models.transformers_backbones import class_scores, corner_boxes, not_suppressed
+from hf_ngsan.models.transformers_backbones import corner_boxes, not_suppressed
 from tests.models.tiny import pretrained_vision, random_boxes
 from tests.tables import each_row
 
@@ -70,14 +70,6 @@ def test_a_cell_has_its_place_on_the_map_and_its_box(pixels):
         expected = [column / columns, row / rows, (column + 1) / columns, (row + 1) / rows]
         assert output.visual_boxes[1, cell].tolist() == pytest.approx(expected)
     assert output.attention_mask.all()
-
-
-def test_a_map_is_pooled_to_the_grid(pixels):
-    vision, whole = make_vision(grid_size=[4, 2]), make_vision()
-    feature_map = whole(pixels).visual_features.mT.unflatten(-1, (32, 32))
-    expected = feature_map.unflatten(-1, (2, 16)).unflatten(-3, (4, 8)).mean((-1, -3)).flatten(2).mT
-    torch.testing.assert_close(vision(pixels).visual_features, expected)
-    assert vision(pixels).visual_boxes[0, 1].tolist() == [0.5, 0, 1, 0.25]
 
 
 @each_row("grid_size", [None, [3, 5]])
@@ -148,12 +140,6 @@ def test_given_boxes_replace_the_cells(pixels):
 # --- regions ---
 
 
-def test_boxes_of_a_detector_become_corners_within_the_image():
-    given = torch.tensor([[0.5, 0.5, 0.2, 0.4], [0.1, 0.9, 0.4, 0.4], [0.5, 0.5, -0.2, 0.2]])
-    expected = torch.tensor([[0.4, 0.3, 0.6, 0.7], [0.0, 0.7, 0.3, 1.0], [0.5, 0.4, 0.5, 0.6]])
-    torch.testing.assert_close(corner_boxes(given), expected)
-
-
 def test_regions_are_the_best_queries(detector, pixels, monkeypatch):
     raw = detector.backbone(pixels)
     scores = raw.logits.sigmoid().amax(-1)
@@ -201,12 +187,6 @@ def test_suppression_within_a_class(threshold):
                 stays.append(query)
         assert kept[image].nonzero().flatten().tolist() == stays
     assert not kept.all()
-
-
-def test_scores_with_and_without_a_class_for_no_object():
-    logits = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(5))
-    torch.testing.assert_close(class_scores(logits, 4), logits.sigmoid())
-    torch.testing.assert_close(class_scores(logits, 3), logits.softmax(-1)[..., :3])
 
 
 @each_row(

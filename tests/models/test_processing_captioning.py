@@ -48,16 +48,6 @@ def test_regions_are_divided_by_the_size_of_the_upright_image():
     assert "attention_mask" not in outputs
 
 
-def test_unequal_numbers_of_regions_are_padded_with_a_mask():
-    regions = [np.array([[0, 0, 40, 30]]), torch.tensor([[0, 0, 10, 25], [10.0, 25, 20, 50]])]
-    outputs = processor()(images=IMAGES, regions=regions)
-    expected = [[[0, 0, 1, 1], [0, 0, 0, 0]], [[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]]]
-    torch.testing.assert_close(outputs["visual_boxes"], torch.tensor(expected))
-    assert outputs["attention_mask"].tolist() == [[1, 0], [1, 1]]
-    normalized = processor()(images=IMAGES, visual_boxes=[np.array(expected[0])[:1], np.array(expected[1])])
-    assert all(torch.equal(outputs[name], normalized[name]) for name in outputs)
-
-
 def test_everything_becomes_arrays_of_numpy_if_wished():
     inputs = {"images": IMAGES, "text": ["a", "the red"], "captions": ["a", "a ball"], "regions": [BOX, BOX * 2]}
     outputs, expected = processor()(**inputs, return_tensors="np"), processor()(**inputs)

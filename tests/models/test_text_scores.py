@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.text_scores import text_scores, token_log_probabilities, words_of_tokens
 from tests.models.tiny import tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -78,16 +77,3 @@ def test_subwords_are_joined():
         ("dog", -12.0),
     ]
     assert words_of_tokens(Subwords(), [5, 3], [4, 0], [-1.0, -2.0]) == [("dog", -1.0)]
-
-
-def test_the_pipeline_returns_them(model, inputs):
-    pipeline = CaptioningPipeline(model=model, processor=pixel_processor())
-    found = pipeline(PHOTOS[:3], return_scores=True, num_beams=3, num_return_sequences=2, batch_size=3)
-    sequences = model.generate(**inputs, num_beams=3, num_return_sequences=2)
-    expected = text_scores(model, tiny_tokenizer(), inputs, sequences)
-    answers = [answer for answers in found for answer in answers]
-    assert [answer["score"] for answer in answers] == pytest.approx([one.score for one in expected], abs=1e-5)
-    assert [[word for word, _ in answer["word_scores"]] for answer in answers] == [
-        answer["generated_text"].split() for answer in answers
-    ]
-    assert "score" not in pipeline(PHOTOS[0])[0]

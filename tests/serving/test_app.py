@@ -20,10 +20,10 @@ from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app, downloads
+from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app
+from hf_ngsan.serving import images as downloads
 from hf_ngsan.serving.app import StopIfAbandoned
-from hf_ngsan.serving.downloads import DownloadError, download, is_public
-from hf_ngsan.serving.images import Budget, ImageReader
+from hf_ngsan.serving.images import Budget, DownloadError, ImageReader, download, is_public
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
 

@@ -9,7 +9,7 @@ from PIL import Image
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import CaptionCollator
-from hf_ngsan.data.feature_copies import copy_folder
+from hf_ngsan.data.saved import copy_folder
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.image_augmentation import AugmentationSettings, ImageAugmentation, crop_box, cropped, mirrored
 from hf_ngsan.training import ConfigError

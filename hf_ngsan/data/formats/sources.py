@@ -1,4 +1,4 @@
-"""Records of feature files, one per image or video, and the sources that yield them.
+"""Sources: opened files or folders of features or images, with a record for each image or video.
 
 A format is a [`Source`]; most know the names of all images when opened ([`ListedSource`], [`FileSource`]):
 
@@ -17,7 +17,7 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from ..coco_files import number_of
-from ..errors import DataError, reason_of
+from ..errors import naming_damage
 from ..image_files import visible_files
 
 
@@ -26,7 +26,7 @@ class FeatureRecord:
     """Features of one image or video, as stored in the file.
 
     Attributes:
-        features: `(N, D)`, floating point numbers.
+        features: `(N, D)` numbers.
         boxes: `(N, 4)` in the convention of the file; None without.
         size: width and height of the image in pixels, if the file has them.
         grid: rows and columns of a grid of N cells, row by row; None for regions.
@@ -57,22 +57,6 @@ class ImageRecord:
     split: str | None = None
 
 
-def image_size(content: bytes, where: str) -> tuple[int, int]:
-    """Returns the width and height of an image, upright; raises a DataError if it cannot be decoded."""
-    from datasets import Image
-
-    from ..images.decoding import decode_image
-
-    try:
-        image = decode_image({"bytes": content, "path": None}, Image())
-        if image is None:
-            raise ValueError("it is missing")
-        image.load()
-        return image.size
-    except Exception as error:  # Pillow raises errors of many types for damaged files
-        raise DataError(f"{where}: the image cannot be read ({reason_of(error)}); leave it out.") from error
-
-
 class Entry(NamedTuple):
     """A record that has not been read yet.
 
@@ -80,13 +64,18 @@ class Entry(NamedTuple):
         name: name of the image in the file; None if it is known only after reading.
         where: name of the record in messages.
         end: place of the next record, for [`Source.entries`].
-        read: returns name and record; raises a [`~hf_ngsan.data.DataError`] for a damaged one.
+        load: returns name and record.
     """
 
     name: str | None
     where: str
     end: int
-    read: Callable[[], tuple[str, "FeatureRecord | ImageRecord"]]
+    load: Callable[[], tuple[str, FeatureRecord | ImageRecord]]
+
+    def read(self) -> tuple[str, FeatureRecord | ImageRecord]:
+        """Returns name and record; raises a [`~hf_ngsan.data.DataError`] for a damaged one."""
+        with naming_damage(self.where):
+            return self.load()
 
 
 class Source:
@@ -152,7 +141,7 @@ class ListedSource(Source):
         return f"{self.path / key if self.path.is_dir() else self.path}"
 
     def read_record(self, key: str) -> FeatureRecord | ImageRecord:
-        """Reads a record; raises a [`~hf_ngsan.data.DataError`] for a damaged one."""
+        """Reads a record; raises an exception for a damaged one."""
         raise NotImplementedError
 
 

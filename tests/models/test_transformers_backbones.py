@@ -4,7 +4,6 @@ import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import (
     AutoModel,
     CLIPConfig,
@@ -19,12 +18,12 @@ from transformers import (
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.provenance import vision_provenance
-from hf_ngsan.models.modeling_vision import cell_boxes, region_features
+from hf_ngsan.models.modeling_vision import cell_boxes
 from hf_ngsan.models.transformers_backbones import PATCH_ENCODERS, own_image_size
-from tests.models.tiny import pretrained_vision, random_boxes, tiny_config
+from tests.models.tiny import pretrained_vision
 from tests.tables import each_row
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -136,19 +135,6 @@ def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(families, n
     torch.testing.assert_close(output.visual_boxes[0], cell_boxes(4, 5) * corners)
 
 
-def test_an_own_size_that_is_no_multiple_of_the_patches(pixels):
-    """As the 384 pixels of SigLIP So400m are none of its 14."""
-    backbone = {"model_type": "siglip_vision_model", **PATCHES, "image_size": 30}
-    vision = VisionModel(VisionConfig(backbone_config=backbone)).eval()
-    images = pixels[:, :, :30, :30]
-    whole = vision(images)
-    torch.testing.assert_close(whole.visual_boxes[0], cell_boxes(3, 3) * 0.8)
-    torch.testing.assert_close(whole.visual_features, vision.backbone(images).last_hidden_state)
-    boxes = random_boxes(2, 5) * 0.8
-    within = region_features(whole.visual_features.mT.unflatten(-1, (3, 3)), boxes / 0.8)
-    torch.testing.assert_close(vision(images, visual_boxes=boxes).visual_features, within)
-
-
 # --- folders ---
 
 
@@ -178,18 +164,6 @@ def test_without_a_preprocessor_images_get_the_size_that_the_encoder_was_made_fo
     assert processor.size["height"] == processor.size["width"] == own_image_size(vision) == 32
     _, larger = load_vision(tmp_path, image_size=48)
     assert larger.size["height"] == 48
-
-
-def test_a_backbone_that_is_left_out_comes_from_the_whole_model(pixels, tmp_path):
-    write_clip(tmp_path / "clip")
-    vision = pretrained_vision(tmp_path / "clip", save_frozen_weights=False, out_features=[-2])
-    captioner = NGSANForConditionalGeneration(
-        tiny_config(vision_config=vision.config.to_dict(), visual_feature_size=None)
-    ).eval()
-    captioner.save_pretrained(tmp_path / "captioner")
-    assert not any(name.startswith("model.vision") for name in load_file(tmp_path / "captioner/model.safetensors"))
-    loaded = type(captioner).from_pretrained(tmp_path / "captioner").model.vision
-    assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
 
 
 @each_row("frozen", [True, False])

@@ -8,18 +8,10 @@ from transformers import (
     AutoBackbone,
     AutoConfig,
     AutoModel,
-    ConvNextConfig,
-    ConvNextForImageClassification,
-    Dinov2Config,
-    Dinov2Model,
     PreTrainedConfig,
     PreTrainedModel,
-    ResNetConfig,
-    ResNetForImageClassification,
     RTDetrConfig,
     RTDetrForObjectDetection,
-    SwinConfig,
-    SwinForImageClassification,
     YolosConfig,
     YolosForObjectDetection,
 )
@@ -35,8 +27,6 @@ from tests.models.tiny import pretrained_vision, tiny_config
 from tests.tables import each_row
 
 ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}
-SWIN = {"embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4, "image_size": 64}
 YOLOS = {"intermediate_size": 16, "image_size": [64, 64], "num_detection_tokens": 9}
 NEEDS_MORE = {"dinat": "natten", "timm_backbone": "timm"}
 
@@ -55,44 +45,6 @@ def test_every_backbone_of_transformers_tells_its_width(model_type):
         return
     with torch.device("meta"):
         assert VisionModel(config).backbone.channels == [config.feature_size]
-
-
-@each_row(
-    ("model_class", "config", "width"),
-    [
-        (Dinov2Model, Dinov2Config(**ONE_LAYER, image_size=56), 16),
-        (SwinForImageClassification, SwinConfig(**SWIN), 16),
-        (ConvNextForImageClassification, ConvNextConfig(**STAGES), 16),
-        (ResNetForImageClassification, ResNetConfig(**STAGES, layer_type="basic"), 16),
-    ],
-)
-def test_checkpoints_of_other_heads_become_backbones(model_class, config, width, tmp_path, pixels):
-    torch.manual_seed(0)
-    trained = model_class(config).eval()
-    trained.save_pretrained(tmp_path)
-    vision = pretrained_vision(tmp_path)
-    assert vision.config.feature_size == width
-    output = vision(pixels)
-    assert output.visual_features.shape[2] == width and output.visual_features.isfinite().all()
-    ours, theirs = vision.backbone.state_dict(), trained.base_model.state_dict()
-    prefix = f"{trained.base_model_prefix}."
-    shared = [name for name in ours if name.removeprefix(prefix) in theirs]
-    assert len(shared) >= len(ours) - 2  # all but a normalization of the map
-    assert all(torch.equal(ours[name], theirs[name.removeprefix(prefix)]) for name in shared)
-    assert torch.equal(pretrained_vision(tmp_path)(pixels).visual_features, output.visual_features)
-
-
-def test_regions_of_yolos_are_its_detection_tokens(pixels):
-    """The tokens of the image and of its patches stand before them."""
-    torch.manual_seed(0)
-    config = YolosConfig(**ONE_LAYER, **YOLOS, use_mid_position_embeddings=False)
-    vision = VisionModel(VisionConfig(kind="regions", backbone_config=config, num_regions=9)).eval()
-    detected = vision.backbone(pixels)
-    scores = detected.logits.softmax(-1)[..., :-1].amax(-1)
-    best = scores.argsort(-1, descending=True)
-    expected = torch.stack([tokens[-9:][order] for tokens, order in zip(detected.last_hidden_state, best, strict=True)])
-    assert detected.last_hidden_state.shape[1] > 9
-    torch.testing.assert_close(vision(pixels).visual_features, expected)
 
 
 @each_row(
@@ -117,37 +69,6 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
         pretrained_vision(tmp_path)
     with pytest.raises(OSError, match="nowhere/at_all"):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
-
-
-@each_row(
-    ("model", "kind"),
-    [
-        (ConvNextForImageClassification(ConvNextConfig(**STAGES)), "grid"),
-        (RTDetrForObjectDetection(detector_config()), "regions"),
-    ],
-)
-def test_a_backbone_that_is_only_named_is_described_and_loaded(model, kind, tmp_path):
-    """It draws no random numbers, so that the weights around it are those around a described backbone."""
-    model.save_pretrained(tmp_path / "backbone")
-    vision = {"pretrained": str(tmp_path / "backbone")}
-    sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
-    config = NGSANConfig(**sizes, vision_config=vision)
-    described = config.vision_config
-    assert (described.kind, described.backbone_config.model_type) == (kind, model.config.model_type)
-    assert config.visual_feature_size == described.feature_size
-    torch.manual_seed(0)
-    captioner = NGSANForConditionalGeneration(config)
-    trained = pretrained_vision(tmp_path / "backbone").state_dict()
-    assert all(torch.equal(weight, trained[name]) for name, weight in captioner.model.vision.state_dict().items())
-    assert not any(weight.requires_grad for weight in captioner.model.vision.parameters())
-    described.pretrained = None
-    torch.manual_seed(0)
-    untrained = NGSANForConditionalGeneration(config).state_dict()
-    assert all(
-        torch.equal(weight, untrained[name])
-        for name, weight in captioner.state_dict().items()
-        if not name.startswith("model.vision.")
-    )
 
 
 class ToyBackboneConfig(BackboneConfigMixin, PreTrainedConfig):

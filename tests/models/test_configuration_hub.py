@@ -19,7 +19,7 @@ from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
 from tests.hub_stub import WRITER, hub
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
-from tests.models.test_patch_encoders import CLIP
+from tests.models.test_transformers_backbones import CLIP
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tables import each_row

@@ -17,11 +17,9 @@ from hypothesis.extra import numpy as arrays
 from PIL import Image
 from transformers import image_utils
 
-from hf_ngsan.data.images.decoding import decode_image
+from hf_ngsan.data.images.files import decode_image
 from hf_ngsan.models.image_processing_captioning import (
-    CaptioningImageProcessor,
     ImageError,
-    least_side_of,
     load_image,
     load_images,
 )
@@ -91,26 +89,6 @@ def test_every_source_of_the_same_image(tmp_path, monkeypatch):
         np.testing.assert_array_equal(pixels_of(file), PIXELS)
     for kind, source in sources.items():
         np.testing.assert_array_equal(pixels_of(source), PIXELS, err_msg=kind)
-
-
-def test_modes_of_pillow():
-    grey = photo().convert("L")
-    expected = np.repeat(np.asarray(grey)[..., None], 3, axis=-1)
-    np.testing.assert_array_equal(pixels_of(grey), expected)
-    np.testing.assert_array_equal(pixels_of(np.asarray(grey)), expected)
-    np.testing.assert_array_equal(pixels_of(np.asarray(grey)[None]), expected)
-    np.testing.assert_array_equal(pixels_of(encoded(grey)), expected)
-    assert np.abs(pixels_of(encoded(grey, "JPEG", quality=100)).astype(int) - expected).max() <= 2
-    palette = photo().quantize(4)
-    np.testing.assert_array_equal(pixels_of(encoded(palette)), np.asarray(palette.convert("RGB")))
-    one_bit = photo().convert("1")
-    assert set(np.unique(pixels_of(encoded(one_bit)))) == {0, 255}
-    np.testing.assert_array_equal(pixels_of(np.asarray(one_bit)), pixels_of(one_bit))
-    cmyk = photo().convert("CMYK")
-    np.testing.assert_array_equal(pixels_of(encoded(cmyk, "TIFF")), np.asarray(cmyk.convert("RGB")))
-    assert np.abs(pixels_of(encoded(cmyk, "JPEG", quality=95)).astype(int) - PIXELS).mean() < 25
-    for mode in ("YCbCr", "HSV"):
-        assert np.abs(pixels_of(photo().convert(mode)).astype(int) - PIXELS).mean() < 3
 
 
 def test_transparency_is_laid_over_white():
@@ -199,14 +177,6 @@ def test_a_large_jpeg_file_is_decoded_at_a_smaller_scale(scale, decoded, orienta
     usual, reduced = (one.resize((least, least), Image.Resampling.BILINEAR) for one in (load_image(data), image))
     assert np.abs(np.asarray(usual, int) - np.asarray(reduced, int)).mean() < 2
     assert load_image(encoded(stored, "PNG", exif=exif), least_side=least).size == smooth.size
-
-
-def test_which_image_processors_bound_the_sides_of_images():
-    fixed = CaptioningImageProcessor(size={"height": 30, "width": 40})
-    assert least_side_of(fixed) == 40
-    assert least_side_of(CaptioningImageProcessor(size={"height": 30, "width": 40}, do_resize=False)) is None
-    assert least_side_of(CaptioningImageProcessor(size={"shortest_edge": 30})) is None
-    assert least_side_of(None) is None
 
 
 @settings(max_examples=60, deadline=None)
