@@ -16,8 +16,7 @@ from ..data.coco_files import in_order, read_json, records_of
 from ..data.collator import visual_arguments
 from ..data.errors import DataError
 from ..data.vocabulary import with_words
-from ..metrics.average_precision import map_at_r
-from ..metrics.retrieval import retrieval_metrics, retrieval_ranks
+from ..metrics.retrieval import map_at_r, retrieval_metrics, retrieval_ranks
 from ..models.modeling_mhsan import diversity_penalty
 from ..training.batches import map_sharded, take
 from ..visualization.heads import head_overlap
@@ -121,7 +120,7 @@ class PairEmbeddings:
         return retrieval_metrics(self.images @ self.captions.T, self.caption_images, folds=folds)
 
     def map_at_r(self, positives: Positives) -> dict[str, float]:
-        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.average_precision.map_at_r`]."""
+        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.retrieval.map_at_r`]."""
         similarity = self.images @ self.captions.T
         return {
             "image_to_text_map_at_r": map_at_r(similarity, positives.image_to_text),

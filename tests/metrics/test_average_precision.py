@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics.average_precision import map_at_r
+from hf_ngsan.metrics.retrieval import map_at_r
 from tests.tables import each_row
 
 
