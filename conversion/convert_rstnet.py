@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from state_dicts import ConversionError, check_is_new, check_texts, convert, load_state_dict
+from state_dicts import ConversionError, check_is_new, convert, load_state_dict
 from transformers import GenerationConfig, PreTrainedTokenizerFast
 
 from hf_ngsan.data.vocabulary import make_tokenizer
@@ -128,7 +128,6 @@ def load_words(path: str | Path) -> list[str]:
     words = vocabulary.get("itos") if isinstance(vocabulary, dict) else getattr(vocabulary, "itos", None)
     if not isinstance(words, list) or not all(isinstance(word, str) and word for word in words):
         raise ConversionError(f"{path} is no pickled vocabulary of RSTNet: it has no list of words (itos).")
-    check_texts(words, path)
     if len(set(words)) < len(words):
         twice = next(word for word, count in collections.Counter(words).items() if count > 1)
         raise ConversionError(f"{path} has the word {twice!r} twice.")
@@ -295,12 +294,7 @@ def convert_captioner(
             f"The vocabulary has {len(words)} words, but decoder.word_emb.weight has {rows} rows; they do not belong "
             "together."
         )
-    try:
-        config = captioner_config(weights, tokens, text_encoder_heads)
-    except ConversionError:
-        raise
-    except ValueError as error:
-        raise ConversionError(f"The sizes of the weights do not go together: {error}") from error
+    config = captioner_config(weights, tokens, text_encoder_heads)
     model: Any
     model, left_out = convert(RSTNetForConditionalGeneration, config, joined_heads(weights), theirs, LEFT_OUT)
     longest = min(MAX_CAPTION_LENGTH, config.max_position_embeddings)

@@ -4,7 +4,7 @@ import argparse
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,6 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 
 WRAPPERS = ("state_dict", "model")
 PARALLEL = "module."
-TYPES = (
-    *(torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.bool, torch.uint8),
-    *(torch.int8, torch.int16, torch.int32, torch.int64),
-)
-"""Of the numbers of a weight."""
 RESNEXT_WEIGHT = re.compile(
     r"stages\.(stem|stage(?P<stage>\d+))\.((?P<block>\d+)\.)?(?P<layer>\w+)\.(?P<kind>\w+)\.(?P<field>[\w.]+)"
 )
@@ -81,25 +76,7 @@ def as_tensor(value, name: str, path: Path) -> torch.Tensor:
         value = torch.from_numpy(np.ascontiguousarray(value))
     if not isinstance(value, torch.Tensor):
         raise ConversionError(f"{name} in {path} is of type {type(value).__name__}, not a tensor.")
-    check_numbers(value, f"{name} in {path}")
     return value
-
-
-def check_numbers(weight: torch.Tensor, name: str) -> None:
-    """Raises a ConversionError unless a tensor holds all its numbers, one beside the other."""
-    is_plain = weight.layout == torch.strided and not (weight.is_nested or weight.is_meta) and weight.dtype in TYPES
-    if not is_plain or weight.numel() * weight.element_size() > weight.untyped_storage().nbytes():
-        raise ConversionError(
-            f"{name} is no plain tensor that holds its numbers ({weight.dtype}, {weight.layout}, {weight.device}); "
-            "save the weights as dense tensors of real numbers."
-        )
-
-
-def check_texts(texts: Iterable[str], path: str | Path) -> None:
-    """Raises a ConversionError for words that no file can hold, with half of a character."""
-    for text in texts:
-        if any("\ud800" <= character <= "\udfff" for character in text):
-            raise ConversionError(f"{path} has {text!r:.60}, which is no UTF-8 text; correct it there.")
 
 
 def convert(
@@ -142,7 +119,6 @@ def convert(
     for ours, empty in model.state_dict().items():
         theirs = names[ours]
         weight = weights[theirs] if theirs in weights else torch.zeros(empty.shape)
-        check_numbers(weight, theirs)
         if weight.shape != empty.shape:
             raise ConversionError(
                 f"{theirs} has the shape {tuple(weight.shape)} instead of {tuple(empty.shape)}; "

@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..io.messages import printable
 from .arguments import (
@@ -24,9 +24,6 @@ from .arguments import (
     user_path,
     whole_number,
 )
-
-if TYPE_CHECKING:
-    from transformers import PreTrainedModel, ProcessorMixin
 
 SUMMARY = """Answer questions about images.
 
@@ -83,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     check(options)
     from ..io.files import write_output
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..tasks.captioning_files import skipped_error
     from ..tasks.question_answering import answer_questions
@@ -104,8 +101,8 @@ def run(options: argparse.Namespace) -> int:
     for name, answers, error in results:
         number += 1
         if error is not None:
-            reason = skipped_error(error, options.skip_errors)
             skipped += 1
+            reason = skipped_error(error, options.skip_errors)
             print(f"hf-ngsan: skipped {printable(name)}: {reason}", file=sys.stderr)
         if answers and options.output:
             written.append({"question_id": int(name), "answer": answers[0][0]})
@@ -123,45 +120,43 @@ def run(options: argparse.Namespace) -> int:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Raises a ValueError for options that exclude or need each other."""
-    sources = [name for name in ("image", "questions", "data") if getattr(options, name) is not None]
-    if len(sources) != 1:
+    """Raises a ValueError for options that exclude or need each other, and an OSError for missing files."""
+    if sum(source is not None for source in (options.image, options.questions, options.data)) != 1:
         raise ValueError("The images are missing or ambiguous; give exactly one of --image, --questions and --data.")
-    asks_one = options.image is not None or options.image_id is not None
     if options.image_id is not None and options.data is None:
         raise ValueError("--image-id names an image of a dataset; give the dataset with --data.")
-    if asks_one != (options.question is not None):
-        if asks_one:
-            raise ValueError("The question about the image is missing; give it in quotation marks.")
+    is_one = options.image is not None or options.image_id is not None
+    if is_one and options.question is None:
+        raise ValueError("The question about the image is missing; give it in quotation marks.")
+    if options.question is not None and not is_one:
         raise ValueError("A question is about one image; name it with --image, or with --data and --image-id.")
     if options.output:
-        if options.data is None or asks_one:
+        if options.data is None or is_one:
             raise ValueError("--output is for the answers to all questions of a dataset; give --data alone.")
         check_output_file(options.output, inputs=[options.data])
     check_data(options.data)
-    if not options.skip_errors:
-        check_images([options.image])
+    check_images([options.image])
     if options.questions is not None and not os.path.isfile(options.questions):
         raise FileNotFoundError(f"There is no file of questions {options.questions}.")
     if options.save_attention is not None:
         check_figure_folder(options.save_attention, "--save-attention", [options.image, options.data])
 
 
-def inputs_of(
-    options: argparse.Namespace, model: "PreTrainedModel", processor: "ProcessorMixin"
-) -> tuple[Any, Iterable[str]]:
+def inputs_of(options: argparse.Namespace, model: Any, processor: Any) -> tuple[Any, Iterable[str]]:
     """Returns rows of images and questions, and the name of each."""
+    from ..data.coco_files import read_json_lines
     from ..tasks.caption_rows import check_drawable
     from ..tasks.question_answering import column, image_rows, load_questions, questions_for
 
-    if options.data is None and model.config.vision_config is None:
-        raise ValueError(
-            f"{options.model} has no vision encoder and reads no image files; give it features with --data."
-        )
     if options.image is not None:
         return [{"image": options.image, "question": options.question}], [options.image]
     if options.questions is not None:
-        return file_questions(Path(options.questions))
+        folder, asked = Path(options.questions).parent, []
+        for record in read_json_lines(options.questions):
+            image = record.string("image")
+            place = image if "://" in image else str(folder / image)
+            asked.append({"image": place, "question": record.string("question")})
+        return asked, [row["image"] for row in asked]
     rows = load_questions(options.data, options.split, with_answers=False, limit=options.limit)
     draws = options.save_attention is not None
     rows = questions_for(model, processor, rows, options.data, keep_images=draws)
@@ -174,14 +169,3 @@ def inputs_of(
         return [{**rows[places[0]], "question": options.question}], [str(options.image_id)]
     name = "question_id" if "question_id" in rows.column_names else "image_id"
     return rows, map(str, column(rows, name))
-
-
-def file_questions(path: Path) -> tuple[list[dict], list[str]]:
-    """Reads a JSON lines file of questions; returns rows of images and questions, and the name of each."""
-    from ..data.coco_files import read_json_lines
-
-    asked = []
-    for record in read_json_lines(path):
-        image, question = record.string("image"), record.string("question")
-        asked.append({"image": image if "://" in image else str(path.parent / image), "question": question})
-    return asked, [one["image"] for one in asked]

@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..data.formats.annotation_files import FORMATS as ANNOTATION_FORMATS
-from ..data.formats.registry import CONVENTIONS, FORMATS
+from ..data.annotations import FORMATS as ANNOTATION_FORMATS
+from ..data.formats import CONVENTIONS, FORMATS
 from ..io.bounds import MAX_GRID
 from .arguments import at_most, positive_int, print_skipped, user_path
 
@@ -73,8 +73,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..data.annotation_tables import convert_annotations
-    from ..data.conversion import convert_features, is_annotation
+    from ..data.conversion import convert_annotations, convert_features, is_annotation
 
     if all(is_annotation(Path(one)) for one in options.inputs):
         table = convert_annotations(

@@ -8,6 +8,7 @@ from .arguments import (
     DATASETS,
     add_data_arguments,
     add_model_argument,
+    between,
     check_data,
     check_figure_file,
     check_images,
@@ -18,8 +19,6 @@ from .arguments import (
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from ..visualization.heads import Match
 
 SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
 
@@ -71,29 +70,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("X", "Y"),
         help="shift of a moved box, in images (0.2 0)",
     )
-    group.add_argument("--factor", type=float, default=2.0, metavar="F", help="factor of the sides of a scaled box (2)")
+    group.add_argument(
+        "--factor", type=between(1e-6, 100), default=2.0, metavar="F", help="factor of the sides of a scaled box (2)"
+    )
 
 
 def run(options: argparse.Namespace) -> None:
     if options.counterfactual is not None:
         if options.image is not None or options.data is None:
             raise ValueError("--counterfactual is about rows of a dataset: name it with --data, and leave out IMAGE.")
+        check_data(options.data)
         run_counterfactual(options)
         return
     if options.image is None or options.text is None or options.data is not None or options.output is not None:
         raise ValueError("Give an image and a text for a dual encoder, or --counterfactual and --data for a captioner.")
     check_images([options.image])
-    if options.figure:
-        check_figure_file(options.figure, [options.image])
     run_match(options)
 
 
 def run_match(options: argparse.Namespace) -> None:
+    """Prints the similarity of an image and a text, and the share of each head in it; draws the heads."""
+    if options.figure:
+        check_figure_file(options.figure, [options.image])
     import numpy as np
     from transformers import PreTrainedModel
 
     from ..guests.dual_encoders import dual_encoder_of
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import is_guest, load_model
     from ..models.attention_maps import attention_maps
     from ..models.image_processing_captioning import load_image
@@ -114,17 +117,6 @@ def run_match(options: argparse.Namespace) -> None:
         check_query(processor, options.text)
         inputs = processor(images=image, text=options.text).to(device)
         match = explain_match(model.to(device), processor.tokenizer, inputs)
-    print_match(match)
-    if options.figure:
-        image.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
-        maps = np.zeros((0, image.height, image.width))
-        if len(match.image_weights) and match.boxes is not None:
-            maps = attention_maps(match.image_weights, match.boxes, *image.size)
-        save_figure(plot_match(image, maps, match), options.figure)
-
-
-def print_match(match: "Match") -> None:
-    """Prints the similarity of an image and a text, and the share of each head in it."""
     print(f"similarity\t{match.similarity:.4f}")
     sides = (("image", match.image_weights, match.shares.sum(1)), ("text", match.text_weights, match.shares.sum(0)))
     for side, weights, shares in sides:
@@ -133,16 +125,24 @@ def print_match(match: "Match") -> None:
             print(f"{side} head {number + 1}\t{shares[number]:+.4f}{word}")
         if len(weights):
             print(f"{side} bias\t{shares[-1]:+.4f}")
+    if options.figure:
+        image.thumbnail((FIGURE_SIDE, FIGURE_SIDE))
+        maps = np.zeros((0, image.height, image.width))
+        if len(match.image_weights) and match.boxes is not None:
+            maps = attention_maps(match.image_weights, match.boxes, *image.size)
+        save_figure(plot_match(image, maps, match), options.figure)
 
 
 def run_counterfactual(options: argparse.Namespace) -> None:
-    check_data(options.data)
+    """Writes what changes with the boxes of an image, or of many, as JSON; draws the change of one."""
     if options.figure:
+        if options.counterfactual == "score":
+            raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
         check_figure_file(options.figure, [options.data])
     check_output_files({"--figure": options.figure, "--output": options.output}, [options.data])
     from ..io.files import write_output
-    from ..io.launching import make_accelerator
-    from ..loading.models import is_guest, load_captioner
+    from ..io.processes import make_accelerator
+    from ..loading.models import load_captioner
     from ..models.captioning import CaptioningForConditionalGeneration
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning_analysis import explain_change, score_counterfactuals
@@ -153,23 +153,21 @@ def run_counterfactual(options: argparse.Namespace) -> None:
         raise ValueError(
             f"{options.data} has no visual_boxes, so there is no geometry to change; give data with boxes."
         )
-    if is_guest(model.config) or not isinstance(model, CaptioningForConditionalGeneration):
+    if not isinstance(model, CaptioningForConditionalGeneration):
         raise ValueError(f"{options.model} is not a captioner of regions; give one of this package.")
     rows_for(model, processor, loaded, options.data)
     model = model.to(make_accelerator().device)
     if options.counterfactual == "score":
-        if options.figure:
-            raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
-        found = score_counterfactuals(model, processor, [dict(row) for row in loaded])
+        report = score_counterfactuals(model, processor, [dict(row) for row in loaded])
     else:
         if options.row >= len(loaded):
             raise ValueError(f"--row {options.row}: the split has rows 0 to {len(loaded) - 1}.")
         row = dict(loaded[options.row])
         change = explain_change(model, processor, row, changed_boxes(options, row))
-        found = {"image_id": int(row["image_id"]), "change": options.counterfactual, **change.to_dict()}
+        report = {"image_id": int(row["image_id"]), "change": options.counterfactual, **change.to_dict()}
         if options.figure:
             draw_change(row, change, options.figure)
-    text = json.dumps(found, indent=1) + "\n"
+    text = json.dumps(report, indent=1) + "\n"
     if options.output:
         write_output(options.output, text)
     else:
@@ -192,8 +190,6 @@ def changed_boxes(options: argparse.Namespace, row: dict) -> "np.ndarray":
         return mirror_box(boxes, options.region)
     if kind == "swap":
         return swap_boxes(boxes, options.region, options.other)
-    if not 0 < options.factor <= 100:
-        raise ValueError(f"--factor {options.factor}: give a number above 0, 100 at most.")
     return scale_box(boxes, options.region, options.factor)
 
 

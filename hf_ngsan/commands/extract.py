@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.bounds import MAX_COPIES
 from .arguments import (
     add_batch_size_argument,
     add_engine_argument,
@@ -69,7 +68,7 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     )
     copies.add_argument(
         "--copies",
-        type=at_most(MAX_COPIES),
+        type=at_most(100),
         metavar="N",
         help="also extract features of N randomly changed copies of each image",
     )
@@ -105,7 +104,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..data.feature_copies import copy_folder
+    from ..data.saved import copy_folder
     from ..extraction.extract import extract_features, extraction_accelerator
     from ..extraction.vision import load_vision
     from ..loading.engines import use_engine

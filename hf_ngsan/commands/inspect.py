@@ -6,8 +6,8 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..data.formats.registry import FORMATS
-from ..io.fields import read_json_or_none
+from ..data.formats import FORMATS
+from ..io.files import read_json_or_none
 from ..io.packaged import folder_of_packaged
 from .arguments import check_figure_file, user_path, whole_number
 
@@ -142,7 +142,7 @@ def show(options: argparse.Namespace) -> None:
 
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
-    from ..data.formats.registry import some_files
+    from ..data.formats import some_files
     from ..data.images.folder import holds_photographs, is_metadata
     from ..data.images.sources import is_saved
     from ..data.inspection import inspect_data

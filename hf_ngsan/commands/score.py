@@ -2,9 +2,12 @@
 
 import argparse
 import json
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from .arguments import check_output_file, user_path
+
+if TYPE_CHECKING:
+    from ..metrics import CaptionMetrics
 
 METRICS = ("cider_d", "bleu", "rouge_l", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("cider_d", "bleu", "rouge_l", "cider")
@@ -75,46 +78,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    if options.check_server_format:
-        if options.predictions is None:
-            raise ValueError("--check-server-format checks one file; name it with --predictions.")
-        run_server_check(options)
-        return
     check(options)
-    if options.compare is not None:
-        run_comparison(options)
-        return
-    from ..data.coco_files import match_results, read_references, read_results
-    from ..io.files import write_file_atomically
-    from ..metrics.document_frequency import DocumentFrequency
-    from ..metrics.evaluation import CaptionMetrics
-
-    results, references = read_results(options.predictions), read_references(options.references)
-    images, predictions, matched = match_results(results, references, options.predictions, options.references)
-    frequency = None if options.document_frequency is None else DocumentFrequency.load(options.document_frequency)
-    scores = CaptionMetrics(frequency, metrics=options.metrics).compute(
-        predictions=predictions, references=matched, per_image=options.per_image is not None
-    )
-    per_image = scores.pop("per_image", None)
-    if options.clip_score is not None:
-        clip = clip_scores(options, images, predictions, matched)
-        per_image = per_image and {**per_image, **clip["per_image"]}
-        scores |= {name: value for name, value in clip.items() if name != "per_image"}
-    if per_image is not None:
-        rows = zip(images, *per_image.values(), strict=True)
-        entries = [dict(zip(("image_id", *per_image), row, strict=True)) for row in rows]
-        text = json.dumps(entries, ensure_ascii=False, indent=1)
-        write_file_atomically(options.per_image, lambda file: file.write(text.encode()))
-    width = 14 if options.clip_score else 8
-    for name, value in scores.items():
-        print(f"{name:<{width}} {value:.4f}")
-    left_out = len(references) - len(images)
-    note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
-    print(f"{len(images)} images{note}")
+    if options.check_server_format:
+        check_format(options)
+    elif options.compare is not None:
+        compare(options)
+    else:
+        score(options)
 
 
 def check(options: argparse.Namespace) -> None:
     """Raises a ValueError or an OSError for options that are missing, need each other or name no file to write."""
+    if options.check_server_format:
+        if options.predictions is None:
+            raise ValueError("--check-server-format checks one file; name it with --predictions.")
+        return
     if options.compare is not None and (options.per_image is not None or options.clip_score is not None):
         raise ValueError("--compare goes with --references, --metrics and --document-frequency only.")
     if options.references is None:
@@ -126,36 +104,68 @@ def check(options: argparse.Namespace) -> None:
     if options.per_image is not None:
         inputs = [options.predictions, options.references, options.document_frequency, options.image_folder]
         check_output_file(options.per_image, "--per-image", inputs)
-        folder = Path(options.per_image).parent
-        if not folder.is_dir():
-            raise FileNotFoundError(f"--per-image {options.per_image}: the folder {folder} does not exist; create it.")
+
+
+def metric_of(options: argparse.Namespace) -> "CaptionMetrics":
+    from ..metrics import CaptionMetrics
+    from ..metrics.document_frequency import DocumentFrequency
+
+    frequency = None if options.document_frequency is None else DocumentFrequency.load(options.document_frequency)
+    return CaptionMetrics(frequency, metrics=options.metrics)
+
+
+def score(options: argparse.Namespace) -> None:
+    """Prints the scores of captions, and writes those of each image."""
+    from ..data.coco_files import match_results, read_references, read_results
+    from ..io.files import write_output
+
+    results, references = read_results(options.predictions), read_references(options.references)
+    images, predictions, matched = match_results(results, references, options.predictions, options.references)
+    scores = metric_of(options).compute(
+        predictions=predictions, references=matched, per_image=options.per_image is not None
+    )
+    per_image = scores.pop("per_image", None)
+    if options.clip_score is not None:
+        clip = clip_scores(options, images, predictions, matched)
+        of_images = clip.pop("per_image")
+        per_image = per_image and {**per_image, **of_images}
+        scores |= clip
+    if per_image is not None:
+        rows = zip(images, *per_image.values(), strict=True)
+        entries = [dict(zip(("image_id", *per_image), row, strict=True)) for row in rows]
+        write_output(options.per_image, json.dumps(entries, ensure_ascii=False, indent=1))
+    width = 14 if options.clip_score else 8
+    for name, value in scores.items():
+        print(f"{name:<{width}} {value:.4f}")
+    left_out = len(references) - len(images)
+    note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
+    print(f"{len(images)} images{note}")
 
 
 def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], references: list[list[str]]) -> dict:
     """Returns CLIPScore and RefCLIPScore of captions, and those of each image under "per_image"."""
-    from ..extraction.image_list import list_images
+    from ..extraction import list_images
     from ..guests.dual_encoders import dual_encoder_of
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..metrics.clip_score import ClipScore
 
     listed = list_images(options.references, options.image_folder)
     places = {str(image.image_id): place for place, image in enumerate(listed.images)}
-    missing = [one for one in ids if str(one) not in places]
+    missing = [image_id for image_id in ids if str(image_id) not in places]
     if missing:
         raise ValueError(f"{options.references} names no image file of image {missing[0]}, which --clip-score needs.")
     model, processor = load_model(options.clip_score, "retrieval")
-    metric = ClipScore(
-        dual_encoder_of(model.to(make_accelerator().device), processor), truncate=options.truncate_captions
-    )
-    images = [str(listed.path_of(places[str(one)])) for one in ids]
+    encoder = dual_encoder_of(model.to(make_accelerator().device), processor)
+    images = [str(listed.path_of(places[str(image_id)])) for image_id in ids]
+    metric = ClipScore(encoder, truncate=options.truncate_captions)
     return metric.compute(predictions=predictions, images=images, references=references, per_image=True)
 
 
-def run_comparison(options: argparse.Namespace) -> None:
+def compare(options: argparse.Namespace) -> None:
+    """Prints the differences of two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
-    from ..metrics.document_frequency import DocumentFrequency
-    from ..metrics.evaluation import CaptionMetrics, compare_captions
+    from ..metrics.evaluation import compare_captions
 
     references = read_references(options.references)
     (images, first, matched), (others, second, _) = (
@@ -164,29 +174,28 @@ def run_comparison(options: argparse.Namespace) -> None:
     missing = set(images) ^ set(others)
     if missing:
         raise ValueError(
-            f"{' and '.join(map(str, options.compare))} have captions of different images, such as "
-            f"{min(missing, key=str)}; a paired comparison needs the same."
+            f"{' and '.join(options.compare)} have captions of different images, such as {min(missing, key=str)}; a "
+            "paired comparison needs the same."
         )
     of_image = dict(zip(others, second, strict=True))
-    frequency = None if options.document_frequency is None else DocumentFrequency.load(options.document_frequency)
-    metric = CaptionMetrics(frequency, metrics=options.metrics)
-    found = compare_captions(metric, first, [of_image[image] for image in images], matched)
+    scores = compare_captions(metric_of(options), first, [of_image[image] for image in images], matched)
     print(f"{'metric':<8} {'A':>7} {'B':>7} {'A - B':>8} {'95% interval':>20} {'p':>7} {'p (Holm)':>9}")
-    for name, score in found.items():
-        low, high = score.comparison.interval
+    for name, of_metric in scores.items():
+        low, high = of_metric.comparison.interval
         interval = f"[{low:+.4f}, {high:+.4f}]"
         print(
-            f"{name:<8} {score.first:7.4f} {score.second:7.4f} {score.comparison.difference:+8.4f} {interval:>20} "
-            f"{score.comparison.p_value:7.4f} {score.p_holm:9.4f}"
+            f"{name:<8} {of_metric.first:7.4f} {of_metric.second:7.4f} {of_metric.comparison.difference:+8.4f} "
+            f"{interval:>20} {of_metric.comparison.p_value:7.4f} {of_metric.p_holm:9.4f}"
         )
     print(f"{len(images)} images; A - B is the mean over images, and p that of no difference")
 
 
-def run_server_check(options: argparse.Namespace) -> None:
+def check_format(options: argparse.Namespace) -> None:
+    """Checks that the COCO server accepts a file of results, and prints notes."""
     from ..data.coco_files import check_server_format, images_by_id, read_json
 
-    path = options.references
-    image_ids = None if path is None else list(images_by_id(read_json(path), path))
+    references = options.references
+    image_ids = None if references is None else list(images_by_id(read_json(references), references))
     number, notes = check_server_format(options.predictions, image_ids)
     coverage = "" if image_ids is None else ", one for every image of the split"
     print(f"{options.predictions}: {number} results in the format of the COCO server{coverage}.")

@@ -15,12 +15,13 @@ if TYPE_CHECKING:
     from .contract import check_row as check_row
     from .contract import clamp_boxes as clamp_boxes
     from .errors import DataError as DataError
-    from .images.streaming import shuffle_buffer_of as shuffle_buffer_of
+    from .images import shuffle_buffer_of as shuffle_buffer_of
     from .parallel_text import load_parallel as load_parallel
     from .readers import ExtraScores as ExtraScores
     from .readers import Reader as Reader
     from .readers import describe_readers as describe_readers
     from .readers import extra_scores_of as extra_scores_of
+    from .readers import load_data as load_data
     from .readers import register_reader as register_reader
     from .sampler import EpochSampler as EpochSampler
     from .sampler import TokenSampler as TokenSampler
@@ -31,8 +32,7 @@ if TYPE_CHECKING:
     from .scenes import score_objects as score_objects
     from .scenes import score_relation_completions as score_relation_completions
     from .scenes import score_relations as score_relations
-    from .specs import load_data as load_data
-    from .subwords import build_subword_tokenizer as build_subword_tokenizer
+    from .vocabulary import build_subword_tokenizer as build_subword_tokenizer
     from .vocabulary import build_tokenizer as build_tokenizer
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -5,9 +5,9 @@ load_coco_layout("coco/annotations", "val2017")  # a region's feature is its one
 ```
 """
 
-import sys
+import math
 from collections import defaultdict
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from datasets import Dataset
 from .coco_files import Record, images_by_id, in_order, read_json, records_of
 from .contract import caption_features, clamp_boxes, widening_note
 from .errors import DataError
-from .formats.conventions import ROUNDING
+from .formats.rows import ROUNDING
 from .prepared import Rows, fingerprint, prepare
 from .splits import find_files
 
@@ -48,31 +48,40 @@ def load_coco_layout(directory: str, split: str) -> Dataset:
 def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
     instances, captions_file = read_json(instances_path), read_json(captions_path)
     sizes = {image_id: image.size() for image_id, image in images_by_id(instances, instances_path).items()}
-    labels, indices = read_categories(instances, instances_path)
-    boxes, categories, clipped = read_regions(instances, instances_path, sizes, indices)
-    captions, blank = read_captions(captions_file, captions_path, sizes)
+    labels: dict[int, str] = {}
+    for category in records_of(instances, "categories", instances_path):
+        number = category.integer("id")
+        if number in labels:
+            raise DataError(f"{category.where}: category id {number} is there twice; category ids must be unique.")
+        labels[number] = str(category.fields.get("name", number))
+    boxes, indices, clipped = read_regions(records_of(instances, "annotations", instances_path), sizes, list(labels))
+    captions, blank = defaultdict(list), 0
+    for annotation in in_order(records_of(captions_file, "annotations", captions_path)):
+        image_id, text = known_image_id(annotation, sizes), annotation.text("caption")
+        if text:
+            captions[image_id].append(text)
+        blank += not text
     image_ids = sorted(boxes.keys() & captions.keys())
     if not image_ids:
         raise DataError(f"No image has both a box in {instances_path} and a caption in {captions_path}.")
-
     widened = 0
     for image_id in image_ids:
         boxes[image_id], number = clamp_boxes(boxes[image_id])
         widened += number
 
     def rows() -> Iterator[dict[str, Any]]:
-        one_hot = np.eye(len(labels), dtype=np.float16)
+        one_hot, names = np.eye(len(labels), dtype=np.float16), list(labels.values())
         for image_id in image_ids:
             width, height = sizes[image_id]
             yield {
                 "image_id": image_id,
-                "visual_features": one_hot[categories[image_id]],
+                "visual_features": one_hot[indices[image_id]],
                 "visual_boxes": boxes[image_id],
                 "captions": captions[image_id],
                 "width": width,
                 "height": height,
                 "split": split,
-                "objects": [labels[index] for index in categories[image_id]],
+                "objects": [names[index] for index in indices[image_id]],
             }
 
     notes = []
@@ -92,79 +101,49 @@ def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
     return Rows(features, rows(), len(image_ids), notes)
 
 
-def read_categories(content: object, path: Path) -> tuple[list[str], dict[int, int]]:
-    """Returns the names of the categories in the file's order, and the place of each category id in it."""
-    labels: list[str] = []
-    indices: dict[int, int] = {}
-    for category in records_of(content, "categories", path):
-        category_id = category.integer("id")
-        if category_id in indices:
-            raise DataError(f"{category.where}: category id {category_id} is there twice; category ids must be unique.")
-        indices[category_id] = len(labels)
-        labels.append(category.string("name") if "name" in category.fields else str(category_id))
-    if not labels:
-        raise DataError(f"{path}: 'categories' is empty; it must list the categories of the boxes.")
-    return labels, indices
-
-
 def read_regions(
-    content: object, path: Path, sizes: Mapping[int, tuple[int, int]], indices: Mapping[int, int]
+    annotations: list[Record], sizes: dict[int, tuple[int, int]], categories: list[int]
 ) -> tuple[dict[int, np.ndarray], dict[int, np.ndarray], int]:
     """Returns by image id boxes `(N, 4)` as shares of the image, category places `(N,)`; and how many were clipped."""
-    boxes, categories, clipped = defaultdict(list), defaultdict(list), 0
-    for annotation in records_of(content, "annotations", path):
-        image_id, category_id = known_image_id(annotation, sizes), annotation.integer("category_id")
-        if category_id not in indices:
-            raise DataError(
-                f"{annotation.where}: category_id {category_id} is not in 'categories'; add it or remove the box."
-            )
-        box, beyond = clipped_box(annotation.fields.get("bbox"), sizes[image_id], annotation.where)
+    places = {category: place for place, category in enumerate(categories)}
+    boxes, indices, clipped = defaultdict(list), defaultdict(list), 0
+    for annotation in annotations:
+        image_id = known_image_id(annotation, sizes)
+        if annotation.integer("category_id") not in places:
+            raise annotation.error("category_id", "must be that of one of the 'categories'")
+        corners, beyond = clipped_box(annotation, sizes[image_id])
         clipped += beyond
-        boxes[image_id].append(box)
-        categories[image_id].append(indices[category_id])
+        boxes[image_id].append(corners)
+        indices[image_id].append(places[annotation.fields["category_id"]])
     return (
-        {image_id: np.array(rows, dtype=np.float32) for image_id, rows in boxes.items()},
-        {image_id: np.array(row) for image_id, row in categories.items()},
+        {image_id: np.array(corners, dtype=np.float32) for image_id, corners in boxes.items()},
+        {image_id: np.array(of_image) for image_id, of_image in indices.items()},
         clipped,
     )
 
 
-def clipped_box(box: Any, size: tuple[int, int], where: str) -> tuple[list[float], bool]:
+def clipped_box(annotation: Record, size: tuple[int, int]) -> tuple[list[float], bool]:
     """Returns a box's corners as shares of its image, clipped to it, and whether more than rounding was clipped."""
-    if not (isinstance(box, list) and len(box) == 4 and all(type(side) in (int, float) for side in box)):
-        raise DataError(f"{where}: bbox is {box!r}; it must be four numbers x, y, width, height in pixels.")
-    if not all(abs(side) <= sys.float_info.max for side in box):
-        raise DataError(f"{where}: bbox is {box}, which is not finite; correct or remove the box.")
-    left, top, width, height = box
-    if width < 0 or height < 0:
-        raise DataError(f"{where}: bbox is {box}, inverted; its width and height must not be negative.")
-    right, bottom = left + width, top + height
-    if right < 0 or bottom < 0 or left > size[0] or top > size[1]:
-        raise DataError(
-            f"{where}: bbox is {box}, outside its image of {size[0]} x {size[1]} pixels; correct or remove the box."
-        )
+    box = annotation.fields.get("bbox")
+    error = annotation.error(
+        "bbox", f"must be x, y, width, height in pixels of a box in its image of {size[0]} x {size[1]}"
+    )
+    if (
+        not isinstance(box, list)
+        or len(box) != 4
+        or not all(type(side) in (int, float) and math.isfinite(side) for side in box)
+    ):
+        raise error
+    left, top, right, bottom = box[0], box[1], box[0] + box[2], box[1] + box[3]
+    if min(*box[2:], right, bottom) < 0 or left > size[0] or top > size[1]:
+        raise error
     overshoot = max(-left, -top, right - size[0], bottom - size[1])
     corners = [left / size[0], top / size[1], right / size[0], bottom / size[1]]
     return [min(max(side, 0.0), 1.0) for side in corners], overshoot > ROUNDING
 
 
-def read_captions(content: object, path: Path, sizes: Container[int]) -> tuple[dict[int, list[str]], int]:
-    """Returns captions by image id in the order of their annotation ids, and how many were blank."""
-    captions, blank = defaultdict(list), 0
-    for annotation in in_order(records_of(content, "annotations", path)):
-        image_id, text = known_image_id(annotation, sizes), annotation.text("caption")
-        if text:
-            captions[image_id].append(text)
-        else:
-            blank += 1
-    return captions, blank
-
-
 def known_image_id(annotation: Record, sizes: Container[int]) -> int:
     """Returns the id of an annotation's image, which must be among those of the instances file."""
-    image_id = annotation.integer("image_id")
-    if image_id not in sizes:
-        raise DataError(
-            f"{annotation.where}: image_id {image_id} is not among the 'images' of the instances file; add the image."
-        )
-    return image_id
+    if annotation.integer("image_id") not in sizes:
+        raise annotation.error("image_id", "must be that of one of the 'images' of the instances file")
+    return annotation.fields["image_id"]

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from .errors import DataError
-from .seeded import digest
+from .sampler import digest
 
 Row = Mapping[str, Any]
 IGNORED_LABEL = -100

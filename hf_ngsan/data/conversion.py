@@ -1,7 +1,9 @@
-"""Conversion of third-party feature files into a folder that `load_data("features:FOLDER", split)` reads.
+"""Conversion of third-party files: features or images into a folder that `load_data("features:FOLDER", split)` reads,
+annotations alone into a table.
 
 ```python
 convert_features(["trainval_36.tsv", "dataset_coco.json"], "features").num_rows
+convert_annotations(["captions_val2014.json"], "captions", split="validation")
 ```
 """
 
@@ -9,25 +11,27 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pyarrow.compute as pc
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value
 
 from ..io.files import check_place, rename_durably, temporary_path, write_text_atomically
-from ..io.folders import FolderLock, is_empty
+from ..io.folders import FolderLock, is_empty, write_folder_atomically
 from ..io.progress_display import ProgressDisplay
-from ..io.shards import ROWS_PER_RECORD_BATCH, ShardFolder, ShardWriter
-from .coco_files import number_of
+from ..io.shards import ROWS_PER_RECORD_BATCH, SKIPPED, ShardFolder, ShardWriter, without_progress_bars
+from .annotations import Annotations, listing
+from .coco_files import number_of, read_json
 from .contract import DTYPES
 from .errors import DataError
-from .formats.annotations import Annotations, listing
-from .formats.record import Entry, ListedSource, Source
-from .formats.registry import CONVENTIONS, open_sources
-from .formats.rows import FORMAT, ConversionPlan, ImageIds, LeftOutError, RowMaker, bytes_of, table_of
+from .formats import CONVENTIONS, open_sources
+from .formats.rows import FORMAT, ConversionPlan, ImageIds, LeftOutError, RowMaker, table_of
+from .formats.sources import Entry, ListedSource, Source
+from .vqa import COLUMNS, columns_of, is_answers, is_questions, read_questions
 
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
@@ -40,20 +44,16 @@ class ConversionFolder(ShardFolder):
     metadata_name = METADATA
     error = DataError
 
-    def values(self, column: str) -> Iterator:
-        """Yields the values of a column."""
-        return (value for shard in self.shards(column) for value in shard[column])
-
-    def num_regions(self) -> tuple[int, int]:
-        """Returns the fewest and the most regions of an image; 0 for images without features."""
-        parts = (part for shard in self.shards("visual_features") for part in shard.data.column(0).chunks)
-        lengths = [pc.list_value_length(part) for part in parts if len(part)]
-        return min(pc.min(one).as_py() for one in lengths), max(pc.max(one).as_py() for one in lengths)
-
-    def shards(self, column: str) -> Iterator[Dataset]:
+    def column(self, name: str) -> Iterator:
+        """Yields the Arrow arrays of a column."""
         for record in self.records():
             if record.num_rows:
-                yield Dataset.from_file(str(self.path / record.file)).select_columns([column])
+                yield from Dataset.from_file(str(self.path / record.file)).data.column(name).chunks
+
+    def num_regions(self) -> tuple[int, int]:
+        """Returns the fewest and the most regions of an image."""
+        lengths = np.concatenate([np.asarray(pc.list_value_length(part)) for part in self.column("visual_features")])
+        return int(lengths.min()), int(lengths.max())
 
 
 class ConversionResult(NamedTuple):
@@ -90,7 +90,7 @@ def convert_features(
 ) -> ConversionResult:
     """Writes the features of files in a known format into a folder of the feature contract.
 
-    Annotation files among the inputs (`.json`, [`formats.annotations`]) add captions, splits and sizes to their images,
+    Annotation files among the inputs (`.json`, [`annotations`]) add captions, splits and sizes to their images,
     each of which must have features; images without annotations are then left out and listed.
 
     The rows are in the order of the inputs. The id of an image is the number in its name; if names are no numbers, it
@@ -99,7 +99,7 @@ def convert_features(
     and for one batch of rows.
 
     Args:
-        inputs: files or folders of features ([`formats.registry`]), and annotation files.
+        inputs: files or folders of features ([`formats`]), and annotation files.
         output: the folder; new or empty.
         source_format: name of the format of the features; recognised if None.
         dtype: `"float16"` or `"float32"`, of the stored features.
@@ -130,48 +130,49 @@ def convert_features(
 
     ```
     """
-    check_options(dtype, boxes, grid_size, split, images_per_shard)
-    output = Path(output)
-    if not is_empty(output):
-        raise FileExistsError(f"{output} exists already; choose another folder.")
+    if dtype not in DTYPES:
+        raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
+    if boxes is not None and boxes not in CONVENTIONS:
+        raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
+    output = free_folder(output)
     check_place(output)
     skipped: list[dict] = []
     tolerated = skipped if skip_broken else None
-    paths = [Path(one) for one in inputs]
+    paths = [Path(path) for path in inputs]
     annotations = Annotations([path for path in paths if is_annotation(path)], tolerated)
     sources = list(open_all([path for path in paths if not is_annotation(path)], source_format, tolerated))
-    if not sources and skipped:
-        raise DataError(f"No input can be read; the first: {skipped[0]['reason']}")
     if not sources:
-        raise DataError(f"There are no features among {', '.join(map(str, paths))}; give a file or folder of features.")
+        raise DataError(
+            f"No input can be read; the first: {skipped[0]['reason']}"
+            if skipped
+            else f"There are no features among {', '.join(map(str, paths))}; give a file or folder of features."
+        )
     if not skip_broken:
         check_names(annotations, sources)
-    files = [*(file for source in sources for file in source.files), *annotations.paths]
-    key = key_of_inputs(files, sources, dtype, boxes, grid_size, split)
+    plan = ConversionPlan(
+        key_of_inputs(sources, annotations, dtype, boxes, grid_size, split),
+        [str(source.path) for source in sources],
+        dtype,
+        has_captions=annotations.has_captions or any(source.has_captions() for source in sources),
+        has_split=bool(split) or annotations.has_split or any(source.has_split() for source in sources),
+    )
     folder = ConversionFolder(temporary_path(output))
     refusal = DataError(f"Another conversion is writing {output}; wait for it or choose another folder.")
     lock = FolderLock(folder.path, refusal)
     lock.acquire(seconds=0)
     try:
-        plan = ConversionPlan(
-            key,
-            [str(source.path) for source in sources],
-            dtype,
-            has_captions=annotations.has_captions or any(source.has_captions() for source in sources),
-            has_split=bool(split) or annotations.has_split or any(source.has_split() for source in sources),
-        )
         maker = RowMaker(plan, annotations, boxes, grid_size, split)
-        conversion = Conversion(folder, plan, sources, maker, images_per_shard, skip_broken)
+        conversion = Conversion(folder, maker, sources, images_per_shard, skip_broken)
         conversion.run()
         skipped += [entry for record in folder.records() for entry in record.skipped]
         skipped += without_features(annotations, conversion.ids.seen, conversion.names, skip_broken)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
-        result = conversion.result(num_rows, skipped)
+        regions = folder.num_regions() if plan.feature_size else (0, 0)
         lock.release()
         if output.exists():
             output.rmdir()
         rename_durably(folder.path, output)
-        return result
+        return ConversionResult(num_rows, conversion.num_new, plan.feature_size, regions, skipped, plan.notes)
     finally:
         for source in sources:
             source.close()
@@ -180,19 +181,11 @@ def convert_features(
             shutil.rmtree(folder.path)
 
 
-def check_options(
-    dtype: str, boxes: str | None, grid_size: tuple[int, int] | None, split: str | None, images_per_shard: int
-) -> None:
-    if dtype not in DTYPES:
-        raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
-    if boxes is not None and boxes not in CONVENTIONS:
-        raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
-    if grid_size is not None and min(grid_size) < 1:
-        raise DataError(f"grid_size is {grid_size}; its rows and columns must be above 0.")
-    if split is not None and not (split.strip() and split.isprintable()):
-        raise DataError(f"The split is {split!r}; name it, such as train, or leave it out.")
-    if images_per_shard < 1:
-        raise DataError(f"images_per_shard is {images_per_shard}; it must be above 0.")
+def free_folder(output: str | os.PathLike) -> Path:
+    """Returns the path of a new or empty folder; raises a FileExistsError for another one."""
+    if not is_empty(Path(output)):
+        raise FileExistsError(f"{output} exists already; choose another folder.")
+    return Path(output)
 
 
 def open_all(inputs: list[Path], source_format: str | None, skipped: list[dict] | None) -> Iterator[Source]:
@@ -210,10 +203,10 @@ def is_annotation(path: Path) -> bool:
     return path.suffix.lower() == ".json" and path.is_file()
 
 
-def key_of_inputs(paths: Sequence[Path], sources: Sequence[Source], *options: object) -> str:
+def key_of_inputs(sources: Sequence[Source], annotations: Annotations, *options: object) -> str:
     """Returns a key of options and inputs: path, size and time of each, and the names within a folder."""
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
-    for path in paths:
+    for path in [*(file for source in sources for file in source.files), *annotations.paths]:
         status = path.stat()
         digest.update(json.dumps([str(path.resolve()), status.st_size, status.st_mtime_ns]).encode())
     for source in sources:
@@ -222,9 +215,7 @@ def key_of_inputs(paths: Sequence[Path], sources: Sequence[Source], *options: ob
     return digest.hexdigest()
 
 
-def without_features(
-    annotations: Annotations, image_ids: Collection[int], names: Collection[str], skip_broken: bool
-) -> list[dict]:
+def without_features(annotations: Annotations, image_ids: set[int], names: set[str], skip_broken: bool) -> list[dict]:
     """Returns an entry for each annotated image without features; raises a DataError unless they may be skipped."""
     missing = annotations.missing(image_ids, names)
     place = ", ".join(map(str, annotations.paths))
@@ -233,7 +224,7 @@ def without_features(
             f"{len(missing)} images of {place} have no features: {listing(missing)}; --skip-broken leaves"
             " them out and lists them all."
         )
-    return [skipped_entry(one, place, DataError(f"{place}: {one} has no features.")) for one in missing]
+    return [skipped_entry(image, place, DataError(f"{place}: {image} has no features.")) for image in missing]
 
 
 def check_names(annotations: Annotations, sources: Sequence[Source]) -> None:
@@ -260,9 +251,8 @@ class Conversion:
     """
 
     folder: ConversionFolder
-    plan: ConversionPlan
-    sources: Sequence[Source]
     maker: RowMaker
+    sources: Sequence[Source]
     images_per_shard: int
     skip_broken: bool
     names: set[str] = field(default_factory=set)
@@ -270,6 +260,7 @@ class Conversion:
 
     def __post_init__(self) -> None:
         self.ids = ImageIds(self.sources)
+        self.plan = self.maker.plan
 
     def run(self) -> None:
         chunk, first, place = self.resume()
@@ -283,36 +274,31 @@ class Conversion:
 
     def resume(self) -> tuple[int, int, int]:
         """Returns the chunk after the complete shards, the number of its source, and its place there."""
-        metadata = self.folder.path / METADATA
         records = self.folder.records()
         try:
-            recorded = json.loads(metadata.read_text(encoding="utf-8"))
+            recorded = json.loads((self.folder.path / METADATA).read_text(encoding="utf-8"))
             is_own = recorded["key"] == self.plan.key
-            chunks = [record.chunk for record in records]
-            is_whole = bool(records) and chunks == list(range(len(chunks)))
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
-            is_own = is_whole = False
-        if not (is_own and is_whole):
+        except (OSError, ValueError, LookupError, TypeError):
+            is_own = False
+        if not (is_own and records and [record.chunk for record in records] == list(range(len(records)))):
             self.folder.remove()
             self.folder.remove_leftovers()
             return 0, 0, 0
         self.folder.remove_leftovers()
         self.folder.refuse_changed_shards(record for record in records if record.num_rows)
-        for name, value in recorded.items():
-            setattr(self.plan, name, value)
-        self.ids.seen = set(self.folder.values("image_id"))
+        vars(self.plan).update(recorded)
+        self.ids.seen = {image_id for part in self.folder.column("image_id") for image_id in part.to_pylist()}
         if self.plan.has_names:
-            self.names = set(self.folder.values("file_name"))
+            self.names = {name for part in self.folder.column("file_name") for name in part.to_pylist()}
         source, place = records[-1].end
         return len(records), source, place
 
     def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> bool:
         """Writes one shard of the next entries of a source; returns False if there are none."""
         rows: list[dict] = []
-        num_bytes = 0
         skipped: list[dict] = []
         shard: ShardWriter | None = None
-        count, end = 0, 0
+        num_bytes = count = end = 0
         try:
             for entry in entries:
                 count, end = count + 1, entry.end
@@ -323,8 +309,7 @@ class Conversion:
                     num_bytes += bytes_of(row)
                 if shard and (len(rows) == ROWS_PER_RECORD_BATCH or num_bytes > BYTES_PER_RECORD_BATCH):
                     shard.write_table(table_of(rows, self.plan.columns))
-                    rows.clear()
-                    num_bytes = 0
+                    rows, num_bytes = [], 0
                 display.update(end)
                 if count == self.images_per_shard:
                     break
@@ -348,11 +333,11 @@ class Conversion:
 
     def read_or_skip(self, number: int, entry: Entry, skipped: list[dict]) -> dict | None:
         """Returns the row of an entry, or None for one that was skipped."""
-        name = entry.name
+        name, is_numbered = entry.name, self.sources[number].is_numbered
         try:
             name, record = entry.read()
             where = entry.where if entry.name else f"{entry.where} (image {name})"
-            image_id, is_numbered = self.ids.of(number, entry, name, where), self.sources[number].is_numbered
+            image_id = self.ids.of(number, entry, name)
             row = self.maker.make_row(image_id, name, is_numbered, record, where)
         except DataError as error:
             if not (self.skip_broken or isinstance(error, LeftOutError)):
@@ -366,6 +351,91 @@ class Conversion:
         self.num_new += 1
         return row
 
-    def result(self, num_rows: int, skipped: list[dict]) -> ConversionResult:
-        regions = self.folder.num_regions() if self.plan.feature_size else (0, 0)
-        return ConversionResult(num_rows, self.num_new, self.plan.feature_size, regions, skipped, self.plan.notes)
+
+def bytes_of(row: dict) -> int:
+    """Returns the bytes of a row's arrays and of its image."""
+    arrays = sum(value.nbytes for value in row.values() if isinstance(value, np.ndarray))
+    return arrays + (len(row["image"]["bytes"]) if "image" in row else 0)
+
+
+IMAGE_COLUMNS = {
+    "image_id": Value("int64"),
+    "file_name": Value("string"),
+    "captions": List(Value("string")),
+    "split": Value("string"),
+    "width": Value("int32"),
+    "height": Value("int32"),
+}
+
+
+class TableResult(NamedTuple):
+    """Result of a conversion of annotations: number of rows, columns, and the records that could not be read."""
+
+    num_rows: int
+    columns: list[str]
+    skipped: list[dict]
+
+
+def convert_annotations(
+    inputs: Sequence[str | os.PathLike],
+    output: str | os.PathLike,
+    *,
+    split: str | None = None,
+    skip_broken: bool = False,
+) -> TableResult:
+    """Writes annotation files into a folder that `datasets.load_from_disk` reads, whole or not at all.
+
+    Args:
+        inputs: files of images ([`annotations`]), which are merged by image id, or files of VQA v2.
+        output: the folder; new or empty.
+        split: value of the column `split` for images without one in the annotations.
+        skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
+
+    Returns:
+        The result. Rows of images have `image_id` and, if known, `file_name`, `captions`, `split` and size;
+        rows of VQA v2 `question_id`, `image_id`, `question`, `answers`,
+        `multiple_choice_answer` and `answer_type`.
+
+    Raises:
+        DataError: a file or record cannot be used.
+        FileExistsError: the output is not empty.
+    """
+    output = free_folder(output)
+    paths = [Path(path) for path in inputs]
+    skipped: list[dict] = []
+    tolerated = skipped if skip_broken else None
+    first = read_json(paths[0])
+    if is_questions(first) or is_answers(first):
+        rows, columns = read_questions(paths, tolerated), COLUMNS
+    else:
+        rows, columns = image_rows(Annotations(paths, tolerated), split), IMAGE_COLUMNS
+    if not rows:
+        reason = skipped[0]["reason"] if skipped else "it is empty."
+        raise DataError(f"{paths[0]} has no record that can be used; {reason}")
+    features = columns_of(rows, columns)
+    table = Dataset.from_dict({name: [row.get(name) for row in rows] for name in features}, features=features)
+
+    def write(folder: Path) -> None:
+        with without_progress_bars():
+            table.save_to_disk(str(folder))
+        (folder / SKIPPED).write_text(json.dumps(skipped, indent=2, ensure_ascii=False), encoding="utf-8")
+
+    write_folder_atomically(output, write, manifest=False)
+    return TableResult(len(rows), list(features), skipped)
+
+
+def image_rows(annotations: Annotations, split: str | None) -> list[dict]:
+    rows = []
+    for place, image in enumerate(annotations.images):
+        width, height = image.size or (None, None)
+        rows.append(
+            {
+                "image_id": next(iter(image.ids.values()), place),
+                "file_name": image.name,
+                "captions": image.captions or None,
+                "split": image.split or split,
+                "width": width,
+                "height": height,
+            }
+        )
+    return rows

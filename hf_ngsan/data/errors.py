@@ -24,3 +24,14 @@ def as_data_error() -> Iterator[None]:
         yield
     except ValueError as error:
         raise DataError(str(error)) from None
+
+
+@contextmanager
+def naming_damage(where: str) -> Iterator[None]:
+    """Turns any error inside the `with` block into a DataError that names the damaged file."""
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:  # each library has its own
+        raise DataError(f"{where} cannot be read ({reason_of(error)[:200]}); get it again or leave it out.") from error

@@ -14,41 +14,30 @@ from typing import Any
 
 from datasets import Dataset, DatasetDict, Image
 
-from .contract import check_columns, check_row_of_dataset, drop_empty_columns, refuse_long_caption, rows_of
-from .errors import DataError, as_data_error
-from .formats.annotation_files import annotation_format, read_document
-from .formats.annotations import Annotations
-from .formats.record import Entry
-from .formats.registry import open_sources, recognise
+from .annotations import Annotations, annotation_format
+from .coco_files import read_json
+from .contract import check_columns, check_row_of_dataset, drop_empty_columns, rows_of
+from .errors import DataError
+from .formats import open_sources, recognise
 from .formats.rows import ConversionPlan, ImageIds, RowMaker
-from .formats.vqa_v2 import Questions, is_answers, is_questions
-from .images.decoding import with_raster_images
-from .images.sources import is_saved
-from .saved import open_saved, refuse_changed_shards
+from .images.files import with_raster_images
+from .images.sources import is_saved, open_saved
+from .saved import refuse_changed_shards
 from .vocabulary import words_of
+from .vqa import is_answers, is_questions, read_questions
 
 MIN_COUNT = 5
 SPLITS_SHOWN = 20
-
-
-@dataclass
-class Spread:
-    """Smallest, mean and largest of some numbers."""
-
-    number: int = 0
-    total: int = 0
-    smallest: int = 0
-    largest: int = 0
-
-    def add(self, value: int) -> None:
-        self.smallest = min(self.smallest, value) if self.number else value
-        self.largest = max(self.largest, value)
-        self.number, self.total = self.number + 1, self.total + value
-
-    def __str__(self) -> str:
-        if self.smallest == self.largest:
-            return str(self.smallest)
-        return f"{self.smallest} to {self.largest}, {self.total / self.number:.1f} on average"
+SAMPLE = ("image_id", "image", "visual_boxes", "captions", "width", "height")
+SPREADS = {
+    "regions": "regions, cells or frames an image",
+    "boxes": "boxes an image",
+    "widths": "width in pixels",
+    "heights": "height in pixels",
+    "captions": "captions an image",
+    "words": "words a caption",
+}
+"""Numbers whose smallest, mean and largest value are told, and how."""
 
 
 @dataclass
@@ -59,6 +48,8 @@ class Findings:
         kind: kind of the data.
         sample_id: id of the image to keep in `sample`; the first one with boxes if None.
         num_images: rows, or images of annotations.
+        spreads: how often each number occurs, by the names in `SPREADS`.
+        counts: how often each word occurs, by split.
         sample: a row with `image_id` and, if present, `image`, `visual_boxes`, `captions`, `width`, `height`.
         notes: sentences about the data that may surprise.
         uses: commands that take the data, each with what the data lack for it; "" if they are usable.
@@ -70,12 +61,7 @@ class Findings:
     num_images: int = 0
     columns: list[str] = field(default_factory=list)
     feature_sizes: Counter = field(default_factory=Counter)
-    regions: Spread = field(default_factory=Spread)
-    boxes: Spread = field(default_factory=Spread)
-    captions: Spread = field(default_factory=Spread)
-    words: Spread = field(default_factory=Spread)
-    widths: Spread = field(default_factory=Spread)
-    heights: Spread = field(default_factory=Spread)
+    spreads: dict[str, Counter] = field(default_factory=lambda: {name: Counter() for name in SPREADS})
     counts: dict[str, Counter] = field(default_factory=dict)
     splits: Counter = field(default_factory=Counter)
     sample: dict[str, Any] | None = None
@@ -85,34 +71,38 @@ class Findings:
     problem: str = ""
 
     def add_row(self, row: Mapping[str, Any]) -> None:
-        """Counts a row of the contract; raises a DataError if its captions cannot be counted."""
-        words = words_of_captions(row)
+        """Counts a row of the contract; raises a DataError if its captions are no list of texts."""
+        known = {name: value for name, value in row.items() if value is not None}
+        captions = known.get("captions")
+        if isinstance(captions, str) or not all(isinstance(caption, str) for caption in captions or ()):
+            raise DataError(
+                f"image {row.get('image_id', '')}: captions is {captions!r:.60}; it must be a list of texts."
+            )
         self.num_images += 1
-        split = row.get("split")
-        if split is not None:
-            self.splits[split] += 1
-        if row.get("visual_features") is not None:
-            features = row["visual_features"]
-            self.feature_sizes[features.shape[1]] += 1
-            self.regions.add(len(features))
-        if row.get("visual_boxes") is not None:
-            self.boxes.add(len(row["visual_boxes"]))
-        if row.get("width") is not None and row.get("height") is not None:
-            self.widths.add(int(row["width"]))
-            self.heights.add(int(row["height"]))
-        if words is not None:
-            self.captions.add(len(words))
-            counts = self.counts.setdefault(split or "", Counter())
-            for of_caption in words:
-                self.words.add(len(of_caption))
-                counts.update(of_caption)
+        numbers: dict[str, int] = {}
+        if "split" in known:
+            self.splits[known["split"]] += 1
+        if "visual_features" in known:
+            numbers["regions"], size = known["visual_features"].shape
+            self.feature_sizes[size] += 1
+        if "visual_boxes" in known:
+            numbers["boxes"] = len(known["visual_boxes"])
+        if {"width", "height"} <= known.keys():
+            numbers |= {"widths": int(known["width"]), "heights": int(known["height"])}
+        if captions is not None:
+            numbers["captions"] = len(captions)
+            counts = self.counts.setdefault(known.get("split", ""), Counter())
+            for words in map(words_of, captions):
+                self.spreads["words"][len(words)] += 1
+                counts.update(words)
+        for name, number in numbers.items():
+            self.spreads[name][number] += 1
         if self.sample_id is None:
-            is_sample = row.get("visual_boxes") is not None or row.get("image") is not None
+            is_sample = "visual_boxes" in known or "image" in known
         else:
             is_sample = row.get("image_id") == self.sample_id
         if self.sample is None and is_sample:
-            names = ("image_id", "image", "visual_boxes", "captions", "width", "height")
-            self.sample = {name: row[name] for name in names if row.get(name) is not None}
+            self.sample = {name: known[name] for name in SAMPLE if name in known}
 
     def add_problem(self, error: Exception | str) -> None:
         """Counts a wrong record."""
@@ -121,55 +111,44 @@ class Findings:
 
     def vocabulary(self) -> tuple[int, str]:
         """Returns the number of words that are seen `MIN_COUNT` times, and in which captions: of training, or all."""
-        if "train" in self.counts:
-            counts, where = self.counts["train"], "training captions"
-        else:
-            counts, where = sum(self.counts.values(), Counter()), "captions"
-        return sum(count >= MIN_COUNT for count in counts.values()), where
+        of_training = self.counts.get("train")
+        counts = sum(self.counts.values(), Counter()) if of_training is None else of_training
+        number = sum(count >= MIN_COUNT for count in counts.values())
+        return number, "captions" if of_training is None else "training captions"
 
     def lines(self) -> list[str]:
         """Returns the findings as lines of text."""
-        lines = [f"{self.num_images} images" if "question" not in self.columns else f"{self.num_images} questions"]
+        lines = [f"{self.num_images} {'questions' if 'question' in self.columns else 'images'}"]
         if self.columns:
             lines.append(f"columns: {', '.join(self.columns)}")
         if self.splits:
             shown = [f"{name!s:.60} {number}" for name, number in islice(self.splits.items(), SPLITS_SHOWN)]
-            if len(self.splits) > SPLITS_SHOWN:
-                shown.append(f"{len(self.splits) - SPLITS_SHOWN} more")
-            lines.append(f"splits: {', '.join(shown)}")
+            more = [f"{len(self.splits) - SPLITS_SHOWN} more"] if len(self.splits) > SPLITS_SHOWN else []
+            lines.append(f"splits: {', '.join(shown + more)}")
         if self.feature_sizes:
             lines.append(f"feature dimension: {', '.join(map(str, self.feature_sizes))}")
-            lines.append(f"regions, cells or frames an image: {self.regions}")
-        if self.boxes.number:
-            lines.append(f"boxes an image: {self.boxes}")
-        if self.widths.number:
-            lines += [f"width in pixels: {self.widths}", f"height in pixels: {self.heights}"]
-        if self.captions.number:
+        lines += [f"{SPREADS[name]}: {spread_of(counts)}" for name, counts in self.spreads.items() if counts]
+        if self.spreads["captions"]:
             number, where = self.vocabulary()
-            lines += [f"captions an image: {self.captions}", f"words a caption: {self.words}"]
             lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
         lines += [f"note: {note}" for note in self.notes]
         for lack in dict.fromkeys(self.uses.values()):
             commands = ", ".join(command for command, of_command in self.uses.items() if of_command == lack)
             lines += (f"{commands}: {lack or 'usable'}").split("\n")
         if self.num_problems:
-            more = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
-            lines.append(f"first problem{more}: {self.problem}")
+            more_problems = f" ({self.num_problems} in all)" if self.num_problems > 1 else ""
+            lines.append(f"first problem{more_problems}: {self.problem}")
         elif not self.uses.get("evaluate"):  # a folder that is only too small to train on has no problem
             lines.append("no problem found")
         return lines
 
 
-def words_of_captions(row: Mapping[str, Any]) -> list[list[str]] | None:
-    """Returns the words of each caption of a row; raises a DataError if they are no texts, or too long."""
-    captions, where = row.get("captions"), f"image {row.get('image_id', '')}"
-    if captions is None:
-        return None
-    if isinstance(captions, str) or not all(isinstance(caption, str) for caption in captions):
-        raise DataError(f"{where}: captions is {captions!r:.60}; it must be a list of strings.")
-    for caption in captions:
-        refuse_long_caption(len(caption), f"{where}: a caption")
-    return [words_of(caption) for caption in captions]
+def spread_of(counts: Counter[int]) -> str:
+    """Returns the smallest, the largest and the mean of numbers that occur so often."""
+    if len(counts) == 1:
+        return str(*counts)
+    mean = sum(number * count for number, count in counts.items()) / counts.total()
+    return f"{min(counts)} to {max(counts)}, {mean:.1f} on average"
 
 
 def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
@@ -186,32 +165,33 @@ def inspect_data(path: Path, source_format: str | None = None, sample_id: int | 
     if source_format is None and is_saved(path):
         return inspect_saved(path, sample_id)
     if path.suffix.lower() == ".json" and path.is_file():
-        with as_data_error():
-            return inspect_annotations(path)
+        return inspect_annotations(path)
     return inspect_features(path, source_format, sample_id)
 
 
 def inspect_saved(path: Path, sample_id: int | None) -> Findings:
     """Reads a saved dataset; rows that break the contract, and files that have changed, are problems."""
     saved = open_saved(path)
-    parts = dict(saved) if isinstance(saved, DatasetDict) else {None: saved}
     findings = Findings("saved dataset", sample_id)
     try:
         refuse_changed_shards(path)
     except DataError as error:
         findings.add_problem(error)
-    for split, part in parts.items():
+    for split, part in saved.items() if isinstance(saved, DatasetDict) else [(None, saved)]:
         findings.columns = part.column_names
         name = f"{path}{f', split {split}' if split else ''}"
         has_features = "visual_features" in part.column_names
-        if has_features:
-            try:
+        try:
+            if has_features:
                 check_columns(part, name)
-            except DataError as error:
-                findings.add_problem(error)
-                findings.num_images += len(part)
-                continue
-        for place, row in enumerate(rows_of(undecoded(drop_empty_columns(part)), name)):
+        except DataError as error:
+            findings.add_problem(error)
+            findings.num_images += len(part)
+            continue
+        part = drop_empty_columns(part)
+        for column in [column for column, kind in part.features.items() if isinstance(kind, Image)]:
+            part = part.cast_column(column, Image(decode=False))
+        for place, row in enumerate(rows_of(part, name)):
             size = next(iter(findings.feature_sizes), None)
             try:
                 checked = check_row_of_dataset(row, place, name, size) if has_features else row
@@ -221,29 +201,17 @@ def inspect_saved(path: Path, sample_id: int | None) -> Findings:
     return findings
 
 
-def undecoded(rows: Dataset) -> Dataset:
-    """Returns rows with images as they are stored, not decoded."""
-    for name, kind in rows.features.items():
-        if isinstance(kind, Image):
-            rows = rows.cast_column(name, Image(decode=False))
-    return rows
-
-
 def inspect_annotations(path: Path) -> Findings:
     """Reads an annotation file; broken records are problems."""
-    document = read_document(path)
+    document = read_json(path)
     skipped: list[dict] = []
     if is_questions(document) or is_answers(document):
         findings = Findings("questions or answers of VQA v2", columns=["question"])
-        findings.num_images = len(Questions([path], skipped, alone=True).rows)
+        findings.num_images = len(read_questions([path], skipped, alone=True))
     else:
         findings = Findings(f"annotations in the format {annotation_format(document, path).name}")
         for image in Annotations([path], skipped).images:
-            try:
-                name = image.name or next(iter(image.ids.values()), "")
-                findings.add_row({"image_id": name, "captions": image.captions, "split": image.split})
-            except DataError as error:
-                findings.add_problem(f"{path}, {error}")
+            findings.add_row({"captions": image.captions, "split": image.split})
     for entry in skipped:
         findings.add_problem(entry["reason"])
     return findings
@@ -263,19 +231,15 @@ def inspect_features(path: Path, source_format: str | None, sample_id: int | Non
     for number, source in enumerate(ids.sources):
         for entry in source.entries():
             try:
-                findings.add_row(row_of(number, entry, maker, ids))
+                image_name, record = entry.read()
+                image_id = ids.of(number, entry, image_name)
+                row = maker.make_row(image_id, image_name, source.is_numbered, record, entry.where)
+                ids.seen.add(image_id)
+                findings.add_row(row if has_captions else {**row, "captions": None})
             except DataError as error:
                 findings.add_problem(error)
         source.close()
     return findings
-
-
-def row_of(number: int, entry: Entry, maker: RowMaker, ids: ImageIds) -> dict[str, Any]:
-    name, record = entry.read()
-    image_id = ids.of(number, entry, name, entry.where)
-    row = maker.make_row(image_id, name, ids.sources[number].is_numbered, record, entry.where)
-    ids.seen.add(image_id)
-    return {name: value for name, value in row.items() if maker.plan.has_captions or name != "captions"}
 
 
 def sample_image(row: dict[str, Any]) -> Any:

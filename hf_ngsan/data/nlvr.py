@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from datasets import Dataset, Features, Image, List, Value
 
-from .coco_files import Record, checked_record, read_json_lines
+from .coco_files import Record, read_json_lines
 from .contract import lists_of_vectors
-from .errors import DataError
+from .errors import DataError, naming_damage
 from .prepared import Rows, fingerprint, prepare
 from .splits import names_of_split
 
@@ -64,8 +64,6 @@ def load_nlvr(
 
 def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
     """Returns the file of a split and, for a part such as `dev/5` or `dev-5`, the sign and the directory."""
-    if not directory.is_dir():
-        raise DataError(f"{directory} is not a folder; give the one with dev/dev.json and the other splits of NLVR.")
     readings = [(split, "", "")]
     if match := PART.fullmatch(split):
         readings.append((match["name"], match["sign"], match["directory"]))
@@ -78,13 +76,14 @@ def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
 
 
 def read_examples(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> Rows:
-    examples = [read_example(record) for record in read_json_lines(file)]
+    examples = []
+    for record in read_json_lines(file):
+        with naming_damage(record.where):
+            examples.append(read_example(record))
     if sign:
         examples = [example for example in examples if (example["directory"] == part) == (sign == "/")]
     if not examples:
         raise DataError(f"{file} has no examples in the split {split!r}; its directories are numbers such as 0.")
-    if images:
-        examples = [{**example, "picture": picture_of(file, example)} for example in examples]
     feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
     columns = {
         "question_id": Value("int64"),
@@ -110,48 +109,37 @@ def read_examples(file: Path, split: str, sign: str, part: str, positions: bool,
             row |= {"visual_features": features, "visual_boxes": boxes, "objects": names}
             row |= {"width": WIDTH, "height": HEIGHT, "split": split}
             if images:
-                row["image"] = {"bytes": example["picture"].read_bytes(), "path": None}
+                # with the boxes in the order of the structured scene
+                picture = f"images/{example['directory']}/{file.stem}-{example['identifier']}-0.png"
+                row["image"] = {"bytes": (file.parent / picture).read_bytes(), "path": None}
             yield row
 
     return Rows(Features(columns), rows(), len(examples))
 
 
 def read_example(record: Record) -> dict[str, Any]:
-    sentence, identifier = record.string("sentence"), record.string("identifier")
-    if not sentence.strip():
-        raise record.error("sentence", "must have a word")
-    match = IDENTIFIER.fullmatch(identifier)
-    if match is None:
-        raise record.error("identifier", "must be two numbers such as 12-0")
-    boxes = record.fields.get("structured_rep")
-    if not isinstance(boxes, list) or len(boxes) != NUM_BOXES or not all(isinstance(box, list) for box in boxes):
-        raise record.error("structured_rep", f"must be a list of {NUM_BOXES} lists of items")
-    items = [
-        read_item(checked_record(f"{record.where}, structured_rep[{box}][{place}]", item), box)
-        for box, of_box in enumerate(boxes)
-        for place, item in enumerate(of_box)
-    ]
+    match = IDENTIFIER.fullmatch(record.string("identifier"))
+    boxes = record.fields["structured_rep"]
+    if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in LABELS:
+        raise DataError(
+            f"{record.where}: an example has an identifier such as 12-0, a label true or false, and {NUM_BOXES} boxes."
+        )
     number = int(match[1]) * 1000 + int(match[2])
     return {
         "question_id": number,
         "image_id": number,
-        "question": sentence,
-        "answers": [record.choice("label", LABELS)],
-        "identifier": identifier,
-        "directory": str(record.identifier("directory")),
-        "items": items,
+        "question": record.string("sentence"),
+        "answers": [record.fields["label"]],
+        "identifier": match[0],
+        "directory": str(record.fields["directory"]),
+        "items": [read_item(item, box) for box, items in enumerate(boxes) for item in items],
     }
 
 
-def read_item(record: Record, box: int) -> tuple[str, str, int, np.ndarray]:
+def read_item(item: dict[str, Any], box: int) -> tuple[str, str, int, np.ndarray]:
     """Returns kind, colour, size and box, in pixels of the picture, of an item in one of the three boxes."""
-    kind, colour = record.choice("type", KINDS[:-1]), record.choice("color", COLOURS)
-    size = record.choice("size", SIZES)
-    left, top = record.integer("x_loc"), record.integer("y_loc")
-    if min(left, top) < 0 or max(left, top) + size > SIDE:
-        raise DataError(f"{record.where}: the item at {left}, {top} reaches out of its box of {SIDE} by {SIDE}.")
-    offset = box * (SIDE + GAP)
-    return kind, colour, size, np.array([offset + left, top, offset + left + size, top + size])
+    left, top, size = item["x_loc"] + box * (SIDE + GAP), item["y_loc"], item["size"]
+    return item["type"], item["color"], size, np.array([left, top, left + size, top + size])
 
 
 def scene_regions(items: list[tuple[str, str, int, np.ndarray]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
@@ -176,11 +164,3 @@ def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:
     """Returns feature, box and name of one region without content: the whole picture."""
     size = len(KINDS) + len(COLOURS) + len(SIZES)
     return np.zeros((1, size), dtype=np.float32), np.array([[0, 0, 1, 1]], dtype=np.float32), ["picture"]
-
-
-def picture_of(file: Path, example: dict) -> Path:
-    """Returns the picture file with the boxes in the order of the structured scene."""
-    path = file.parent / "images" / example["directory"] / f"{file.stem}-{example['identifier']}-0.png"
-    if not path.is_file():
-        raise DataError(f"There is no picture {path}; add it, or leave out images=true.")
-    return path

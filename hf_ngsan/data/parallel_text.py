@@ -9,12 +9,11 @@ load_parallel("multi30k", "train", source="en", target="de")[0]  # train.en and 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-import pyarrow as pa
 from datasets import Dataset, Features, Value
 
-from .errors import DataError, reason_of
+from .errors import DataError
 from .images.sources import open_split
-from .prepared import Rows, fingerprint, opened, prepare
+from .prepared import Rows, fingerprint, prepare
 from .splits import find_files
 
 SIDES = ("source", "target")
@@ -42,46 +41,33 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
         DataError: a language is missing, both are the same, there are no such files or columns, files have different
             numbers of lines, text is not UTF-8, or no pair is left.
     """
-    if not source or not target:
+    if not source or not target or source == target:
         raise DataError(
-            f"parallel:{place} does not say both languages; write parallel:{place},source=LANGUAGE,target=LANGUAGE."
+            f"parallel:{place} names no two languages; write parallel:{place},source=LANGUAGE,target=LANGUAGE."
         )
-    if source == target:
-        raise DataError(f"parallel:{place} has source and target {source}; name two different languages.")
-    name = f"{place}, split {split}"
-    if is_folder_of_text(Path(place), (source, target)):
-        one, other = find_files(Path(place), split, f"*.{source}", f"*.{target}")
-        return prepare("parallel", fingerprint("parallel", one, other), split, lambda: text_rows(one, other, name))
-    try:
-        dataset, numbers = open_split(place, split)
-        columns = sentence_columns(dataset, place, source, target)
-        columns = columns if numbers is None else columns.select(numbers)
-        key = fingerprint("parallel", columns._fingerprint)
-        return prepare("parallel", key, split, lambda: column_rows(columns, name))
-    except (pa.ArrowException, UnicodeError, OSError) as error:
-        raise DataError(f"{name}: the rows cannot be read ({reason_of(error)}); write the dataset again.") from error
+    name, folder = f"{place}, split {split}", Path(place)
+    if folder.is_dir() and any(file.suffix[1:] in (source, target) for file in folder.iterdir()):
+        files = find_files(folder, split, f"*.{source}", f"*.{target}")
+        return prepare("parallel", fingerprint("parallel", *files), split, lambda: text_rows(files, name))
+    dataset, numbers = open_split(place, split)
+    columns = sentence_columns(dataset, place, source, target)
+    columns = columns if numbers is None else columns.select(numbers)
+    return prepare("parallel", fingerprint("parallel", columns._fingerprint), split, lambda: column_rows(columns, name))
 
 
-def is_folder_of_text(folder: Path, languages: tuple[str, str]) -> bool:
-    """Returns whether a folder has files with the suffix of one of two languages."""
-    if any("/" in language for language in languages):
-        raise DataError(f"A language is the end of a file's name, and has no slash; not {' or '.join(languages)}.")
-    return folder.is_dir() and any(file.suffix[1:] in languages for file in folder.iterdir())
-
-
-def text_rows(source: Path, target: Path, name: str) -> Rows:
+def text_rows(files: Sequence[Path], name: str) -> Rows:
     """Reads two text files; raises a DataError if they have different numbers of lines, or are not UTF-8."""
-    numbers = [sum(1 for _ in lines_of(file)) for file in (source, target)]
+    numbers = [sum(1 for _ in lines_of(file)) for file in files]
     if numbers[0] != numbers[1]:
         raise DataError(
-            f"{source} has {numbers[0]} lines, {target} has {numbers[1]}; parallel text needs a line for each line."
+            f"{files[0]} has {numbers[0]} lines, {files[1]} has {numbers[1]}; parallel text needs a line for each line."
         )
-    return without_empty(lambda: zip(lines_of(source), lines_of(target), strict=True), numbers[0], name)
+    return without_empty(lambda: zip(*map(lines_of, files), strict=True), numbers[0], name)
 
 
 def lines_of(file: Path) -> Iterator[str]:
     """Yields the lines of a UTF-8 text file."""
-    with opened(file) as lines:
+    with open(file, "rb") as lines:
         yield from decoded_lines(lines, str(file))
 
 
@@ -100,14 +86,11 @@ def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
 
 
 def sentence_columns(dataset: Dataset, place: str, source: str, target: str) -> Dataset:
-    """Returns the columns of both languages as `source` and `target`; raises a DataError if they hold no text."""
+    """Returns the columns of both languages as `source` and `target`; raises a DataError without them."""
     flat = dataset.flatten()
     for prefix in ("", "translation."):
         names = [f"{prefix}{language}" for language in (source, target)]
         if all(name in flat.column_names for name in names):
-            for name in names:
-                if flat.features[name] not in (Value("string"), Value("large_string")):
-                    raise DataError(f"{place}: the column {name!r} holds no text; name columns of sentences.")
             return flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
     raise DataError(
         f"{place} has no columns {source!r} and {target!r}, nor a column 'translation' with both; its columns are "
@@ -118,8 +101,8 @@ def sentence_columns(dataset: Dataset, place: str, source: str, target: str) -> 
 def column_rows(dataset: Dataset, name: str) -> Rows:
     def pairs() -> Iterator[tuple[str, str]]:
         for batch in dataset.iter(batch_size=1000):
-            for one, other in zip(batch["source"], batch["target"], strict=True):
-                yield one or "", other or ""
+            for sentence, translation in zip(batch["source"], batch["target"], strict=True):
+                yield sentence or "", translation or ""
 
     return without_empty(pairs, len(dataset), name)
 

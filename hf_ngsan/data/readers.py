@@ -1,6 +1,7 @@
-"""The registry of readers, one for each kind of dataset: the spec `features:DIR` belongs to the reader "features".
+"""Datasets by name: a spec, such as `features:DIR`, belongs to a reader, one for each kind of dataset.
 
 ```python
+load_data("scenes:size=2000,seed=1", "train")
 register_reader(Reader("mine", "my_module:load", "my photographs", ("image", "captions"), source="DIR"))
 load_data("mine:photos", "train")  # calls my_module.load("photos", "train")
 ```
@@ -9,9 +10,11 @@ The command line imports a user's module with `--import my_module`.
 """
 
 import os
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -19,6 +22,8 @@ from .errors import DataError
 
 if TYPE_CHECKING:
     from datasets import Dataset
+
+SPLIT_ALIASES = {"val": "validation"}
 
 
 class ExtraScores(Protocol):
@@ -81,11 +86,6 @@ class Reader:
             first = f":{self.source}" if self.source else ""
             object.__setattr__(self, "usage", self.name + first + ("[,KEY=VALUE,…]" if self.keys else ""))
 
-    def load(self, source: str, split: str, values: Mapping[str, Any]) -> "Dataset":
-        """Loads one split."""
-        loader = resolve_name(self.loader) if isinstance(self.loader, str) else self.loader
-        return loader(*([source] if self.source else []), split, **values)
-
 
 READERS: dict[str, Reader] = {}
 
@@ -94,18 +94,12 @@ def register_reader(reader: Reader) -> None:
     """Adds a reader; every function and command then understands its specs.
 
     Raises:
-        DataError: another reader has its name, or its name or keys cannot be written in a spec.
+        DataError: another reader has its name, or its name cannot be written in a spec.
     """
     if READERS.get(reader.name, reader) != reader:
         raise DataError(f"There is a reader {reader.name!r} already; give this one another name.")
-    if not reader.name or set(reader.name) & set(":,= "):
-        raise DataError(f"The reader's name is {reader.name!r}; it must not be empty or hold one of ':,= '.")
-    for key, kind in reader.keys.items():
-        if not key.isidentifier() or kind not in (int, bool, str):
-            raise DataError(
-                f"The key {key!r} of the reader {reader.name!r} is of type {kind!r}; a key is a Python name, its type"
-                " int, bool or str."
-            )
+    if set(reader.name) & set(":,= "):
+        raise DataError(f"The reader's name is {reader.name!r}; it must not hold one of ':,= '.")
     READERS[reader.name] = reader
 
 
@@ -123,6 +117,85 @@ def find_reader(spec: str) -> Reader:
         meant = f"images:{spec}, if it is a folder or a dataset of the Hub, or " if is_place else ""
         raise DataError(f"Unknown dataset {spec!r}; write {meant}one of {list_usages()}.")
     return READERS[name]
+
+
+def load_data(spec: str, split: str) -> "Dataset":
+    """Loads one split of the dataset that a spec names.
+
+    [`describe_readers`] lists the specs. A spec is the name of a reader and, behind a colon, its arguments: a source,
+    such as a folder, and `KEY=VALUE` with commas between. The longest text that exists as a file or folder is
+    the source, so that its name may hold commas and equals signs.
+
+    Args:
+        spec: names the dataset.
+        split: `train`, `validation` (or `val`), `test`, or any other that exists.
+
+    Returns:
+        `datasets.Dataset`, memory-mapped, whose rows follow the feature contract; features and boxes are read as
+        float32 arrays, the other columns as Python objects.
+
+    Raises:
+        DataError: an unknown spec, key or split, or data that cannot be used.
+    """
+    reader = find_reader(spec)
+    source, values = parse_spec(spec, reader)
+    loader = resolve_name(reader.loader) if isinstance(reader.loader, str) else reader.loader
+    return loader(*([source] if reader.source else []), SPLIT_ALIASES.get(split, split), **values)
+
+
+def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
+    """Splits a spec into its source (empty where the reader takes none) and the values of its keys.
+
+    Raises:
+        DataError: no source, an unknown key, or a value of the wrong type.
+    """
+    text = spec.partition(":")[2]
+    if not reader.source:
+        source, parts = "", [part.strip() for part in text.split(",") if part]
+    else:
+        parts = re.split(r",(?=\s*\w+\s*=)", text) if reader.keys else [text]
+        sources = [os.path.expanduser(",".join(parts[:number])) for number in range(1, len(parts) + 1)]
+        number = next((number for number in range(len(parts), 0, -1) if os.path.lexists(sources[number - 1])), 1)
+        source, parts = sources[number - 1], parts[number:]
+        if not source:
+            raise DataError(f"The dataset {spec!r} names no {reader.source}; write {reader.usage}.")
+    values: dict[str, Any] = {}
+    for part in parts:
+        key, _, value = (piece.strip() for piece in part.partition("="))
+        kind = reader.keys.get(key)
+        if kind is None or key in values or not value:
+            raise DataError(
+                f"In the dataset {spec!r}, {part!r} is not KEY=VALUE, each key once; keys are {', '.join(reader.keys)}."
+            )
+        try:
+            values[key] = {"true": True, "false": False}[value.lower()] if kind is bool else kind(value)
+        except (KeyError, ValueError):
+            demand = "true or false" if kind is bool else "a whole number"
+            raise DataError(f"In the dataset {spec!r}, {key} is {value!r:.60}; it must be {demand}.") from None
+    return source, values
+
+
+def how_to_add_captions(spec: str, rows: "Dataset") -> str:
+    """Returns what somebody can do whose rows have no captions."""
+    reader = find_reader(spec)
+    if "captions" in reader.keys:
+        from .images.folder import how_to_caption
+        from .images.sources import is_folder_of_photographs
+
+        source, keys = parse_spec(spec, reader)
+        if is_folder_of_photographs(source, keys.get("config")):
+            how, example = how_to_caption(Path(source))
+            return f"{how}, beginning with the lines {example[0]!r} and, for example, {example[1]!r}"
+        return "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
+    if "caption" in rows.column_names:
+        return "rename its column 'caption' to 'captions', whose values are lists of strings"
+    return "training and evaluation need them"
+
+
+def check_captions(rows: "Dataset", spec: str, split: str) -> None:
+    """Raises a [`DataError`] for rows without captions, which training and evaluation need."""
+    if "captions" not in rows.column_names:
+        raise DataError(f"{spec}, split {split}, has no captions; {how_to_add_captions(spec, rows)}.")
 
 
 def extra_scores_of(spec: str) -> ExtraScores | None:
@@ -153,7 +226,7 @@ def describe_readers(width: int = 100) -> str:
 for built_in in (
     Reader(
         name="scenes",
-        loader="hf_ngsan.data.scenes.rows:load_scenes",
+        loader="hf_ngsan.data.scenes:load_scenes",
         usage="scenes[:KEY=VALUE,…]",
         summary="synthetic scenes, made on the spot, e.g. `scenes:size=2000,seed=1`",
         columns=("visual_features", "visual_boxes", "captions", "width", "height", "split", "objects"),
@@ -177,7 +250,7 @@ for built_in in (
     ),
     Reader(
         name="images",
-        loader="hf_ngsan.data.images.loading:load_images",
+        loader="hf_ngsan.data.images:load_images",
         source="SOURCE",
         usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME]",
         summary="images with captions: a folder of Parquet files, of WebDataset's tar files, of image files with"

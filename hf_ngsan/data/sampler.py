@@ -1,4 +1,4 @@
-"""The order of rows and batches in an epoch, the same for any number of processes.
+"""The order of rows and batches in an epoch, the same for any number of processes, and other repeatable random choices.
 
 ```python
 sampler = EpochSampler(num_rows=10, batch_size=4, seed=0, num_processes=2, process_index=0)
@@ -6,6 +6,7 @@ list(sampler)  # three lists of 2, 2 and 1 row numbers: half of each batch of 4,
 ```
 """
 
+import hashlib
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
@@ -13,6 +14,16 @@ from typing import Any
 import numpy as np
 
 from .errors import DataError
+
+
+def digest(*parts: Any) -> bytes:
+    """Returns 8 bytes that depend on the `repr` of the arguments alone, in any process and order."""
+    return hashlib.blake2b(repr(parts).encode(), digest_size=8).digest()
+
+
+def generator_of(*parts: Any) -> np.random.Generator:
+    """Returns a random generator that depends on the `repr` of its arguments alone."""
+    return np.random.default_rng(int.from_bytes(digest(*parts)))
 
 
 class EpochSampler:
@@ -57,12 +68,11 @@ class EpochSampler:
         start_batch: int = 0,
         window: int | None = None,
     ):
-        if num_rows < 0 or batch_size < 1:
-            raise DataError(f"{num_rows} rows in batches of {batch_size}: batches need at least one row.")
-        if window is not None and window < 1:
-            raise DataError(f"window is {window}; rows are shuffled in windows of at least one.")
-        if not 0 <= process_index < num_processes:
-            raise DataError(f"process_index is {process_index}; it must be in 0 … {num_processes - 1}.")
+        if not (num_rows >= 0 and batch_size >= 1 and 0 <= process_index < num_processes):
+            raise DataError(
+                f"{num_rows} rows in batches of {batch_size} for process {process_index} of {num_processes} make no"
+                " batches."
+            )
         self.num_rows = num_rows
         self.batch_size = batch_size
         self.seed = seed

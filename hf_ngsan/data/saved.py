@@ -1,19 +1,32 @@
-"""The reader of `features:DIR`: folders that `hf-ngsan extract`, `convert` or `save_to_disk` of `datasets` wrote."""
+"""The reader of `features:DIR`: folders that `hf-ngsan extract`, `convert` or `save_to_disk` of `datasets` wrote; and
+copies of features, extracted from the same images cropped, mirrored and recoloured at random.
+
+```python
+copies = FeatureCopies("features", "train", seed=0)
+row = copies(row, epoch=3)  # with its own features, or those of one of its copies
+```
+"""
 
 import contextlib
 import os
+from collections.abc import Mapping
+from itertools import count, takewhile
 from pathlib import Path
+from typing import Any
 
 from datasets import Dataset, DatasetDict, concatenate_datasets
 
 from ..io.files import is_unchanged
 from ..io.shards import read_records
-from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays
-from .errors import DataError, MissingSplitError, reason_of
-from .images.decoding import with_raster_images
-from .images.sources import column_of_splits, is_saved, open_saved_files
+from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays, with_whole_arrays
+from .errors import DataError, MissingSplitError
+from .images.files import with_raster_images
+from .images.sources import column_of_splits, is_saved, open_saved
 from .prepared import cache_directory, fingerprint
+from .sampler import generator_of
 from .splits import find_split
+
+COPIES = "copies"
 
 
 def load_saved(directory: str, split: str | None) -> Dataset:
@@ -33,23 +46,24 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     Raises:
         DataError: no such folder or split, a row that breaks the contract, or a file that has changed.
     """
-    if not is_saved(Path(directory)):  # before the stamps of all its files are read
+    folder = Path(directory)
+    if not is_saved(folder):  # before the stamps of all its files are read
         raise DataError(
             f"{directory} is not a saved dataset; give a folder written by save_to_disk of the datasets library."
         )
-    passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(Path(directory)))}"
+    passed = cache_directory() / f"checked-{fingerprint('features', split, stamps_of(folder))}"
     is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
-        refuse_changed_shards(Path(directory))
-    dataset = with_raster_images(choose_split(open_saved(Path(directory)), directory, split))
+        refuse_changed_shards(folder)
+    dataset = with_raster_images(choose_split(open_saved(folder), directory, split))
     name = directory if split is None else f"{directory}, split {split}"
-    if not is_checked:
-        dataset = check_dataset(dataset, name=name)
-        with contextlib.suppress(OSError):
-            passed.parent.mkdir(parents=True, exist_ok=True)
-            passed.touch()
-        return with_arrays(dataset)
-    return with_arrays(widen_boxes(drop_empty_columns(dataset), name=name))
+    if is_checked:
+        return with_arrays(widen_boxes(drop_empty_columns(dataset), name=name))
+    dataset = check_dataset(dataset, name=name)
+    with contextlib.suppress(OSError):
+        passed.parent.mkdir(parents=True, exist_ok=True)
+        passed.touch()
+    return with_arrays(dataset)
 
 
 def refuse_changed_shards(directory: Path) -> None:
@@ -62,36 +76,21 @@ def refuse_changed_shards(directory: Path) -> None:
             )
 
 
-def open_saved(directory: Path) -> Dataset | DatasetDict:
-    try:
-        return open_saved_files(directory)
-    except DataError:
-        raise
-    except IndexError:  # datasets 5.2 raises it for a split without rows
-        raise DataError(f"{directory} has a split without rows; save it again without that split.") from None
-    except Exception as error:
-        raise DataError(
-            f"{directory} cannot be loaded as a saved dataset ({reason_of(error)}); save it again."
-        ) from error
-
-
 def choose_split(saved: Dataset | DatasetDict, directory: str, split: str | None) -> Dataset:
     if split is None:
         return concatenate_datasets(list(saved.values())) if isinstance(saved, DatasetDict) else saved
-    if isinstance(saved, DatasetDict):
-        name = find_split(split, saved)
-        if name is None:
-            raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(saved)}.")
-        return saved[name]
-    column = column_of_splits({"all": saved})
-    if column is None:
+    column = None if isinstance(saved, DatasetDict) else column_of_splits({"all": saved})
+    if column is None and isinstance(saved, Dataset):
         raise DataError(
             f"{directory} has no column 'split', so it has no {split!r}; save a DatasetDict with its splits, or add the"
             " column."
         )
-    name = find_split(split, column)
+    available = sorted(set(column)) if column is not None else list(saved)
+    name = find_split(split, available)
     if name is None:
-        raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(sorted(set(column)))}.")
+        raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(available)}.")
+    if column is None:
+        return saved[name]
     return saved.select([index for index, value in enumerate(column) if value == name])
 
 
@@ -101,3 +100,50 @@ def stamps_of(directory: Path) -> list:
     return [str(directory.resolve())] + [
         [str(path.relative_to(directory)), path.stat().st_size, path.stat().st_mtime_ns] for path in files
     ]
+
+
+def copy_folder(features: str | os.PathLike, number: int) -> Path:
+    """Returns the folder of a copy, numbered from 1, in a folder of features."""
+    return Path(features) / COPIES / str(number)
+
+
+class FeatureCopies:
+    """Draws, in each epoch, the features of a row: its own or those of one of its copies.
+
+    The draw depends on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated exactly, by
+    any number of workers and processes.
+
+    Args:
+        features: a folder with copies, as `hf-ngsan extract --copies N` writes it.
+        split: split of the rows.
+        seed: seed of the draw.
+
+    Raises:
+        DataError: the folder has no copies, or they cannot be read.
+    """
+
+    def __init__(self, features: str | os.PathLike, split: str, seed: int = 0) -> None:
+        folders = list(takewhile(Path.is_dir, (copy_folder(features, number) for number in count(1))))
+        if not folders:
+            raise DataError(f"{features} has no copies of its features; make them with hf-ngsan extract --copies.")
+        self.folders, self.seed = folders, seed
+        self.copies = [with_whole_arrays(load_saved(str(folder), split)) for folder in folders]
+        self.places = [{image_id: place for place, image_id in enumerate(rows["image_id"])} for rows in self.copies]
+
+    def __call__(self, row: Mapping[str, Any], epoch: int) -> dict[str, Any]:
+        """Returns the row with its visual features and boxes of an epoch.
+
+        Raises:
+            DataError: the copy lacks the row's image.
+        """
+        chosen = int(generator_of(self.seed, epoch, row["image_id"], COPIES).integers(len(self.copies) + 1))
+        if chosen == len(self.copies):
+            return dict(row)
+        place = self.places[chosen].get(row["image_id"])
+        if place is None:
+            raise DataError(
+                f"{self.folders[chosen]} has no features of image {row['image_id']}; repeat the extraction with "
+                "--copies, which adds what is missing."
+            )
+        copy = self.copies[chosen][place]
+        return {**row, **{name: copy[name] for name in ("visual_features", "visual_boxes") if name in copy}}

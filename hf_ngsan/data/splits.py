@@ -47,21 +47,18 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
         raise DataError(f"{folder} is not a folder; give the one with {' and '.join(patterns)}.")
     for name in names_of_split(split):
         files = [folder / pattern.replace("*", name) for pattern in patterns]
-        there = [file for file in files if file.exists()]
-        if len(there) == len(files):
+        missing = [file.name for file in files if not file.exists()]
+        if not missing:
             return files
-        if there:
-            absent = ", ".join(file.name for file in files if file not in there)
-            raise DataError(f"{there[0]} has no {absent} beside it; add the file that is missing.")
-    known = set.intersection(*(names_in(folder, pattern) for pattern in patterns))
+        if len(missing) < len(files):
+            raise DataError(
+                f"{folder} has no {', '.join(missing)} beside the other files of {name}; add what is missing."
+            )
+    start, _, end = patterns[0].partition("*")
+    known = sorted(file.name.removeprefix(start).removesuffix(end) for file in folder.glob(patterns[0]))
     raise DataError(
-        f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(sorted(known)) or 'none'}."
+        f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(known) or 'none'}."
     )
-
-
-def names_in(folder: Path, pattern: str) -> set[str]:
-    start, _, end = pattern.partition("*")
-    return {file.name.removeprefix(start).removesuffix(end) for file in folder.glob(pattern)}
 
 
 def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:

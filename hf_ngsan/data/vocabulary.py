@@ -1,7 +1,9 @@
-"""A word-level tokenizer of captions.
+"""Tokenizers: of the words of captions, of questions as MCAN's released code splits them, and of subwords that both
+languages of a translation share.
 
 ```python
 words_of("A dog's ball, on the T-shirt.")  # ["a", "dog's", "ball", "on", "the", "t-shirt"]
+words_of_question("What's on the man's T-shirt?")  # ["whats", "on", "the", "mans", "t", "shirt"]
 ```
 """
 
@@ -9,10 +11,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, processors
+from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from .contract import refuse_long_caption
 from .errors import DataError
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -27,11 +28,21 @@ NORMALIZER = normalizers.Sequence(
         normalizers.Strip(),
     ]
 )
+PADDING, UNKNOWN = SPECIAL_TOKENS["pad_token"], SPECIAL_TOKENS["unk_token"]
+"""Special tokens of questions."""
+QUESTION_NORMALIZER = normalizers.Sequence(
+    [
+        normalizers.Lowercase(),
+        normalizers.Replace(Regex(r"""[.,'!?"()*#:;]"""), ""),
+        normalizers.Replace(Regex("[-/]"), " "),
+    ]
+)
+MIN_SUBWORDS = len(SPECIAL_TOKENS) + len(pre_tokenizers.ByteLevel.alphabet())
+"""Number of the special tokens and bytes, which every vocabulary of subwords has."""
 
 
 def words_of(caption: str) -> list[str]:
-    """Returns the words of a caption, lower-cased and without punctuation; raises a DataError if it is too long."""
-    refuse_long_caption(len(caption), "a caption")
+    """Returns the words of a caption, lower-cased and without punctuation."""
     return NORMALIZER.normalize_str(caption).split()
 
 
@@ -63,11 +74,15 @@ def build_tokenizer(captions: Iterable[str], *, min_count: int = 5, max_length: 
     words = sorted(
         (word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word)
     )
+    refuse_empty(words, counts, min_count)
+    return make_tokenizer([*SPECIAL_TOKENS.values(), *words], max_length=max_length)
+
+
+def refuse_empty(words: Sequence[str], counts: Counter[str], min_count: int) -> None:
     if not words:
         raise DataError(
-            f"No word is seen {min_count} times among {len(counts)} different words of the captions; lower min_count."
+            f"No word is seen {min_count} times among {len(counts)} different words of the text; lower min_count."
         )
-    return make_tokenizer([*SPECIAL_TOKENS.values(), *words], max_length=max_length)
 
 
 def make_tokenizer(
@@ -107,3 +122,86 @@ def with_words(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> list
     """Returns texts, with the unknown token for a text without words, such as a lone full stop."""
     words = tokenizer(list(texts), add_special_tokens=False, verbose=False)["input_ids"]
     return [text if ids else tokenizer.unk_token for text, ids in zip(texts, words, strict=True)]
+
+
+def words_of_question(question: str) -> list[str]:
+    """Returns the words of a question: lower-cased, apostrophes and other marks deleted, split at hyphens."""
+    return QUESTION_NORMALIZER.normalize_str(question).split()
+
+
+def build_question_tokenizer(
+    questions: Iterable[str], *, min_count: int = 1, max_length: int = 14
+) -> PreTrainedTokenizerFast:
+    """Builds a tokenizer whose words are those of the training questions.
+
+    Ids: `<pad>` 0, `<unk>` 1, then the words in the order in which they first occur, as in the released code.
+
+    Args:
+        questions: strings, of the training split only.
+        min_count: words seen less often become `<unk>`.
+        max_length: the tokenizer's `model_max_length`: longer questions are cut.
+
+    Returns:
+        `transformers.PreTrainedTokenizerFast`, which adds no tokens.
+
+    Raises:
+        DataError: no word is frequent enough.
+    """
+    counts = Counter(word for question in questions for word in words_of_question(question))
+    words = [word for word, count in counts.items() if count >= min_count and word not in (PADDING, UNKNOWN)]
+    refuse_empty(words, counts, min_count)
+    return make_question_tokenizer([PADDING, UNKNOWN, *words], max_length=max_length)
+
+
+def make_question_tokenizer(words: Sequence[str], *, max_length: int = 14) -> PreTrainedTokenizerFast:
+    """Makes the tokenizer of a vocabulary.
+
+    Args:
+        words: the vocabulary in the order of its ids, `<pad>` and `<unk>` included.
+        max_length: the tokenizer's `model_max_length`, in words.
+    """
+    backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
+    backend.normalizer = QUESTION_NORMALIZER
+    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return as_pretrained(backend, max_length, pad_token=PADDING, unk_token=UNKNOWN)
+
+
+def build_subword_tokenizer(
+    sentences: Iterable[str], *, vocab_size: int = 10_000, max_length: int = 256
+) -> PreTrainedTokenizerFast:
+    """Builds a tokenizer by byte-pair encoding (Sennrich et al. 2016) over bytes, so that no text is unknown.
+
+    Words and punctuation are separated first, as in GPT-2. Decoding gives the text back, in Unicode's form NFC. Ids:
+    `<pad>` 0, `<s>` 1, `</s>` 2, `<unk>` 3, then 256 bytes and the merges. A sequence is encoded as `tokens </s>`;
+    special tokens within a text are text.
+
+    Args:
+        sentences: of all languages, of the training split only.
+        vocab_size: maximal number of subwords and special tokens.
+        max_length: the tokenizer's `model_max_length`, in tokens.
+
+    Returns:
+        `transformers.PreTrainedTokenizerFast`.
+
+    Raises:
+        DataError: the vocabulary is smaller than `MIN_SUBWORDS`.
+    """
+    if vocab_size < MIN_SUBWORDS:
+        raise DataError(f"vocab_size is {vocab_size}; special tokens and bytes alone are {MIN_SUBWORDS}.")
+    backend = Tokenizer(models.BPE())
+    backend.normalizer = normalizers.NFC()
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
+    backend.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(SPECIAL_TOKENS.values()),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    backend.train_from_iterator(sentences, trainer)
+    end = SPECIAL_TOKENS["eos_token"]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"$A {end}", special_tokens=[(end, backend.token_to_id(end))]
+    )
+    return as_pretrained(backend, max_length, split_special_tokens=True, **SPECIAL_TOKENS)

@@ -1,4 +1,4 @@
-"""The reader of `vqa:DIR`: questions of VQA v2, each with the features of its image.
+"""VQA v2: the reader of `vqa:DIR`, questions with the features of their images, and the files as downloaded.
 
 ```python
 load_vqa("vqa", "train", features="features")[0]["question"]  # "What is this photo taken looking through?"
@@ -6,21 +6,33 @@ load_vqa("vqa", "train", features="features")[0]["question"]  # "What is this ph
 """
 
 import warnings
+from collections.abc import Sequence
+from operator import itemgetter
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features
+from datasets import Dataset, Features, List, Value
 
-from .annotation_tables import columns_of
-from .errors import DataError, as_data_error
-from .formats.annotations import listing
-from .formats.vqa_v2 import Questions
+from .annotations import has_any, listing, read_records, refuse_record
+from .coco_files import Record, read_json, records_of
+from .errors import DataError
 from .prepared import Rows, fingerprint, prepare
 from .saved import load_saved
 
 NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
 """Words for the splits in the names of the official files; other splits keep their names."""
 ROW_OF_IMAGE = "image_row"
+NUM_ANSWERS = 10
+"""Answers of each question (Antol et al. 2015)."""
+COLUMNS = {
+    "question_id": Value("int64"),
+    "image_id": Value("int64"),
+    "question": Value("string"),
+    "answers": List(Value("string")),
+    "multiple_choice_answer": Value("string"),
+    "answer_type": Value("string"),
+}
 
 
 def load_vqa(directory: str, split: str, features: str | None = None, skip_broken: bool = False) -> Dataset:
@@ -51,10 +63,8 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
         )
     files = find_question_files(Path(directory), split)
     key = fingerprint("vqa", split, skip_broken, *map(str, files), *files)
-    questions = prepare("vqa", key, split, lambda: read_questions(files, split, skip_broken))
+    questions = prepare("vqa", key, split, lambda: question_rows(files, split, skip_broken))
     images = load_saved(features, None)
-    if "image_id" not in images.column_names:
-        raise DataError(f"{features} has no column image_id, by which questions find their image.")
     questions = with_rows_of_images(questions, images, features, skip_broken)
     joined = WithImages(images.remove_columns([name for name in images.column_names if name in questions.column_names]))
     return questions.with_transform(joined)
@@ -62,28 +72,25 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
 
 def find_question_files(directory: Path, split: str) -> list[Path]:
     """Returns the file of questions of a split and, if it exists, the file of answers."""
-    if not directory.is_dir():
-        raise DataError(f"{directory} is not a folder; give the one with the question files of VQA v2.")
     name = NAMES_OF_SPLITS.get(split, split)
-    found = []
+    files: list[Path] = []
     for kind in ("questions", "annotations"):
-        files = sorted(file for file in directory.glob(f"*{kind}.json") if f"_{name}_" in f"_{file.name}")
-        if len(files) > 1:
-            raise DataError(f"{directory} has several files of {kind} of {name}: {files[0].name}, {files[1].name}.")
-        found += files
-    if not found or not found[0].name.endswith("questions.json"):
+        of_kind = sorted(file for file in directory.glob(f"*{kind}.json") if f"_{name}_" in f"_{file.name}")
+        if len(of_kind) > 1:
+            raise DataError(f"{directory} has several files of {kind} of {name}: {of_kind[0].name}, {of_kind[1].name}.")
+        files += of_kind
+    if not files or not files[0].name.endswith("questions.json"):
         known = ", ".join(sorted(file.name for file in directory.glob("*questions.json"))) or "none"
         raise DataError(f"{directory} has no split {split!r}: no file *_{name}_questions.json; there is {known}.")
-    return found
+    return files
 
 
-def read_questions(files: list[Path], split: str, skip_broken: bool) -> Rows:
+def question_rows(files: list[Path], split: str, skip_broken: bool) -> Rows:
     skipped: list[dict] = []
-    with as_data_error():
-        rows = Questions(files, skipped).rows
+    rows = read_questions(files, skipped)
     notes = []
     if skipped:
-        places = listing([one["file_name"].rpartition(", ")[2] for one in skipped])
+        places = listing([entry["file_name"].rpartition(", ")[2] for entry in skipped])
         reason = skipped[0]["reason"].rstrip(".")
         lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
         if not skip_broken:
@@ -91,27 +98,31 @@ def read_questions(files: list[Path], split: str, skip_broken: bool) -> Rows:
         notes = [f"{lack}; they were left out."]
     if not rows:
         raise DataError(f"{files[0]} has no question that can be used.")
-    columns = columns_of(rows)
-    return Rows(Features(columns), ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)
+    columns = columns_of(rows, COLUMNS)
+    return Rows(columns, ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)
+
+
+def columns_of(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
+    """Returns those columns in which at least one row has a value."""
+    return Features({name: kind for name, kind in columns.items() if any(row.get(name) is not None for row in rows)})
 
 
 def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip_broken: bool) -> Dataset:
     """Adds a column with the row of each question's image; questions without one are refused or left out."""
     rows = {image_id: row for row, image_id in enumerate(images.with_format(None)["image_id"])}
-    found = np.array([rows.get(image_id, -1) for image_id in questions.with_format(None)["image_id"]], dtype=np.int64)
-    if len(missing := np.flatnonzero(found < 0)):
-        ids = dict.fromkeys(questions.select(missing).with_format(None)["image_id"])
+    image_ids = questions.with_format(None)["image_id"][:]
+    places = np.array([rows.get(image_id, -1) for image_id in image_ids], dtype=np.int64)
+    if len(missing := np.flatnonzero(places < 0)):
+        ids = dict.fromkeys(image_ids[row] for row in missing)
         lack = (
-            f"{len(missing)} of {len(found)} questions are about images without features in {features} ({listing(ids)})"
+            f"{len(missing)} of {len(places)} questions are of images without features in {features} ({listing(ids)})"
         )
-        if not skip_broken:
+        if not skip_broken or len(missing) == len(places):
             raise DataError(f"{lack}; add them, or leave these questions out with skip_broken=true.")
-        if len(missing) == len(found):
-            raise DataError(f"{lack}; give the folder of the features of these images.")
         warnings.warn(f"{lack}; they were left out.", stacklevel=4)
-        questions = questions.select(np.flatnonzero(found >= 0))
-        found = found[found >= 0]
-    return questions.add_column(ROW_OF_IMAGE, found)
+        questions = questions.select(np.flatnonzero(places >= 0))
+        places = places[places >= 0]
+    return questions.add_column(ROW_OF_IMAGE, places)
 
 
 class WithImages:
@@ -129,3 +140,84 @@ class WithImages:
             return questions
         rows = self.images.__getitems__(questions.pop(ROW_OF_IMAGE))
         return {**questions, **{name: [row[name] for row in rows] for name in self.images.column_names}}
+
+
+def is_questions(document: object) -> bool:
+    return isinstance(document, dict) and "questions" in document
+
+
+def is_answers(document: object) -> bool:
+    return isinstance(document, dict) and has_any(document.get("annotations"), "question_id")
+
+
+def read_questions(paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> list[dict]:
+    """Reads the questions of some files of VQA v2, with their answers.
+
+    Args:
+        paths: files of questions and of answers.
+        skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
+        alone: whether a file of answers may be read without its questions.
+
+    Returns:
+        Rows with `question_id`, `image_id`, `question` and, with files of answers, `answers`,
+        `multiple_choice_answer` and, if present, `answer_type`.
+
+    Raises:
+        DataError: a file or, unless they are skipped, a record cannot be used; or a question has no answer, or an
+            answer no question.
+    """
+    questions: dict[int, tuple[Record, dict]] = {}
+    answers: dict[int, tuple[Record, dict]] = {}
+    has_questions = has_answers = False
+    for path in paths:
+        document = read_json(path)
+        if is_questions(document):
+            has_questions, rows, field, read = True, questions, "questions", read_question
+        elif is_answers(document):
+            has_answers, rows, field, read = True, answers, "annotations", read_answers
+        else:
+            raise DataError(f"{path} holds neither questions nor answers of VQA v2; convert it apart.")
+        records = records_of(document, field, path)
+        rows |= {
+            row["question_id"]: (record, row)
+            for record, row in read_records(records, read, itemgetter("question_id"), skipped)
+        }
+    if not has_questions:
+        if not alone:
+            raise DataError(f"{paths[0]} has answers without questions; give the file of the questions too.")
+        questions = dict(answers)
+    for number, (record, answer) in list(answers.items()):
+        _, question = questions.get(number, (record, {}))
+        if question.get("image_id") != answer["image_id"]:
+            reason = f"is of image {question['image_id']}" if question else "matches no question"
+            refuse_record(record, DataError(f"{record.where}: question_id {number} {reason}."), skipped)
+            del answers[number]
+    joined = []
+    for number, (record, question) in questions.items():
+        if has_answers and number not in answers:
+            refuse_record(record, DataError(f"{record.where}: question_id {number} has no answers."), skipped)
+        else:
+            joined.append({**question, **answers[number][1]} if has_answers else question)
+    return joined
+
+
+def read_question(record: Record) -> dict:
+    if not record.text("question"):
+        raise record.error("question", "must have a word")
+    return {**ids_of(record), "question": record.fields["question"]}
+
+
+def read_answers(record: Record) -> dict:
+    answers = record.records("answers")
+    if len(answers) != NUM_ANSWERS:
+        raise DataError(f"{record.where}: there are {len(answers)} answers; each question has {NUM_ANSWERS}.")
+    return {
+        "answers": [answer.string("answer") for answer in answers],
+        "multiple_choice_answer": record.string("multiple_choice_answer"),
+        "answer_type": None if record.fields.get("answer_type") is None else record.string("answer_type"),
+        **ids_of(record),
+    }
+
+
+def ids_of(record: Record) -> dict[str, int]:
+    return {name: record.integer(name) for name in ("question_id", "image_id")}

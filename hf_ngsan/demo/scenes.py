@@ -8,9 +8,8 @@ import numpy as np
 from datasets import Dataset
 
 from ..data.scenes import Statement, relation_prompts, score_relation_completions
-from ..data.scenes.counterfactuals import RelationSwap, relation_swaps
 from ..data.scenes.relations import DIRECTIONAL, LANDMARK
-from ..data.scenes.scoring import answers_by_object, prompt_of, true_relation
+from ..data.scenes.scoring import RelationSwap, answers_by_object, prompt_of, relation_swaps, true_relation
 from ..io.packaged import CAPTIONERS_OF_SCENES
 from ..loading.models import load_captioner
 from ..tasks.captioning_generation import caption_batch, complete_captions
@@ -32,28 +31,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A caption that breaks off before its relation, and how each captioner goes on.
+    """A caption that breaks off before its relation, and how each captioner, by its name, goes on."""
 
-    Attributes:
-        beginning: for example "the red circle lies".
-        end: what follows the relation, for example "the blue square".
-        answers: of each captioner, by its name.
-    """
-
-    beginning: str
-    end: str
+    beginning: str  # the red circle lies
+    end: str  # the blue square
     answers: dict[str, Answer]
 
 
 @dataclass(frozen=True)
 class Described:
-    """A scene with the captions of each captioner and the sentences that it finishes.
-
-    Attributes:
-        row: the scene.
-        captions: of each captioner, by its name.
-        sentences: those whose relation the scene decides.
-    """
+    """A scene with the captions of each captioner, by its name, and the sentences whose relation the scene decides."""
 
     row: Row
     captions: dict[str, Answer]

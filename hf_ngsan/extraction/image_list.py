@@ -24,10 +24,10 @@ from torch.utils.data import DataLoader, Dataset
 from transformers import BaseImageProcessor
 
 from ..data import DataError, load_data
+from ..data.annotations import has_any
 from ..data.coco_files import images_by_id, in_order, number_at_the_end, read_json, records_of
-from ..data.formats.annotation_files import has_any
 from ..data.image_files import SUFFIXES, image_files, is_image, visible_files
-from ..data.images.decoding import decode_image
+from ..data.images.files import decode_image
 from ..data.images.folder import how_to_caption, is_metadata
 from ..data.images.sources import split_names
 from ..data.inspection import Findings

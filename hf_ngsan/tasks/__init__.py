@@ -28,6 +28,6 @@ if TYPE_CHECKING:
     )
     from .registry import load_training_config, register_task, task_class, train
     from .retrieval import RetrievalConfig, RetrievalTask, new_dual_encoder
-    from .retrieval_scores import PairEmbeddings, embed_pairs
+    from .retrieval_search import PairEmbeddings, embed_pairs
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

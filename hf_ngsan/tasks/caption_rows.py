@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
-from ..data.specs import check_captions
+from ..data.readers import check_captions
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..training.run import load_split, short_checksum
@@ -98,7 +98,7 @@ def rows_for(
 
     Raises:
         DataError: the features are missing, or not of the kind that the model takes.
-        ProvenanceError: the features are of another backbone.
+        ValueError: the features are of another backbone.
     """
     if reads_images(model.config) and "image" in rows.column_names:
         return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])

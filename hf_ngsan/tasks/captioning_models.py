@@ -35,6 +35,7 @@ from .new_models import (
     new_processor,
     set_feature_size,
     set_generation_defaults,
+    special_token_ids,
     trained_guest,
 )
 
@@ -77,16 +78,13 @@ def new_captioner(
     if "init_from" in fields:
         model, processor = fine_tuned_captioner(fields, config.data.image_size)
     else:
-        kind = config_class_of(fields["model_type"], "captioning")
+        kind = config_class_of(fields.pop("model_type"), "captioning")
+        check_fields(fields)
         tokenizer = with_language_model(fields, kind)
         if tokenizer is None:
             tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
         set_feature_size(fields, kind, visual_feature_size, config.data.spec)
-        model_config = build_config(fields, len(tokenizer))
-        for name in ("pad_token_id", "bos_token_id", "eos_token_id"):
-            setattr(model_config, name, getattr(tokenizer, name))
-        model_config.decoder_start_token_id = tokenizer.bos_token_id
-        model = new_model(model_config, "AutoModelForImageTextToText")
+        model = new_model(kind(**fields, **special_token_ids(tokenizer)), "AutoModelForImageTextToText")
         processor = new_processor(model, tokenizer, config.data.image_size)
     set_generation_defaults(model, config.evaluation)
     model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
@@ -109,14 +107,6 @@ def with_language_model(fields: dict, kind: Any) -> Any:
     _, processor = load_model(name, "language_modeling")
     fields["pretrained_language_model"] = find_model_folder(name)
     return processor.tokenizer
-
-
-def build_config(fields: Mapping, vocab_size: int) -> Any:
-    """Returns the configuration with `model_type` and the fields of a config's section `model`."""
-    fields = dict(fields)
-    kind = config_class_of(fields.pop("model_type"), "captioning")
-    check_fields(fields)
-    return kind(**fields, vocab_size=vocab_size)
 
 
 def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:

@@ -75,6 +75,12 @@ def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> No
     fields["visual_feature_size"] = size
 
 
+def special_token_ids(tokenizer: PreTrainedTokenizerBase) -> dict[str, int]:
+    """Returns the fields of a configuration that follow from the tokenizer of a model that writes words."""
+    tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
+    return {**tokens, "decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer)}
+
+
 def new_model(config: Any, auto_class: str) -> Any:
     """Returns a new model of a configuration, on the CPU, with the weights of its backbone."""
     with quiet_loading():

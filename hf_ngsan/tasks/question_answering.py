@@ -16,10 +16,8 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import DataError, load_data
 from ..data.collator import visual_arguments
-from ..data.questions import build_question_tokenizer, words_of_question
-from ..data.vocabulary import with_words
+from ..data.vocabulary import build_question_tokenizer, with_words, words_of_question
 from ..data.vqa import WithImages
-from ..io.bounds import MAX_CAPTION_LENGTH
 from ..io.files import with_file_names
 from ..loading.pipelines import VisualQuestionAnsweringPipeline
 from ..loading.provenance import remember_features
@@ -58,9 +56,7 @@ class QuestionDataSettings(DataSettings):
     """Questions, words and answers for training."""
 
     min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
-    max_question_length: int = setting(
-        14, "longest question in words; longer ones are cut", minimum=1, maximum=MAX_CAPTION_LENGTH
-    )
+    max_question_length: int = setting(14, "longest question in words; longer ones are cut", minimum=1)
     min_answer_count: int = setting(
         9, "answers that are the most common one of fewer training questions cannot be given", minimum=1
     )
@@ -134,36 +130,23 @@ def image_rows(rows: Dataset) -> Dataset:
 def questions_for(
     model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, data: str, keep_images: bool = False
 ) -> Dataset:
-    """Returns the questions with the columns of images that the model reads; see [`caption_rows.rows_for`].
-
-    Raises:
-        DataError: the features are missing, or have another dimension than the model takes.
-        ProvenanceError: the features are of another backbone.
-    """
+    """Returns the questions with the columns of images that the model reads; see [`caption_rows.rows_for`]."""
     images = image_rows(rows)
-    seen = rows_for(model, processor, images, data, keep_images)
-    return seen if images is rows else rows.with_transform(WithImages(seen))
+    read = rows_for(model, processor, images, data, keep_images)
+    return read if images is rows else rows.with_transform(WithImages(read))
 
 
 def known_answers(rows: Dataset, min_count: int) -> list[str]:
     """Returns the answers that a model learns, the most frequent first.
 
-    They are the normalised `multiple_choice_answer` of the questions, or else the most common of their `answers`.
-
-    Args:
-        rows: training questions.
-        min_count: minimal number of questions with the answer.
-
-    Raises:
-        DataError: no answer is frequent enough.
+    They are the normalised `multiple_choice_answer` of at least `min_count` questions, or else the most common of
+    their `answers`.
     """
     if "multiple_choice_answer" in rows.column_names:
-        best: Iterable[str] = map(normalize_answer, column(rows, "multiple_choice_answer"))
+        counts = Counter(map(normalize_answer, column(rows, "multiple_choice_answer")))
     else:
-        best = (
-            Counter(map(normalize_answer, given)).most_common(1)[0][0] for given in column(rows, "answers") if given
-        )
-    counts = Counter(best)
+        given = filter(None, column(rows, "answers"))
+        counts = Counter(Counter(map(normalize_answer, answers)).most_common(1)[0][0] for answers in given)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
         raise DataError(
@@ -187,9 +170,6 @@ class QuestionCollator:
         """Returns the inputs of the model and, with `answers`, `labels` `(B, A)`: scores in [0, 1].
 
         Answers that the model does not have are ignored. A question without any word becomes an unknown word.
-
-        Raises:
-            DataError: a row has neither features nor an image, or some have boxes and others not.
         """
         questions = with_words(self.processor.tokenizer, [row["question"] for row in rows])
         batch = dict(self.processor(text=questions, **visual_arguments(rows)))
@@ -218,17 +198,6 @@ def new_question_answerer(
 
     With `model.init_from` both come from a trained model, its words and answers included, and the other fields of the
     section change its configuration.
-
-    Args:
-        config: sections `model` and `data` are used.
-        rows: the training questions.
-
-    Returns:
-        The model, on the CPU, and its processor.
-
-    Raises:
-        ConfigError: unknown model type or field, a field of the wrong type, or features of another dimension.
-        DataError: no word or answer is frequent enough, or the file of word vectors cannot be used.
     """
     fields, data = dict(config.model), config.data
     if "init_from" in fields:
@@ -261,7 +230,7 @@ def predict_answers(
     Args:
         model: a model on the accelerator's device, not wrapped, in evaluation mode.
         processor: its processor.
-        rows: rows with a column `question` and the columns of images that the model reads.
+        rows: rows of [`questions_for`].
         accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: questions answered together in one process.
 
@@ -281,17 +250,12 @@ def predict_answers(
 
 
 def answer_accuracies(rows: Dataset, answers: Sequence[str]) -> dict[str, float]:
-    """Returns the VQA accuracy of answers in percent, also for each type of answer if rows have types.
-
-    Args:
-        rows: rows with `answers` and perhaps `answer_type`.
-        answers: answers of a model, one per row.
-    """
-    found = [vqa_accuracy(answer, people) for answer, people in zip(answers, column(rows, "answers"), strict=True)]
-    scores = {"accuracy": 100 * sum(found) / len(found)}
+    """Returns the VQA accuracy of a model's answers, one per row, in percent; also for each `answer_type` of rows."""
+    of_rows = [vqa_accuracy(answer, people) for answer, people in zip(answers, column(rows, "answers"), strict=True)]
+    scores = {"accuracy": 100 * sum(of_rows) / len(of_rows)}
     if "answer_type" in rows.column_names:
         of_types: dict[str, list[float]] = defaultdict(list)
-        for kind, accuracy in zip(column(rows, "answer_type"), found, strict=True):
+        for kind, accuracy in zip(column(rows, "answer_type"), of_rows, strict=True):
             of_types[score_name(kind or "other")].append(accuracy)
         scores |= {name: 100 * sum(of_type) / len(of_type) for name, of_type in sorted(of_types.items())}
     return scores
@@ -334,8 +298,7 @@ def answer_questions(
     """Answers questions as they come, a batch at a time, through [`VisualQuestionAnsweringPipeline`].
 
     Args:
-        model: a model of the task visual question answering, in evaluation mode.
-        processor: the model's.
+        model, processor: a model of the task visual question answering, in evaluation mode, and its processor.
         questions: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes: mappings with
             `question` and an image or features.
         names: name of each question in the results, and of its figure.
@@ -354,8 +317,7 @@ def answer_questions(
         arguments |= prepare_figures(attention_folder)
     pipeline = VisualQuestionAnsweringPipeline(model=model, processor=processor, batch_size=batch_size)
     questions = questions if isinstance(questions, Dataset) else iter(questions)
-    found = pipeline(questions, **arguments)
-    for (name, file_name), answers in zip(with_file_names(names), found, strict=True):
+    for (name, file_name), answers in zip(with_file_names(names), pipeline(questions, **arguments), strict=True):
         best = answers[0]
         if best.get("error") is not None:
             yield AnsweredQuestion(name, [], best["error"])
@@ -433,10 +395,10 @@ class VisualQuestionAnsweringTask(Task):
     def evaluate(
         self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
     ) -> Evaluation:
-        found = predict_answers(model, processor, rows, accelerator, self.config.evaluation.batch_size)
-        answers = [answer for answer, _ in found]
+        best = predict_answers(model, processor, rows, accelerator, self.config.evaluation.batch_size)
+        answers = [answer for answer, _ in best]
         ids = column(rows, "question_id") if "question_id" in rows.column_names else range(len(rows))
-        results = [{"question_id": one, "answer": answer} for one, answer in zip(ids, answers, strict=True)]
+        results = [{"question_id": number, "answer": answer} for number, answer in zip(ids, answers, strict=True)]
         scores = answer_accuracies(rows, answers)
         return Evaluation(scores, results=results, report={"questions": len(rows), **scores})
 
@@ -456,9 +418,8 @@ def report_questions(tokenizer: Any, answers: dict[str, int], rows: Dataset) -> 
     cut = sum(len(words_of_question(question)) > longest for question in column(rows, "question"))
     unanswerable = sum(answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))
     logger.info("%d words, %d answers.", len(tokenizer), len(answers))
-    for number, what in (
-        (cut, f"have more than {longest} words and are cut"),
-        (unanswerable, "have none of these answers, and are trained without any"),
-    ):
-        if number:
-            logger.info("%d of %d questions %s.", number, len(rows), what)
+    if cut:
+        logger.info("%d of %d questions have more than %d words and are cut.", cut, len(rows), longest)
+    if unanswerable:
+        what = "have none of these answers, and are trained without any"
+        logger.info("%d of %d questions %s.", unanswerable, len(rows), what)

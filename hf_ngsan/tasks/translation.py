@@ -19,8 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from ..data import DataError, EpochSampler, TokenSampler, load_data
 from ..data.collator import IGNORED_LABEL
 from ..data.parallel_text import SIDES, name_lines
-from ..data.subwords import MIN_SUBWORDS, build_subword_tokenizer
-from ..io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS, MAX_VOCABULARY
+from ..data.vocabulary import MIN_SUBWORDS, build_subword_tokenizer
 from ..io.files import write_output
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
@@ -36,6 +35,7 @@ from .new_models import (
     config_class_of,
     new_model,
     set_generation_defaults,
+    special_token_ids,
     trained_model,
 )
 
@@ -80,13 +80,11 @@ class TranslationDataSettings(DataSettings):
         10_000,
         "subwords that both languages share, special tokens included; fewer if the training sentences are few",
         minimum=MIN_SUBWORDS,
-        maximum=MAX_VOCABULARY,
     )
     max_length: int = setting(
         256,
         "longest sentence in tokens; pairs with a longer one are not trained on, and no longer one is translated",
         minimum=2,
-        maximum=MAX_CAPTION_LENGTH,
     )
 
 
@@ -114,10 +112,8 @@ class TranslationEvaluationSettings(EvaluationSettings):
     """Generation of translations for the validation split, and the choice of the best model."""
 
     metric: str = setting("bleu", "score of the validation split that chooses the best model: bleu or chrf")
-    num_beams: int = setting(4, "width of the beam search", minimum=1, maximum=MAX_CAPTIONS)
-    max_new_tokens: int = setting(
-        128, "longest translation in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
-    )
+    num_beams: int = setting(4, "width of the beam search", minimum=1)
+    max_new_tokens: int = setting(128, "longest translation in tokens, its end included", minimum=1)
     length_penalty: float = setting(0.6, "beams are ranked by log-probability / length ** this")
 
 
@@ -143,11 +139,7 @@ ROWS_TOKENIZED = 1_000
 
 
 def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
-    """Returns one split of parallel text, or its first `limit` pairs, with columns `source`, `target` and `line`.
-
-    Raises:
-        DataError: the data cannot be used, or are not parallel text.
-    """
+    """Returns one split of parallel text, or its first `limit` pairs, with columns `source`, `target` and `line`."""
     rows = load_data(spec, split)
     missing = [name for name in (*SIDES, "line") if name not in rows.column_names]
     if missing:
@@ -170,28 +162,21 @@ def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     """Returns the pairs without those with a side of more than `max_length` tokens; a warning counts these.
 
     The pairs get a column `length`, the tokens of the longer side.
-
-    Raises:
-        DataError: no pair is left.
     """
     lengths = np.maximum(*(count_tokens(tokenizer, rows[side][:]) for side in SIDES))
     kept = np.flatnonzero(lengths <= max_length)
     if len(kept) < len(rows):
         lines = np.array(rows["line"][:])[lengths > max_length].tolist()
-        found = f"{len(lines)} of {len(rows)} pairs of {data} have a side of more than {max_length} tokens"
+        too_long = f"{len(lines)} of {len(rows)} pairs of {data} have a side of more than {max_length} tokens"
         if not len(kept):
-            raise DataError(f"{found}: all of them; raise data.max_length.")
-        logger.warning("Warning: %s and are not trained on: %s.", found, name_lines(lines))
+            raise DataError(f"{too_long}: all of them; raise data.max_length.")
+        logger.warning("Warning: %s and are not trained on: %s.", too_long, name_lines(lines))
         rows = rows.select(kept).flatten_indices(keep_in_memory=True)
     return rows.add_column("length", lengths[kept].tolist())
 
 
 def source_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str) -> np.ndarray:
-    """Returns the number of tokens of each source.
-
-    Raises:
-        DataError: some have more tokens than the longest sentence of training.
-    """
+    """Returns the number of tokens of each source; raises a DataError where that is more than the model translates."""
     lengths = count_tokens(tokenizer, rows["source"][:])
     longest = tokenizer.model_max_length
     lines = np.array(rows["line"][:])[lengths > longest].tolist()
@@ -204,18 +189,7 @@ def source_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str)
 
 
 def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
-    """Makes the translator of a training config, with subwords of the training pairs, or loads a trained one.
-
-    Args:
-        config: sections `model`, `data` and `evaluation` (how it generates by default) are used.
-        rows: the training pairs.
-
-    Returns:
-        The model, on the CPU, and its tokenizer.
-
-    Raises:
-        ConfigError: unknown model type or fields, or fields that do not fit together.
-    """
+    """Makes the translator of a training config, with subwords of the training pairs, or loads a trained one."""
     fields, data = dict(config.model), config.data
     if "init_from" in fields:
         model, tokenizer = trained_model(fields, "translation")
@@ -227,8 +201,7 @@ def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrained
             vocab_size=data.vocab_size,
             max_length=data.max_length,
         )
-        tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-        tokens |= {"decoder_start_token_id": tokenizer.bos_token_id, "vocab_size": len(tokenizer)}
+        tokens = special_token_ids(tokenizer)
         model = new_model(kind(**fields, **tokens), "AutoModelForSeq2SeqLM")
     set_generation_defaults(model, config.evaluation)
     return model, tokenizer
@@ -261,8 +234,8 @@ def scored_translations(
     with torch.inference_mode():
         ids = cast(WordGenerationMixin, model).generate(**inputs, **generate_arguments)
     lines = [" ".join(text.strip().splitlines()) for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
-    found: list[Any] = text_scores(model, tokenizer, inputs, ids) if scores else [None] * len(lines)
-    return list(zip(lines, found, strict=True))
+    of_lines: list[Any] = text_scores(model, tokenizer, inputs, ids) if scores else [None] * len(lines)
+    return list(zip(lines, of_lines, strict=True))
 
 
 def translate_rows(
@@ -296,8 +269,8 @@ def translate_rows(
     def translate(places: range) -> list[str]:
         return translate_batch(model, tokenizer, [sources[order[place]] for place in places], **generate_arguments)
 
-    found = map_sharded(translate, len(rows), batch_size, accelerator, description="translating")
-    return [found[place] for place in np.argsort(order)]
+    translations = map_sharded(translate, len(rows), batch_size, accelerator, description="translating")
+    return [translations[place] for place in np.argsort(order)]
 
 
 def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:

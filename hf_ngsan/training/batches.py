@@ -14,7 +14,7 @@ from accelerate.utils import gather_object
 from torch.utils.data import DataLoader, Dataset
 
 from ..data import EpochSampler, shuffle_buffer_of
-from ..data.row_formats import with_whole_arrays
+from ..data.contract import with_whole_arrays
 from ..io.progress_display import ProgressDisplay
 from .settings import TrainingSettings
 

@@ -6,7 +6,6 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 from datasets import Dataset, DatasetDict
-from datasets import Image as ImageColumn
 from PIL import Image
 
 from hf_ngsan.data import DataError, caption_features
@@ -14,15 +13,13 @@ from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import SPLITS_SHOWN, Findings, inspect_data
 from hf_ngsan.data.saved import load_saved
 from hf_ngsan.extraction.image_list import inspect_images
-from hf_ngsan.io.bounds import MAX_TEXT_LENGTH
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
 from tests.data.formats.test_annotations import image_of, write_karpathy
-from tests.data.formats.test_image_formats import write_tar
-from tests.data.images.photos import picture_bytes, write_image_folder
+from tests.data.images.photos import write_image_folder
 from tests.data.test_annotation_tables import answer, question, write_vqa
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner
@@ -36,9 +33,9 @@ def test_features_are_counted_and_the_first_problem_is_told(tmp_path, capsys):
     path = write_tsv(tmp_path / "regions.tsv", lines)
     findings = inspect_data(path)
     assert (findings.num_images, findings.num_problems, dict(findings.feature_sizes)) == (2, 2, {6: 2})
-    assert (findings.regions.smallest, findings.regions.largest) == (REGIONS[391895], REGIONS[7])
-    assert findings.boxes == findings.regions and findings.captions.number == 0
-    assert "line 2" in findings.problem and "image_w" in findings.problem
+    assert (min(findings.spreads["regions"]), max(findings.spreads["regions"])) == (REGIONS[391895], REGIONS[7])
+    assert findings.spreads["boxes"] == findings.spreads["regions"] and findings.spreads["captions"].total() == 0
+    assert "line 2" in findings.problem and "0 x 60" in findings.problem
     text = prints(capsys, "inspect", path)
     assert "bottom-up-tsv" in text and findings.problem in text and "2 in all" in text
 
@@ -60,35 +57,10 @@ def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
     images = [image_of(7, sentences=sentences), image_of(12), image_of(391895, split="dev")]
     findings = inspect_data(write_karpathy(tmp_path / "split.json", images))
     assert (findings.num_images, dict(findings.splits), findings.num_problems) == (2, {"train": 2}, 1)
-    assert (findings.captions.smallest, findings.captions.largest) == (2, 5)
-    assert (findings.words.smallest, findings.words.largest) == (1, 4)
+    assert (min(findings.spreads["captions"]), max(findings.spreads["captions"])) == (2, 5)
+    assert (min(findings.spreads["words"]), max(findings.spreads["words"])) == (1, 4)
     assert findings.vocabulary() == (3, "training captions")  # a, red, bus
     assert "dev" in findings.problem
-
-
-def long_captions(folder, length):
-    """One caption of so many characters, in everything that has captions."""
-    text = "a" * length
-    write_karpathy(folder / "split.json", [image_of(7, sentences=[{"tokens": ["a"], "raw": text}])])
-    rows = {"image_id": [7], "captions": [[text]], "image": [{"bytes": picture_bytes(0), "path": None}]}
-    dataset = Dataset.from_dict(rows).cast_column("image", ImageColumn())
-    dataset.to_parquet(folder / "rows.parquet")
-    dataset.save_to_disk(str(folder / "saved"))
-    features = {"image_id": [7], "captions": [[text]], "visual_features": [np.zeros((2, 4), np.float16)]}
-    Dataset.from_dict(features, features=caption_features(4, boxes=False)).save_to_disk(str(folder / "features"))
-    write_tar(folder / "shard.tar", {"7.png": picture_bytes(0), "7.txt": text.encode()})
-    write_image_folder(folder / "photos", [{"file_name": "photo_0.png", "caption": text}], ".csv", range(1))
-    return [folder / name for name in ("split.json", "rows.parquet", "saved", "features", "shard.tar", "photos")]
-
-
-def test_a_caption_of_any_length_is_no_end(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    (tmp_path / "shorter").mkdir()
-    shorter = long_captions(tmp_path / "shorter", MAX_TEXT_LENGTH)
-    for path, allowed in zip(long_captions(tmp_path, MAX_TEXT_LENGTH + 1), shorter, strict=True):
-        text = prints(capsys, "inspect", path)
-        assert "first problem" in text and f"{MAX_TEXT_LENGTH + 1} characters" in text and "0 images" in text, path
-        assert "no problem" in prints(capsys, "inspect", allowed), path
 
 
 def test_a_saved_dataset_whose_captions_are_no_texts(tmp_path):
@@ -208,8 +180,8 @@ def test_folders_of_images(tmp_path, capsys):
         Image.new("RGB", size).save(photos / name)
     (photos / "notes.txt").write_text("not an image")
     findings = inspect_images(photos)
-    assert (findings.num_images, findings.num_problems, findings.captions.number) == (3, 0, 0)
-    assert (findings.widths.smallest, findings.widths.largest, findings.heights.largest) == (10, 30, 40)
+    assert (findings.num_images, findings.num_problems, findings.spreads["captions"].total()) == (3, 0, 0)
+    assert sorted(findings.spreads["widths"])[::2] == [10, 30] and max(findings.spreads["heights"]) == 40
     (photos / "1.png").write_bytes(b"no image")
     (photos / "more" / "4.png").symlink_to(photos / "gone")
     findings = inspect_images(photos)
@@ -225,7 +197,7 @@ def test_folders_of_images_with_captions(tmp_path):
     (tmp_path / "test" / "photo_1.png").write_bytes(b"")
     findings = inspect_images(tmp_path)
     assert (dict(findings.splits), findings.num_images, findings.num_problems) == ({"train": 3, "test": 1}, 4, 1)
-    assert (findings.captions.smallest, findings.captions.largest, findings.words.largest) == (1, 3, 2)
+    assert {*findings.spreads["captions"]} == {1, 2, 3} and max(findings.spreads["words"]) == 2
     assert "split test" in findings.problem and "image_id 1" in findings.problem
 
 

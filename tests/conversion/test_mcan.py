@@ -127,7 +127,6 @@ def released_weights(size: int = 4) -> dict[str, torch.Tensor]:
     ("change", "message"),
     [
         (lambda weights: weights.pop("proj.weight"), "no matrix proj.weight"),
-        (lambda weights: weights.clear(), "no matrix embedding.weight"),
         (lambda weights: weights.pop("lstm.bias_hh_l0"), "lacks .*lstm.bias_hh_l0"),
         (lambda weights: weights.update({"more": torch.ones(1)}), "more among them"),
         (lambda weights: weights["proj_norm.a_2"].fill_(torch.nan), "proj_norm.a_2 .*not finite"),
@@ -159,38 +158,22 @@ def test_wrong_files_get_one_sentence_and_leave_nothing(tmp_path, capsys):
         "words.json": {"PAD": 0, "UNK": 1, "a": 2, "b": 4, "c": 3},
         "fewer.json": {"PAD": 0, "UNK": 1},
         "unpadded.json": {"a": 0, "UNK": 1, "PAD": 2, "b": 3, "c": 4},
-        "twice.json": {"PAD": 0, "UNK": 1, "a": 1},
         "answers.json": [{"yes": 0, "no": 2, "2": 1}, {"0": "yes"}],
         "heads.json": {"MULTI_HEAD": 2, "MAX_TOKEN": 9},
         "three.json": {"MULTI_HEAD": 3},
-        "none.json": {"MULTI_HEAD": "two"},
-        "list.json": [1],
-        "half.json": {"PAD": 0, "UNK": 1, "a": 2, "\ud800": 3, "c": 4},
-        "half-answer.json": {"yes": 0, "no": 2, "\ud800": 1},
         "questions.json": {"questions": [{"question": "a b", "question_id": 1, "image_id": 2}]},
     }
     for name, content in write.items():
         (tmp_path / name).write_text(json.dumps(content))
-    (tmp_path / "no.json").write_text("{")
-    (tmp_path / "deep.yml").write_text("[" * 5_000)
     good = {"checkpoint": "good.pkl", "config": "heads.json", "vocabulary": "words.json", "answers": "answers.json"}
     for wrong, said in (
         ({"checkpoint": "evil.pkl"}, "evil.pkl"),
         ({"checkpoint": "pickle.pkl"}, "pickle.pkl"),
-        ({"checkpoint": "missing.pkl"}, "missing.pkl"),
         ({"vocabulary": "fewer.json"}, "2 words"),
         ({"vocabulary": "unpadded.json"}, "PAD"),
-        ({"vocabulary": "twice.json"}, "twice.json"),
-        ({"vocabulary": "no.json"}, "no.json is no JSON"),
         ({"answers": "words.json"}, "5 answers"),
         ({"config": "three.json"}, "3 heads"),
-        ({"config": "none.json"}, "MULTI_HEAD is 'two'"),
-        ({"config": "list.json"}, "list.json"),
-        ({"config": "deep.yml"}, "deep.yml"),
-        ({"vocabulary": "half.json"}, "half.json"),
-        ({"answers": "half-answer.json"}, "half-answer.json"),
         ({"vocabulary": None, "questions": "questions.json"}, "4 words"),
-        ({"vocabulary": None, "questions": "list.json"}, "list.json"),
     ):
         files = {name: file for name, file in {**good, **wrong}.items() if file is not None}
         options = [part for name, file in files.items() for part in (f"--{name}", str(tmp_path / file))]

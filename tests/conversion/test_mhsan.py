@@ -148,26 +148,11 @@ def test_the_last_line_of_a_word_is_the_one_as_in_the_release():
     ("change", "message"),
     [
         (lambda weights: weights.pop("fc.weight"), "lacks fc.weight"),
-        (lambda weights: weights.pop("cap_emb.rnn.rnn_lst.0.weight_c"), r"lacks .*weight_c"),
-        (lambda weights: weights.pop("cap_emb.rnn.rnn_lst.1.bias"), r"lacks .*rnn_lst.1.bias"),
         (lambda weights: weights.pop("img_emb.base_layer.5.0.conv3.weight"), r"lacks .*base_layer.5"),
         (lambda weights: weights.update({"more": torch.ones(1)}), "more among them"),
         (lambda weights: weights["fc.bias"].fill_(torch.nan), "fc.bias .*not finite"),
         (lambda weights: weights["cap_emb.rnn.rnn_lst.1.scale_x"].fill_(2), r"scale_x differ .*1\.0, 2\.0"),
         (lambda weights: weights.update({"cap_emb.rnn.rnn_lst.0.weight": torch.ones(3, 5)}), r"\(3, 5\)"),
-        (lambda weights: weights.update({"cap_emb.rnn.rnn_lst.1.scale_x": torch.ones(2)}), "scale_x"),
-        *[
-            (lambda weights, name=name: weights.update({name: torch.tensor(1.0)}), name.replace(".", r"\."))
-            for name in (
-                "fc.weight",
-                "img_emb.spaConv.weight",
-                "img_emb.base_layer.0.weight",
-                "img_emb.base_layer.4.0.conv3.weight",
-                "cap_emb.rnn.rnn_lst.0.weight_c",
-                "cap_emb.rnn.rnn_lst.1.bias",
-                "cap_emb.ws2.weight",
-            )
-        ],
     ],
 )
 def test_weights_that_are_not_of_the_model(change, message):
@@ -185,57 +170,19 @@ def test_wrong_files_get_one_sentence(tmp_path, capsys):
     (tmp_path / "words.txt").write_text("a\nUNK\ndog\n")
     (tmp_path / "fewer.txt").write_text("a\nUNK\n")
     (tmp_path / "without.txt").write_text("a\nthe\ndog\n")
-    (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\n")
     good = {"checkpoint": "good.tar", "dictionary": "words.txt", "word-vectors": "vectors.npy"}
     for wrong, said in (
         ({"checkpoint": "words.txt"}, "words.txt is damaged"),
-        ({"checkpoint": "missing.tar"}, "missing.tar"),
         ({"word-vectors": "other.npy"}, "(3, 4)"),
-        ({"word-vectors": "objects.npy"}, "objects.npy"),
+        ({"word-vectors": "objects.npy"}, "allow_pickle"),
         ({"dictionary": "fewer.txt"}, "2 lines"),
         ({"dictionary": "without.txt"}, "UNK"),
-        ({"dictionary": "bytes.txt"}, "UTF-8"),
     ):
         options = [part for name, file in {**good, **wrong}.items() for part in (f"--{name}", str(tmp_path / file))]
         assert convert_mhsan.main([*options, "--output", str(tmp_path / "out")]) == 2
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
         assert not (tmp_path / "out").exists()
-
-
-HEADER = "{'descr': '%s', 'fortran_order': False, 'shape': %s, }"
-
-
-def npy(descr: str, shape: str, data: bytes = b"") -> bytes:
-    header = (HEADER % (descr, shape)).encode().ljust(117) + b"\n"
-    return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + data
-
-
-@each_row(
-    "content",
-    [
-        b"",
-        b"PK\x03\x04",
-        b"\x93NUMPY",
-        b"\x93NUMPY\x09\x09" + bytes(9),
-        npy("<f4", "(99999999999, 620)"),
-        npy("<f4", "(99999999999, 99999999999)"),
-        npy("<f4", "(-1, 3)"),
-        npy("<f4", "(3.5, 3)"),
-        npy("<f4", "()", bytes(4)),
-        npy("<f4", "(3,)", bytes(12)),
-        npy("<f4", "(3, 3)", bytes(20)),
-        npy("|O", "(3, 3)", bytes(99)),
-        npy("<i4", "(3, 3)", bytes(36)),
-        npy("<f4", "(3, 3)", b"\x00\x00\xc0\x7f" * 9),
-        npy("<f8", "(3, 3)", np.full(9, 1e300).tobytes()),
-    ],
-)
-def test_word_vectors_that_are_none(content, tmp_path, recwarn):
-    (tmp_path / "vectors.npy").write_bytes(content)
-    with pytest.raises(ConversionError, match=r"vectors\.npy"):
-        convert_mhsan.read_word_vectors(tmp_path / "vectors.npy")
-    assert not recwarn.list
 
 
 class Evil:

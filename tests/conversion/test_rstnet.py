@@ -148,41 +148,18 @@ def test_heads_of_bert_that_cannot_be(files, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def remove(name):
-    return lambda released: released.pop(name)
-
-
-def put(name, weight):
-    return lambda released: released.update({name: weight})
-
-
 BAD_WEIGHTS = {
-    "missing": (remove("decoder.layers.1.lnorm2.bias"), "decoder.layers.1.lnorm2.bias"),
-    "missing head": (remove("encoder.WGs.1.bias"), "encoder.WGs.1.bias"),
-    "no heads": (
-        lambda w: [w.pop(f"encoder.WGs.{h}.{f}") for h in (0, 1) for f in ("weight", "bias")],
-        "encoder.WGs.0",
-    ),
-    "no language model": (
-        lambda w: [w.pop(name) for name in list(w) if name.startswith(script.LANGUAGE_MODEL)],
-        "language_model",
-    ),
-    "unknown": (put("decoder.layers.7.extra", torch.zeros(1)), "decoder.layers"),
-    "shape": (put("decoder.fc.weight", torch.zeros(8, 9)), "decoder.fc.weight"),
-    "no number": (put("encoder.fc.bias", torch.full((8,), float("nan"))), "encoder.fc.bias"),
-    "another vocabulary": (put("decoder.word_emb.weight", torch.zeros(9, 8)), "9 rows"),
-    "a vector": (put("encoder.fc.weight", torch.zeros(8)), "encoder.fc.weight"),
-    "a language model of another vocabulary": (
-        put("decoder.language_model.proj_to_vocab.weight", torch.zeros(7, 8)),
-        "vocab_size",
-    ),
+    "missing": (lambda released: released.pop("decoder.layers.1.lnorm2.bias"), "decoder.layers.1.lnorm2.bias"),
+    "unknown": (lambda released: released.update({"decoder.layers.7.extra": torch.zeros(1)}), "decoder.layers"),
+    "shape": (lambda released: released.update({"decoder.fc.weight": torch.zeros(8, 9)}), "decoder.fc.weight"),
+    "no number": (lambda released: released["encoder.fc.bias"].fill_(torch.nan), "encoder.fc.bias"),
 }
 
 
 @each_row("name", BAD_WEIGHTS)
 def test_weights_that_do_not_fit_become_nothing(name, released, files, tmp_path, capsys):
     spoil, message = BAD_WEIGHTS[name]
-    released = dict(released)
+    released = {weight: value.clone() for weight, value in released.items()}
     spoil(released)
     torch.save({"state_dict": released}, "rstnet.pth")
     before = sorted(path.name for path in tmp_path.iterdir())
@@ -207,12 +184,8 @@ class Trap:
 
 BAD_VOCABULARIES = {
     "a forbidden class": (lambda: pickle.dumps(Trap()), "print"),
-    "a list": (lambda: pickle.dumps(["a", "dog"]), "itos"),
-    "numbers": (lambda: pickle.dumps({"itos": [1, 2]}), "itos"),
     "no special tokens": (lambda: pickle.dumps({"itos": ["a", "dog"]}), "<pad>"),
     "a word twice": (lambda: pickle.dumps({"itos": [*WORDS[:-1], "a"]}), "'a'"),
-    "no pickle": (lambda: b"words", "vocabulary"),
-    "empty": (lambda: b"", "vocabulary"),
     "a word too few": (lambda: pickle.dumps({"itos": WORDS[:-1]}), "7 words"),
 }
 

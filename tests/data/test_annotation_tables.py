@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from datasets import load_from_disk
 
-from hf_ngsan.data.annotation_tables import convert_annotations
+from hf_ngsan.data.conversion import convert_annotations
 from tests.commands.running import fails, prints
 from tests.data.facts import fails_naming
 from tests.data.formats.files import SIZES

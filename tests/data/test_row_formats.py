@@ -3,8 +3,7 @@
 import numpy as np
 from datasets import Dataset, Features, List, Value, concatenate_datasets
 
-from hf_ngsan.data.contract import caption_features, with_arrays
-from hf_ngsan.data.row_formats import with_whole_arrays
+from hf_ngsan.data.contract import caption_features, with_arrays, with_whole_arrays
 from tests.tables import each_row
 
 

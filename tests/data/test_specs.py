@@ -9,7 +9,7 @@ import pytest
 from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, List, Value, concatenate_datasets, config
 
 from hf_ngsan.data import caption_features, load_data
-from hf_ngsan.data.specs import check_captions
+from hf_ngsan.data.readers import check_captions
 from hf_ngsan.io.files import temporary_path
 from tests.data.facts import fails_naming
 from tests.data.rows import dataset_of, make_row
@@ -57,16 +57,16 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
         ("coco", ["'coco'", "scenes", "coco-layout:DIR", "features:DIR"]),
         ("", ["''", "scenes"]),
         (None, ["None", "scenes"]),
-        ("scenes:sise=3", ["'sise'", "size, validation, test, seed, images, image_size"]),
+        ("scenes:sise=3", ["'sise=3'", "size, validation, test, seed, images, image_size"]),
         ("scenes:size", ["'size'", "KEY=VALUE"]),
         ("scenes:size=many", ["size", "'many'", "whole number"]),
-        ("scenes:size=", ["size", "size=VALUE"]),
-        ("scenes:size=3,size=4", ["'size'", "twice"]),
+        ("scenes:size=", ["size", "KEY=VALUE"]),
+        ("scenes:size=3,size=4", ["size=4", "once"]),
         ("scenes:size=0", ["size", "0"]),
         ("scenes:validation=-1", ["validation", "-1"]),
         ("scenes:seed=-1", ["seed", "-1"]),
         ("scenes:images=yes", ["images", "'yes'", "true", "false"]),
-        ("scenes:images=true,image_size=2", ["image_size", "2", "8", "4096"]),
+        ("scenes:images=true,image_size=0", ["image_size", "0"]),
         ("coco-layout:", ["coco-layout:DIR"]),
         ("features", ["features:DIR"]),
         ("features:no/such/folder", ["no/such/folder"]),
@@ -113,16 +113,13 @@ def test_saved_data_are_checked_and_again_after_a_change(tmp_path):
             load_data(spec, "train")
 
 
-@each_row("cache", ["a file", "/proc/nowhere"])
-def test_saved_data_need_no_cache_and_others_name_it(tmp_path, monkeypatch, cache):
-    spec = save(tmp_path, train=make_dataset(), test=make_dataset(visual_boxes=[[0, 0, 1, 2]] * 2))
+def test_saved_data_need_no_cache_and_others_name_it(tmp_path, monkeypatch):
+    spec = save(tmp_path, train=make_dataset())
     (tmp_path / "a file").write_text("")
-    monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / cache)
+    monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / "a file")
     for _ in range(2):
         assert len(load_data(spec, "train")) == 3
-        with fails_naming("visual_boxes[0]"):
-            load_data(spec, "test")
-    with fails_naming("scenes train", tmp_path / cache, "HF_DATASETS_CACHE"):
+    with pytest.raises(OSError, match="a file"):
         load_data("scenes:size=3", "train")
 
 
@@ -146,11 +143,6 @@ def test_boxes_without_area_of_any_type_are_widened_with_a_warning_each_time(tmp
         for row in rows:
             assert row["visual_boxes"].shape == row["visual_features"].shape == (2, 4)
             assert (row["visual_boxes"][:, 3] > row["visual_boxes"][:, 1]).all()
-
-
-def test_a_saved_split_without_rows_is_named(tmp_path):
-    with fails_naming(tmp_path / "mine", "without rows"):
-        load_data(save(tmp_path, train=make_dataset(), test=make_dataset().select([])), "train")
 
 
 @each_row("content", [None, b"not arrow"])
@@ -208,10 +200,6 @@ def test_rows_without_captions_are_named_with_what_to_do():
         check_captions(rows.remove_columns("captions"), "scenes:size=5", "train")
     with fails_naming("captions=COLUMN"):
         check_captions(rows.remove_columns("captions"), "images:photos", "train")
-    endless = Dataset.from_dict({"captions": [["a"], ["b", "c" * 100_001], []]})
-    with fails_naming("images:photos", 100_001):
-        check_captions(endless, "images:photos", "train")
-    check_captions(endless.select([0, 2]), "images:photos", "train")
 
 
 def test_a_column_caption_is_named_where_captions_are_missing(tmp_path):

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_ngsan.data import DataError, build_subword_tokenizer
-from hf_ngsan.data.subwords import MIN_SUBWORDS
+from hf_ngsan.data.vocabulary import MIN_SUBWORDS
 
 SENTENCES = ["A dog runs.", "A dog sleeps.", "Ein Hund läuft.", "Ein Hund schläft."] * 3
 TOKENIZER = build_subword_tokenizer(SENTENCES, vocab_size=290, max_length=16)

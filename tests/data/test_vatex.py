@@ -66,7 +66,7 @@ def test_changed_features_are_read_again(tmp_path):
     [
         (np.zeros((3, 4, 5), np.float32), "(3, 4, 5)"),
         (np.full((1, 3, 6), np.nan, np.float32), "nan"),
-        (None, "cut"),
+        (None, "read"),
     ],
 )
 def test_broken_features_are_refused_by_name(tmp_path, broken, named):

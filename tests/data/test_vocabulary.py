@@ -6,8 +6,6 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_ngsan.data import build_tokenizer
-from hf_ngsan.data.vocabulary import words_of
-from hf_ngsan.io.bounds import MAX_TEXT_LENGTH
 from tests.data.facts import fails_naming
 from tests.tables import each_row
 
@@ -17,12 +15,6 @@ CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shi
 @pytest.fixture(scope="module")
 def tokenizer():
     return build_tokenizer(CAPTIONS, min_count=1, max_length=20)
-
-
-def test_a_caption_that_costs_gigabytes_is_refused():
-    with fails_naming(MAX_TEXT_LENGTH + 1):
-        build_tokenizer(["a dog", "a" * (MAX_TEXT_LENGTH + 1)], min_count=1)
-    assert len(words_of("a " * (MAX_TEXT_LENGTH // 2))) == MAX_TEXT_LENGTH // 2
 
 
 def test_ids_are_special_tokens_then_words_by_frequency_then_alphabet(tokenizer):

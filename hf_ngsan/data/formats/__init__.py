@@ -1,1 +1,182 @@
-"""Third-party feature formats, one file each, behind one registry."""
+"""The registry of third-party feature formats and conventions of boxes; recognises the format of a file or folder.
+
+```python
+recognise(Path("trainval_36.tsv")).name  # "bottom-up-tsv"
+[source] = open_sources(Path("trainval_36.tsv"))
+```
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import TYPE_CHECKING
+
+from ..errors import DataError, naming_damage
+
+if TYPE_CHECKING:
+    from .sources import Source
+
+FILES_LOOKED_AT = 4
+"""Files of each folder that are examined to recognise their format."""
+FOLDERS_LOOKED_AT = 16
+
+
+@dataclass(frozen=True)
+class FeatureFormat:
+    """One layout of feature files.
+
+    Attributes:
+        name: value of `--from`.
+        summary: description in one line.
+        suffixes: suffixes of its files.
+        source: `"module:class"` of its [`Source`], which takes the path.
+        recognises: `"module:function"` that returns whether a file with such a suffix has this format; empty if the
+            suffix is enough.
+        is_file: whether a source is one file; otherwise it may be a folder of files.
+        named_by_folders: whether the name of a folder decides between this format and another one of similar files.
+    """
+
+    name: str
+    summary: str
+    suffixes: tuple[str, ...]
+    source: str
+    recognises: str = ""
+    is_file: bool = False
+    named_by_folders: bool = False
+
+    def open(self, path: Path) -> "Source":
+        """Opens a file or folder; raises a DataError if it cannot be read."""
+        with naming_damage(str(path)):
+            return resolve_name(f"{__name__}.{self.source}")(path)
+
+    def fits(self, file: Path) -> bool:
+        """Returns whether a file is of this format; raises a DataError for a damaged one."""
+        if file.suffix.lower() not in self.suffixes:
+            return False
+        with naming_damage(str(file)):
+            return not self.recognises or resolve_name(f"{__name__}.{self.recognises}")(file)
+
+
+HDF5 = (".hdf5", ".h5")
+FORMATS = {
+    layout.name: layout
+    for layout in (
+        FeatureFormat(
+            "bottom-up-tsv",
+            "bottom-up attention: six tab-separated fields, boxes and features in base64",
+            (".tsv",),
+            "layouts:TsvSource",
+            is_file=True,
+        ),
+        FeatureFormat(
+            "m2-hdf5",
+            "Meshed-Memory Transformer: ID_features and ID_boxes",
+            HDF5,
+            "layouts:M2Source",
+            "layouts:is_m2",
+            is_file=True,
+        ),
+        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "layouts:GridSource", "layouts:is_grid", is_file=True),
+        FeatureFormat(
+            "cocobu",
+            "ImageCaptioning.pytorch: NAME_att/ID.npz and NAME_box/ID.npy",
+            (".npz", ".npy"),
+            "layouts:CocobuSource",
+            "layouts:is_cocobu",
+            named_by_folders=True,
+        ),
+        FeatureFormat(
+            "vqa-npz",
+            "MCAN, OpenVQA and bottom-up-attention.pytorch: x, bbox, image_w, image_h in ID.npz",
+            (".npz",),
+            "layouts:VqaSource",
+            "layouts:is_vqa",
+        ),
+        FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "layouts:TensorSource"),
+        FeatureFormat(
+            "grid-npy", "an array (D, h, w) in ID.npy", (".npy",), "layouts:ArraySource", "layouts:is_feature_map"
+        ),
+        FeatureFormat(
+            "vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "layouts:VatexSource", "layouts:is_vatex"
+        ),
+        FeatureFormat(
+            "webdataset",
+            "WebDataset: images KEY.jpg with captions KEY.txt or KEY.json in tar files",
+            (".tar",),
+            "images:TarSource",
+        ),
+        FeatureFormat(
+            "parquet", "images with captions in Parquet files", (".parquet",), "images:ParquetSource", is_file=True
+        ),
+    )
+}
+ORDERS = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "x and y of the centre, width, height"}
+CONVENTIONS = tuple(f"{order}{unit}" for unit in ("", "-normalized") for order in ORDERS)
+"""Conventions of boxes: an order of the four numbers, in pixels or divided by the image's width and height."""
+SUFFIXES = {suffix for layout in FORMATS.values() for suffix in layout.suffixes}
+
+
+def open_sources(path: Path, name: str | None = None) -> list["Source"]:
+    """Opens the feature files that a path names.
+
+    Args:
+        path: a file or folder.
+        name: name of its format; recognised if None.
+
+    Raises:
+        DataError: the path does not exist, has no known format or files of several, or cannot be read.
+    """
+    from .sources import files_in
+
+    if not path.exists():
+        raise DataError(f"{path} does not exist; give a file or folder of features or images.")
+    if name is not None and name not in FORMATS:
+        raise DataError(f"There is no format {name!r}; there are {', '.join(FORMATS)}.")
+    layout = recognise(path) if name is None else FORMATS[name]
+    files = [path / key for key in files_in(path, *layout.suffixes)] if layout.is_file else [path]
+    sources = [layout.open(file) for file in files]
+    if not sources or not all(source.total for source in sources):
+        raise DataError(f"{path} holds no files of the format {layout.name} ({', '.join(layout.suffixes)}).")
+    return sources
+
+
+def recognise(path: Path) -> FeatureFormat:
+    """Returns the format of a file or folder.
+
+    Raises:
+        DataError: no format, or files of several formats.
+    """
+    examples: dict[str, Path] = {}
+    problem: DataError | None = None
+    for file in some_files(path):
+        try:
+            for layout in FORMATS.values():
+                if layout.fits(file):
+                    examples.setdefault(layout.name, file)
+                    if layout.named_by_folders:
+                        break
+        except DataError as error:
+            problem = error
+    if len(examples) > 1:
+        listed = ", ".join(f"{name} ({file})" for name, file in examples.items())
+        raise DataError(f"{path} may be of several formats: {listed}; name one with --from, or give one of them alone.")
+    if examples:
+        return FORMATS[next(iter(examples))]
+    raise problem or DataError(
+        f"{path} has no known format; their files end in {', '.join(sorted(SUFFIXES))}. Name"
+        f" one with --from: {', '.join(FORMATS)}."
+    )
+
+
+def some_files(path: Path) -> Iterator[Path]:
+    """Yields a few files of every folder within a folder, or the single file."""
+    if path.is_file():
+        yield path
+        return
+    for folder, folders, files in islice(os.walk(path), FOLDERS_LOOKED_AT):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        named = (Path(folder) / name for name in sorted(files) if not name.startswith("."))
+        yield from islice((file for file in named if file.suffix.lower() in SUFFIXES), FILES_LOOKED_AT)

@@ -1,4 +1,9 @@
-"""Rows of the feature contract from records of feature files, and Arrow tables of the rows."""
+"""Rows of the feature contract from records of feature files: ids, boxes of any convention, columns, Arrow tables.
+
+```python
+contract_boxes(np.array([[50, 20, 100, 40]]), (200, 100), "xywh", "image 1")  # [[0.25, 0.2, 0.75, 0.6]]
+```
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,17 +13,24 @@ import numpy as np
 import pyarrow as pa
 from datasets import Features, Value
 
-from ..boxes import cell_boxes
+from ..annotations import AnnotatedImage, Annotations
+from ..boxes import BOX_TOLERANCE, cell_boxes
 from ..coco_files import number_of
-from ..contract import caption_features, check_row, refuse_long_caption
+from ..contract import caption_features, check_row
 from ..errors import DataError
-from .annotations import AnnotatedImage, Annotations
-from .arrays import check_array
-from .conventions import contract_boxes
-from .record import Entry, FeatureRecord, ImageRecord, Source
+from . import ORDERS
+from .sources import Entry, FeatureRecord, ImageRecord, Source
 
 FORMAT = 2
 """Version of conversion.json."""
+ROUNDING = 1.0
+"""Pixels by which a box may reach beyond its image, as boxes of COCO do; `BOX_TOLERANCE` is for normalized boxes."""
+MAX_GUESSED_SIDE = 65_535
+"""Pixels of a side of an image whose size is unknown: the most that JPEG can hold."""
+
+
+class LeftOutError(DataError):
+    """An image without a record in the annotations."""
 
 
 @dataclass
@@ -33,24 +45,19 @@ class ImageIds:
     sources: Sequence[Source]
     seen: set[int] = field(default_factory=set)
 
-    def of(self, number: int, entry: Entry, name: str, where: str) -> int:
+    def of(self, number: int, entry: Entry, name: str) -> int:
         """Returns the id of an entry's image in the source with a number.
 
         Raises:
             DataError: the id is taken, or the image's name is no number, unlike those before.
         """
-        is_numbered = self.sources[number].is_numbered
-        before = sum(one.total for one in self.sources[:number] if not one.is_numbered)
-        image_id = number_of(name) if is_numbered else before + entry.end - 1
+        before = sum(source.total for source in self.sources[:number] if not source.is_numbered)
+        image_id = number_of(name) if self.sources[number].is_numbered else before + entry.end - 1
         if image_id is None:
-            raise DataError(f"{where}: the image is called {name!r}, which is no number.")
+            raise DataError(f"{entry.where}: the image is called {name!r}, which is no number.")
         if image_id in self.seen:
-            raise DataError(f"{where}: image {image_id} is there twice; image ids must be unique.")
+            raise DataError(f"{entry.where}: image {image_id} is there twice; image ids must be unique.")
         return image_id
-
-
-class LeftOutError(DataError):
-    """An image without a record in the annotations."""
 
 
 @dataclass
@@ -159,11 +166,42 @@ class RowMaker:
             raise DataError(f"{where}: the split of the image is unknown; name it with --split.")
         if self.plan.has_captions and not captions:
             raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
-        refuse_long_caption(max(map(len, captions), default=0), f"{where}: a caption")
         self.complete(row, size, is_numbered, where)
         if size is not None:
             row["width"], row["height"] = size
         return {**row, "image_id": image_id, "file_name": name, "captions": list(captions), "split": split}
+
+    def annotated(
+        self, image_id: int, name: str, is_numbered: bool, where: str, own_captions: tuple[str, ...]
+    ) -> AnnotatedImage:
+        if not self.annotations:
+            return AnnotatedImage({})
+        image = self.annotations.find(image_id, name, is_numbered)
+        if image is None or (self.annotations.has_captions and not image.captions and not own_captions):
+            files = ", ".join(map(str, self.annotations.paths))
+            raise LeftOutError(f"{where}: {files} has no {'captions' if image else 'record'} of the image {name}.")
+        return image
+
+    def feature_row(self, record: FeatureRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
+        features, boxes, grid = record.features, record.boxes, record.grid
+        if not features.size:
+            raise DataError(f"{where}: the features have shape {features.shape}, which is empty.")
+        if grid is not None:
+            if self.grid_size is not None and self.grid_size != grid:
+                features, grid = pool(features, grid, self.grid_size), self.grid_size
+            boxes = cell_boxes(*grid)
+        elif boxes is not None:
+            boxes = contract_boxes(boxes, size, self.convention, where)
+        feature_size = self.plan.feature_size or None
+        row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
+        with np.errstate(over="ignore"):
+            stored = row["visual_features"].astype(self.plan.dtype)
+        if not np.isfinite(stored).all():
+            raise DataError(
+                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
+                " damaged, or need --dtype float32."
+            )
+        return {**row, "visual_features": stored}
 
     def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
         """Completes the plan with the first row; compares later rows with it."""
@@ -185,43 +223,6 @@ class RowMaker:
                     f"{where}: the image has {'a ' if has else 'no '}{what}, unlike those before; convert them apart."
                 )
 
-    def feature_row(self, record: FeatureRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
-        features, boxes = self.features_and_boxes(record, size, where)
-        feature_size = self.plan.feature_size or None
-        row = check_row({"visual_features": features, "visual_boxes": boxes}, where=where, feature_size=feature_size)
-        with np.errstate(over="ignore"):
-            stored = row["visual_features"].astype(self.plan.dtype)
-        if not np.isfinite(stored).all():
-            raise DataError(
-                f"{where}: features reach {np.abs(features).max():g}, which {self.plan.dtype} cannot store; they are"
-                " damaged, or need --dtype float32."
-            )
-        return {**row, "visual_features": stored}
-
-    def features_and_boxes(
-        self, record: FeatureRecord, size: tuple[int, int] | None, where: str
-    ) -> tuple[np.ndarray, np.ndarray | None]:
-        features, grid = record.features, record.grid
-        if grid is not None:
-            if self.grid_size is not None and self.grid_size != grid:
-                check_array((*self.grid_size, features.shape[1]), np.dtype(np.float32), f"{where}, pooled,")
-                features, grid = pool(features, grid, self.grid_size), self.grid_size
-            return features, cell_boxes(*grid)
-        if record.boxes is None:
-            return features, None
-        return features, contract_boxes(record.boxes, size, self.convention, where)
-
-    def annotated(
-        self, image_id: int, name: str, is_numbered: bool, where: str, own_captions: tuple[str, ...]
-    ) -> AnnotatedImage:
-        if not self.annotations:
-            return AnnotatedImage({})
-        found = self.annotations.find(image_id, name, is_numbered)
-        if found is None or (self.annotations.has_captions and not found.captions and not own_captions):
-            files = ", ".join(map(str, self.annotations.paths))
-            raise LeftOutError(f"{where}: {files} has no {'captions' if found else 'record'} of the image {name}.")
-        return found
-
 
 def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]) -> np.ndarray:
     """Returns the cells of a grid pooled by their means to another size, as RSTNet does, float32."""
@@ -231,10 +232,56 @@ def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]
     return torch.nn.functional.adaptive_avg_pool2d(feature_map, grid_size).flatten(2)[0].T.numpy()
 
 
-def bytes_of(row: Mapping[str, Any]) -> int:
-    """Returns the bytes of a row's arrays and of its image."""
-    arrays = sum(value.nbytes for value in row.values() if isinstance(value, np.ndarray))
-    return arrays + (len(row["image"]["bytes"]) if "image" in row else 0)
+def contract_boxes(
+    boxes: np.ndarray, size: tuple[float, float] | None, convention: str | None, where: str
+) -> np.ndarray:
+    """Returns boxes as `x1, y1, x2, y2` divided by the image's width and height.
+
+    Args:
+        boxes: `(N, 4)`.
+        size: width and height of the image in pixels; None = those of the smallest image from (0, 0) with all boxes,
+            of `MAX_GUESSED_SIDE` pixels a side at most.
+        convention: one of `CONVENTIONS`; if None, `xyxy-normalized` where most boxes end within [0, 1], and else
+            `xyxy`.
+        where: name of the image in errors.
+
+    Returns:
+        `(N, 4)`, float32, clipped to [0, 1] after rounding.
+
+    Raises:
+        DataError: another shape; a box that is not finite, has no area or leads beyond the image.
+    """
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise DataError(f"{where}: boxes have shape {boxes.shape}; it must be (regions, 4).")
+    refuse(boxes, ~np.isfinite(boxes), "is not finite", where)
+    if convention is None:
+        is_normalized = boxes.size and np.median(boxes[:, 2:]) <= 1 + BOX_TOLERANCE  # one wrong box decides nothing
+        convention = "xyxy-normalized" if is_normalized else "xyxy"
+    order, _, unit = convention.partition("-")
+    corners = boxes.astype(np.float64)
+    if order != "xyxy":
+        start, sides = corners[:, :2], corners[:, 2:]
+        start = start - sides / 2 if order == "cxcywh" else start
+        corners = np.concatenate([start, start + sides], axis=1)
+    hint = f"; in {ORDERS[order]} that is wrong: name the convention of the boxes with --boxes"
+    refuse(boxes, corners[:, 2:] <= corners[:, :2], f"has no area{hint}", where)
+    tolerance = BOX_TOLERANCE if unit else ROUNDING
+    if unit:
+        size = (1, 1)
+    elif size is None:
+        size = np.minimum(np.floor(corners[:, 2:].max(axis=0)) + 1, MAX_GUESSED_SIDE).tolist()
+    limits = np.tile(np.asarray(size, dtype=np.float64), 2)
+    far = (corners < -tolerance) | (corners > limits + tolerance) | (limits < 1)
+    refuse(boxes, far, f"leads beyond the image of {limits[0]:g} x {limits[1]:g}{hint}", where)
+    return (corners / limits).clip(0, 1).astype(np.float32)
+
+
+def refuse(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -> None:
+    """Raises a DataError for the first box with any fault."""
+    if wrong.any():
+        first = int(wrong.any(axis=1).argmax())
+        values = ", ".join(f"{number:g}" for number in boxes[first])
+        raise DataError(f"{where}: box {first} is [{values}], which {fault}.")
 
 
 def table_of(rows: Sequence[dict], columns: Features) -> pa.Table:

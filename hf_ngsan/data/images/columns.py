@@ -74,8 +74,17 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     Raises:
         DataError: no image column, several of them, or a given column that is not there or of another type.
     """
-    image = find_image_column(dataset, source) if image is None else given_columns(dataset, source, "image", image)[0]
-    chosen = find_caption_columns(dataset) if captions is None else given_columns(dataset, source, "captions", captions)
+    if image is None:
+        image = find_image_column(dataset, source)
+    else:
+        refuse_column(dataset, source, "image", image, is_image, "one of images, their bytes or paths of their files")
+    if captions is None:
+        chosen = find_caption_columns(dataset)
+    else:
+        chosen = [captions] if captions in dataset.column_names else [name.strip() for name in captions.split("+")]
+        for name in chosen:
+            if name not in find_caption_columns(dataset):
+                refuse_column(dataset, source, "captions", name, is_text_or_list, "strings or lists of them")
     sides = [find_name(dataset, (name,), is_integer) for name in ("width", "height")]
     size = tuple(name for name in sides if name is not None)
     return Columns(
@@ -92,21 +101,18 @@ def find_image_column(dataset: Dataset, source: str) -> str:
     """Finds a column of images, else one of images as they are stored, else one of bytes with a name of images."""
     columns = dataset.features.items()
     names = (
-        [name for name, feature in columns if isinstance(feature, datasets.Image)]
-        or [name for name, feature in columns if is_encoded_image(feature)]
-        or [name for name, feature in columns if name.lower() in IMAGE_NAMES and is_bytes(feature)]
+        [name for name, kind in columns if isinstance(kind, datasets.Image)]
+        or [name for name, kind in columns if is_encoded_image(kind)]
+        or [name for name, kind in columns if name.lower() in IMAGE_NAMES and is_bytes(kind)]
     )
     best = names[0] if len(names) == 1 else find_name(dataset.select_columns(names), IMAGE_NAMES)
-    if best is not None:
-        return best
-    if names:
+    if best is None:
+        state = f"several columns of images, {', '.join(names)}" if names else "no column of images"
         raise DataError(
-            f"{source} has several columns of images, {', '.join(names)}; name one of them with image=COLUMN."
+            f"{source} has {state}; name one that holds images, their bytes or the paths of their files with"
+            f" image=COLUMN, of {', '.join(dataset.column_names)}."
         )
-    raise DataError(
-        f"{source} has no column of images among {list_columns(dataset)}; name one that holds images, their bytes"
-        " or the paths of their files with image=COLUMN."
-    )
+    return best
 
 
 def find_caption_columns(dataset: Dataset) -> list[str]:
@@ -116,7 +122,7 @@ def find_caption_columns(dataset: Dataset) -> list[str]:
     text.
     """
     for fits in (is_text_or_list, is_integer):
-        names = [name for name, feature in dataset.features.items() if fits(feature)]
+        names = [name for name, kind in dataset.features.items() if fits(kind)]
         best = find_name(dataset.select_columns(names), CAPTION_NAMES)
         if best is not None:
             return [best]
@@ -127,77 +133,57 @@ def find_caption_columns(dataset: Dataset) -> list[str]:
     return []
 
 
-def given_columns(dataset: Dataset, source: str, key: str, text: str) -> list[str]:
-    """Returns the columns that a user names, several with `+` between.
-
-    Args:
-        dataset: the dataset.
-        source: name for errors.
-        key: `image` or `captions`.
-        text: the names.
-    """
-    names = [text] if text in dataset.column_names or key == "image" else [name.strip() for name in text.split("+")]
-    for name in names:
-        if name not in dataset.column_names:
-            raise DataError(f"{source} has no column {name!r} for {key}=; there are {list_columns(dataset)}.")
-        feature = dataset.features[name]
-        if key == "image":
-            fits = isinstance(feature, datasets.Image) or is_encoded_image(feature) or is_bytes(feature)
-            kinds = "one of images, their bytes or the paths of their files"
-        else:
-            fits = is_text_list(feature) or name in find_caption_columns(dataset)
-            kinds = "strings or lists of them"
-        if not (fits or is_text(feature)):
-            kind = feature.dtype if isinstance(feature, Value) else type(feature).__name__
-            raise DataError(f"{source}: column {name!r} is of type {kind}; {key}= takes {kinds}.")
-    return names
+def refuse_column(
+    dataset: Dataset, source: str, key: str, name: str, fits: Callable[[object], bool], kinds: str
+) -> None:
+    """Raises a DataError for a column that a user names and that is not there, or of another type."""
+    if name not in dataset.column_names:
+        raise DataError(f"{source} has no column {name!r} for {key}=; there are {', '.join(dataset.column_names)}.")
+    if not fits(dataset.features[name]):
+        raise DataError(f"{source}: column {name!r} is of type {dataset.features[name]}; {key}= takes {kinds}.")
 
 
 def find_name(
-    dataset: Dataset, names: tuple[str, ...], fits: Callable[[object], bool] = lambda feature: True
+    dataset: Dataset, names: tuple[str, ...], fits: Callable[[object], bool] = lambda kind: True
 ) -> str | None:
     """Returns the column that is first in a list of names, ignoring case; None without one, or if its type is wrong."""
-    found = {name.lower(): name for name in dataset.column_names}
-    name = next((found[name] for name in names if name in found), None)
+    known = {name.lower(): name for name in dataset.column_names}
+    name = next((known[name] for name in names if name in known), None)
     return name if name is not None and fits(dataset.features[name]) else None
 
 
-def list_columns(dataset: Dataset) -> str:
-    return ", ".join(dataset.column_names) or "no columns"
+def is_scalar(kind: object) -> bool:
+    return isinstance(kind, Value | ClassLabel)
 
 
-def is_scalar(feature: object) -> bool:
-    return isinstance(feature, Value | ClassLabel)
+def is_bytes(kind: object) -> bool:
+    return isinstance(kind, Value) and kind.dtype in ("binary", "large_binary")
 
 
-def is_value(feature: object, *types: str) -> bool:
-    return isinstance(feature, Value) and feature.dtype in types
+def is_text(kind: object) -> bool:
+    return isinstance(kind, Value) and kind.dtype in ("string", "large_string", "string_view")
 
 
-def is_bytes(feature: object) -> bool:
-    return is_value(feature, "binary", "large_binary")
+def is_text_list(kind: object) -> bool:
+    return isinstance(kind, List | LargeList) and is_text(kind.feature)
 
 
-def is_text(feature: object) -> bool:
-    return is_value(feature, "string", "large_string", "string_view")
+def is_text_or_list(kind: object) -> bool:
+    return is_text(kind) or is_text_list(kind)
 
 
-def is_text_list(feature: object) -> bool:
-    return isinstance(feature, List | LargeList) and is_text(feature.feature)
+def is_integer(kind: object) -> bool:
+    return isinstance(kind, Value) and kind.dtype.startswith(("int", "uint"))
 
 
-def is_text_or_list(feature: object) -> bool:
-    return is_text(feature) or is_text_list(feature)
-
-
-def is_integer(feature: object) -> bool:
-    return isinstance(feature, Value) and feature.dtype.startswith(("int", "uint"))
-
-
-def is_encoded_image(feature: object) -> bool:
-    """Returns whether a feature is the struct in which the datasets library stores images."""
+def is_encoded_image(kind: object) -> bool:
+    """Returns whether a type is the struct in which the datasets library stores images."""
     return (
-        isinstance(feature, dict)
-        and set(feature) == {"bytes", "path"}
-        and (is_bytes(feature["bytes"]) or is_value(feature["bytes"], "null"))
+        isinstance(kind, dict)
+        and set(kind) == {"bytes", "path"}
+        and (is_bytes(kind["bytes"]) or kind["bytes"] == Value("null"))
     )
+
+
+def is_image(kind: object) -> bool:
+    return isinstance(kind, datasets.Image) or is_encoded_image(kind) or is_bytes(kind) or is_text(kind)

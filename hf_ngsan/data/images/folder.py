@@ -9,18 +9,16 @@ import csv
 import io
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from datasets import Dataset, Image
 
-from ..errors import DataError, reason_of
+from ..errors import DataError, naming_damage
 from ..image_files import is_image, visible_files
 from ..splits import OTHER_NAMES, VALIDATION
-from .own_files import OwnFiles
+from .files import OwnFiles
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 """Files that name images of their folder and of those below it, with their captions."""
@@ -67,32 +65,24 @@ def read_folder(folder: Path) -> dict[str, Dataset]:
         DataError: metadata or captions cannot be read, name a file outside of the folder, or splits are unclear.
     """
     names = sorted(visible_files(folder))
-    found = {}
-    for split, files in splits_of((name for name in names if is_image(name) or is_metadata(name)), folder).items():
+    parts = {}
+    for split, files in splits_of([name for name in names if is_image(name) or is_metadata(name)], folder).items():
         metadata = list(filter(is_metadata, files))
         columns = read_metadata(folder, metadata) if metadata else read_beside(folder, files, names)
-        try:
+        with naming_damage(f"{folder}, split {split}"):
             rows = Dataset.from_dict({column: values for column, (values, _) in columns.items()})
-        except UnicodeError as error:
-            raise DataError(f"{folder}: the name of an image file is not UTF-8 text ({error}); rename it.") from None
-        except pa.ArrowException as error:
-            raise DataError(
-                f"{folder}, split {split}: a column of the metadata has values of several types ({reason_of(error)});"
-                " write them all in the same way."
-            ) from error
         for column, (_, holds_images) in columns.items():
             rows = rows.cast_column(column, Image()) if holds_images else rows
-        found[split] = rows
-    return found
+        parts[split] = rows
+    return parts
 
 
-def splits_of(names: Iterable[str], folder: Path) -> dict[str, list[str]]:
+def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
     """Returns the names of images and metadata by split, see [`read_folder`].
 
     Raises:
         DataError: there are folders of splits, and images that are in none of them.
     """
-    names = list(names)
     parts: dict[str, list[str]] = {}
     for name in names:
         first, inside, _ = name.partition("/")
@@ -101,10 +91,9 @@ def splits_of(names: Iterable[str], folder: Path) -> dict[str, list[str]]:
     outside = parts.pop("", [])
     if not outside:
         return parts
-    if any(is_metadata(name) and "/" not in name for name in outside):
-        return {"train": names}
+    has_metadata = any(is_metadata(name) and "/" not in name for name in outside)
     # one such name among others may mean a vehicle or an exam
-    if len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid")):
+    if not has_metadata and (len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid"))):
         raise DataError(
             f"{folder} has folders of splits ({', '.join(parts)}) and images outside of them, {outside[0]} among"
             " them; move these into one, or list all images in a metadata.csv in the folder itself."
@@ -117,39 +106,29 @@ Columns = dict[str, tuple[list[Any], bool]]
 
 
 def read_beside(folder: Path, images: list[str], names: list[str]) -> Columns:
-    """Returns images with the captions in the text files beside them."""
+    """Returns images with the captions in the text files beside them, a line each."""
     root = os.path.abspath(folder)
-    texts = {name.rpartition(".")[0]: name for one in reversed(BESIDE) for name in names if name.lower().endswith(one)}
-    stems = [name.rpartition(".")[0] for name in images]
-    captions = [read_lines(folder / texts[stem]) if stem in texts else [] for stem in stems]
+    texts = {name.rpartition(".")[0]: name for end in reversed(BESIDE) for name in names if name.lower().endswith(end)}
+    captions: list[list[str]] = []
+    for stem in (name.rpartition(".")[0] for name in images):
+        lines: list[str] = []
+        if stem in texts:
+            with naming_damage(str(folder / texts[stem])):
+                lines = (folder / texts[stem]).read_text(encoding="utf-8-sig").split("\n")
+        captions.append([line.strip() for line in lines if line.strip()])
     columns: Columns = {"image": ([os.path.join(root, name) for name in images], True)}
     return {**columns, "captions": (captions, False)} if any(captions) else columns
-
-
-def read_lines(file: Path) -> list[str]:
-    """Returns the lines of a text file that have a word; other separators than those of lines stay in a caption."""
-    try:
-        text = file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeError) as error:
-        raise DataError(
-            f"{file} cannot be read ({reason_of(error)}); save it as UTF-8 text, a caption a line."
-        ) from None
-    return [line.strip() for line in text.split("\n") if line.strip()]
 
 
 def read_metadata(folder: Path, names: list[str]) -> Columns:
     """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
     own, columns = OwnFiles(str(folder)), list[str]()
     where: dict[str, Path] = {}
-    found: list[dict[str, Any]] = []
+    all_rows: list[dict[str, Any]] = []
     for name in names:
         file = folder / name
-        try:
+        with naming_damage(str(file)):
             rows = READERS[file.suffix.lower()](file)
-        except DataError:
-            raise
-        except (OSError, ValueError, csv.Error, pa.ArrowException) as error:
-            raise DataError(f"{file} cannot be read ({reason_of(error)}); write it again, text as UTF-8.") from error
         keys = list(dict.fromkeys(key for row in rows for key in row))
         if rows and columns and set(keys) != set(columns):
             raise DataError(
@@ -167,10 +146,10 @@ def read_metadata(folder: Path, names: list[str]) -> Columns:
                 if key == FILE_NAME and where.setdefault(path, file) != file:
                     raise DataError(f"{file} and {where[path]} both name {path}; leave it out of one of them.")
                 row[key] = path
-            found.append(row)
+            all_rows.append(row)
     return {
         (key.removesuffix(FILE_NAME).rstrip("_") or "image") if key.endswith(FILE_NAME) else key: (
-            [row.get(key) for row in found],
+            [row.get(key) for row in all_rows],
             key.endswith(FILE_NAME),
         )
         for key in columns
@@ -204,13 +183,7 @@ def read_csv(file: Path) -> list[dict[str, Any]]:
 
 
 def read_jsonl(file: Path) -> list[dict[str, Any]]:
-    with open(file, encoding="utf-8-sig") as text:
-        rows = [json.loads(line) for line in text if line.strip()]
-    if not all(isinstance(row, dict) for row in rows):
-        raise DataError(
-            f'{file} has a line that is no JSON object, such as {{"{FILE_NAME}": "a.jpg", "captions": []}}.'
-        )
-    return rows
+    return [json.loads(line) for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
 
 
 READERS = {".csv": read_csv, ".jsonl": read_jsonl, ".parquet": lambda file: pq.read_table(file).to_pylist()}

@@ -1,8 +1,9 @@
-"""Rows of the feature contract from a dataset of images with captions."""
+"""Rows of the feature contract from a dataset of images with captions: each image once, with all of its captions."""
 
+import hashlib
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from datasets import Dataset, Features, Image, List, Value, concatenate_datasets
 
+from ...io.files import sha256
 from ..coco_files import number_at_the_end
 from ..errors import DataError
-from ..row_formats import with_named_images
 from .columns import Columns, is_text_list
-from .identity import content_keys, first_rows, image_parts, other_images, whole_numbers
-from .own_files import with_own_files
+from .files import with_named_images, with_own_files
 
 TYPES = {
     "image_id": Value("int64"),
@@ -31,16 +31,16 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
     """Returns the images in some rows of a dataset, each with all of its captions."""
     images = image_column(dataset, columns.image, source, name)
     table = dataset.select_columns(columns.besides_images).with_format("arrow")[:]
-    table.validate(full=True)
     in_split = np.full(len(dataset), numbers is None)
     in_split[numbers or []] = True
-    check_images(images, in_split, name)
     owners = np.where(in_split, np.arange(len(dataset)), -1)
     if len(columns.captions) == 1 and not is_text_list(dataset.features[columns.captions[0]]):
         owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
-        refuse_other_images(images, owners, table, columns, name)
-    found, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
-    metadata = Dataset.from_dict(found, features=Features({column: TYPES[column] for column in found}))
+        if columns.key is not None:
+            refuse_other_images(images, owners, table[columns.key], f"{name}: rows", columns.key)
+    content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
+    refuse_missing(images, chosen, name)
+    metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
     rows = concatenate_datasets([metadata, images], axis=1)
     rows.info.description = ""  # it would be taken for the provenance of features
     if len(chosen) < len(rows):
@@ -62,16 +62,23 @@ def all_but_images(
     """
     chosen = np.flatnonzero(owners == np.arange(len(owners)))
     is_image_a_row = len(chosen) == np.count_nonzero(owners >= 0)
-    found: dict[str, Any] = {}
+    content: dict[str, Any] = {}
     if columns.captions:
-        found["captions"] = gather_captions([table[column] for column in columns.captions], owners)
-        chosen = with_captions(found, chosen, name)
+        captions = gather_captions([table[column] for column in columns.captions], owners)
+        has_captions = np.asarray(captions.value_lengths())[chosen] > 0
+        if has_captions.any():
+            content["captions"] = captions
+            if left_out := int((~has_captions).sum()):
+                warnings.warn(
+                    f"{name}: {left_out} of {len(chosen)} images have no caption and were left out.", stacklevel=4
+                )
+            chosen = chosen[has_captions]
     if file_names is not None:
-        found["file_name"] = pa.array(file_names, pa.string())
+        content["file_name"] = pa.array(file_names, pa.string())
     for side, column in zip(("width", "height"), columns.size, strict=False):
-        found[side] = table[column].cast(pa.int32())
+        content[side] = table[column].cast(pa.int32())
     id_column = columns.id or (columns.row_id if is_image_a_row else None)
-    return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **found}, chosen
+    return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **content}, chosen
 
 
 def image_column(dataset: Dataset, column: str, source: str, name: str) -> Dataset:
@@ -83,27 +90,35 @@ def image_column(dataset: Dataset, column: str, source: str, name: str) -> Datas
     return images if column == "image" else images.rename_column(column, "image")
 
 
-def check_images(images: Dataset, in_split: np.ndarray, name: str) -> None:
+def refuse_missing(images: Dataset, rows: np.ndarray, name: str) -> None:
     """Raises a DataError for the first row without an image, and if the first file is missing.
 
     Other missing files are found when they are read, since there may be millions.
     """
-    first, is_checked = 0, False
-    for data, paths in image_parts(images):
-        for place in np.flatnonzero(np.asarray(data.is_null()) & in_split[first : first + len(data)]).tolist():
-            path, where = paths[place].as_py(), f"{name}, row {first + place}"
-            if path is None:
-                raise DataError(f"{where} has no image; leave the row out.")
-            if not (is_checked or "://" in path or os.path.exists(path)):
-                raise DataError(f"{where}: there is no image file {path}; put the files where the paths say.")
-            is_checked = True
-        first += len(data)
+    paths = [
+        path if bytes_are_missing else ""
+        for content, part in image_parts(images)
+        for path, bytes_are_missing in zip(part.to_pylist(), content.is_null().to_pylist(), strict=True)
+    ]
+    for row in rows.tolist():
+        if paths[row] is None:
+            raise DataError(f"{name}, row {row} has no image; leave the row out.")
+    path = next((paths[row] for row in rows.tolist() if paths[row]), "")
+    if path and not ("://" in path or os.path.exists(path)):
+        raise DataError(f"{name}: there is no image file {path}; put the files where the paths say.")
 
 
-def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> list[Any]:
-    """Returns keys that are equal for rows of the same image."""
+def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Array, pa.Array]]:
+    """Yields the bytes and paths of undecoded images, `batch_size` rows at a time, without reading the bytes."""
+    for table in images.with_format("arrow").iter(batch_size=batch_size):
+        for chunk in table.column("image").chunks:
+            yield tuple(pc.if_else(chunk.is_valid(), chunk.field(name), None) for name in ("bytes", "path"))
+
+
+def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.ndarray, name: str) -> Sequence:
+    """Returns keys that are equal for rows of the same image: its id or file name, else its bytes or its path."""
     if columns.key is None:
-        return content_keys(images)
+        return list(image_digests(images, read_files=False))
     keys = table[columns.key].to_pylist()
     missing = [row for row in np.flatnonzero(in_split) if keys[row] is None]
     if missing:
@@ -111,27 +126,46 @@ def image_keys(table: pa.Table, columns: Columns, images: Dataset, in_split: np.
     return keys
 
 
-def refuse_other_images(images: Dataset, owners: np.ndarray, table: pa.Table, columns: Columns, name: str) -> None:
+def image_digests(images: Dataset, read_files: bool) -> Iterator[bytes]:
+    """Yields a checksum of the bytes of each image, or of its file, or the path of a file that is not read."""
+    for data, paths in image_parts(images, batch_size=64):
+        for content, path in zip(data, paths, strict=True):
+            if content.is_valid:
+                yield hashlib.sha256(content.as_buffer()).digest()
+            elif read_files and os.path.isfile(path.as_py()):
+                yield bytes.fromhex(sha256(Path(path.as_py())))
+            else:  # in an archive; or missing, which is an error when the image is read
+                yield str(path.as_py()).encode()
+
+
+def first_rows(keys: Sequence, is_used: np.ndarray) -> np.ndarray:
+    """Finds the first row of each image.
+
+    Args:
+        keys: n values, equal for rows of the same image.
+        is_used: `(n,)`, whether a row is used.
+
+    Returns:
+        `(n,)`, the first used row with the same key; -1 at unused rows.
+    """
+    first: dict[Any, int] = {}
+    places = np.full(len(is_used), -1)
+    for row in np.flatnonzero(is_used).tolist():
+        places[row] = first.setdefault(keys[row], row)
+    return places
+
+
+def refuse_other_images(images: Dataset, owners: np.ndarray, keys: pa.ChunkedArray, name: str, column: str) -> None:
     """Raises a DataError for rows with the same id or file name but different images."""
-    if columns.key is None:  # rows were merged by the images themselves
-        return
-    for row, first in other_images(images, owners):
-        raise DataError(
-            f"{name}: rows {first} and {row} have the {columns.key} {table[columns.key][row].as_py()!r:.60}, but"
-            " different images; give each image one of its own, or leave a row out."
-        )
-
-
-def with_captions(found: dict[str, pa.Array], chosen: np.ndarray, name: str) -> np.ndarray:
-    """Returns the rows with captions; if no row has any, drops the column and returns all rows."""
-    number = np.asarray(found["captions"].value_lengths())[chosen]
-    if not number.any():
-        del found["captions"]
-        return chosen
-    left_out = int((number == 0).sum())
-    if left_out:
-        warnings.warn(f"{name}: {left_out} of {len(chosen)} images have no caption and were left out.", stacklevel=4)
-    return chosen[number > 0]
+    others = np.flatnonzero((owners >= 0) & (owners != np.arange(len(owners))))
+    rows = np.union1d(others, owners[others])
+    digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
+    for row in others.tolist():
+        if digests[row] != digests[owners[row]]:
+            raise DataError(
+                f"{name} {owners[row]} and {row} have the {column} {keys[row].as_py()!r:.60}, but different images;"
+                " give each image one of its own, or leave a row out."
+            )
 
 
 def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: str) -> list[str | None] | None:
@@ -165,11 +199,24 @@ def image_ids(
             stacklevel=4,
         )
     elif file_names is not None:
-        found = [number_at_the_end(file_name or "") for file_name in file_names]
-        of_chosen = {found[row] for row in chosen}
+        in_names = [number_at_the_end(file_name or "") for file_name in file_names]
+        of_chosen = {in_names[row] for row in chosen}
         if None not in of_chosen and len(of_chosen) == len(chosen):
-            return np.array([-1 if number is None else number for number in found])
+            return np.array([-1 if number is None else number for number in in_names])
     return np.arange(num_rows)
+
+
+def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
+    """Returns the values as int64 if all are whole numbers, possibly written in digits; else None."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        if not pc.all(pc.match_substring_regex(column, r"^[0-9]{1,18}$"), skip_nulls=False).as_py():
+            return None
+    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+        return None
+    try:
+        return None if column.null_count else np.asarray(column.cast(pa.int64()))
+    except pa.ArrowInvalid:  # fractions, or numbers beyond 64 bits
+        return None
 
 
 def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.ListArray:
@@ -198,9 +245,7 @@ def texts_of(column: pa.ChunkedArray) -> Iterator[tuple[np.ndarray, pa.Array]]:
     first = 0
     for chunk in column.chunks:
         rows, texts = np.arange(len(chunk)), chunk
-        if pa.types.is_list(chunk.type) or pa.types.is_large_list(chunk.type):
+        if pa.types.is_nested(chunk.type):
             rows, texts = np.asarray(pc.list_parent_indices(chunk)), pc.list_flatten(chunk)
-        elif pa.types.is_fixed_size_list(chunk.type):
-            rows, texts = np.asarray(pc.list_parent_indices(chunk)), chunk.flatten()
         yield first + rows.astype(np.int64), texts.cast(pa.string())
         first += len(chunk)

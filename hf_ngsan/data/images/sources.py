@@ -19,17 +19,15 @@ import datasets
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import HfApi, constants, metadata_load
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
 
-from ...io.files import is_stream
+from ...io.messages import chain
 from ...io.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, reason_of
-from ..formats.webdataset import TAR_SUFFIXES
-from ..prepared import naming_the_cache
+from ..image_files import visible_files
 from ..splits import find_split
-from .folder import SPLITS, holds_photographs, read_folder, visible_files
-from .own_files import OwnFiles, with_own_files
-from .tar_files import open_tar_files
+from .files import OwnFiles, with_own_files
+from .folder import SPLITS, holds_photographs, read_folder
+from .tar_files import TAR_SUFFIXES, open_tar_files
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10
@@ -109,17 +107,17 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     path = Path(source)
     place, files = str(path.absolute()), None
     if is_saved(path) and not streaming:
-        with naming_source(source):
-            found: Any = open_saved_files(path)
-        return dict(found) if isinstance(found, DatasetDict) else {str(found.split or "train"): found}
+        saved = open_saved(path)
+        return dict(saved) if isinstance(saved, DatasetDict) else {str(saved.split or "train"): saved}
     if is_folder_of_photographs(source, config):
         return read_folder(path)
     if path.is_dir():
-        refuse_home(path)
         refuse_patterns(str(path))
         files = None if card_configs(path) or config else files_of_splits(path)
     elif path.exists():
-        check_file_of_data(path)
+        refuse_patterns(source)
+        if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
+            raise DataError(f"{path} is no Parquet or tar file; give one, or the folder that holds the data.")
         files = {split_of_file(path.name) or "train": [place]}
         place = "parquet" if path.suffix.lower() == ".parquet" else WEBDATASET
     elif HUB_NAME.fullmatch(source):
@@ -133,12 +131,10 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
             builder = datasets.load_dataset_builder(place, name=config, data_files=files, **CSV_OPTIONS)  # nosec B615
         if builder.info.builder_name == WEBDATASET:
             return open_tar_files(builder.config.data_files, streaming)
-        if streaming:
-            found = builder.as_streaming_dataset()
-        else:
+        if not streaming:
             builder.download_and_prepare()
-            found = builder.as_dataset()
-    return {str(name): part for name, part in found.items()}
+        parts = builder.as_streaming_dataset() if streaming else builder.as_dataset()
+    return {str(name): part for name, part in parts.items()}
 
 
 def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
@@ -146,7 +142,6 @@ def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
     path = Path(source)
     if not path.is_dir() or is_saved(path):
         return False
-    refuse_home(path)
     return not card_configs(path) and config is None and holds_photographs(path)
 
 
@@ -156,13 +151,13 @@ def card_configs(folder: Path) -> list[Any]:
     Raises:
         DataError: they name files that are not the dataset's own.
     """
-    found: list[Any] = []
+    configs: list[Any] = []
     with naming_source(str(folder)):
         for file in (folder / name for name in CARDS if (folder / name).is_file()):
             content = metadata_load(file) if file.suffix == ".md" else yaml.safe_load(file.read_text(encoding="utf-8"))
-            found += (content or {}).get("configs") or []
-    check_configs(found, str(folder))
-    return found
+            configs += (content or {}).get("configs") or []
+    check_configs(configs, str(folder))
+    return configs
 
 
 def check_configs(configs: Any, source: str) -> None:
@@ -189,17 +184,17 @@ def files_of_splits(folder: Path) -> dict[str, list[str]] | None:
         DataError: some files have a split in their names and others have none, or a name has a pattern.
     """
     names = sorted(visible_files(folder))
-    chosen = next((one for suffix in TABLES if (one := [name for name in names if suffix in suffixes_of(name)])), [])
-    found: dict[str, list[str]] = {}
-    for name in chosen:
+    of_suffix = ([name for name in names if suffix in suffixes_of(name)] for suffix in TABLES)
+    parts: dict[str, list[str]] = {}
+    for name in next(filter(None, of_suffix), []):
         refuse_patterns(name)
-        found.setdefault(split_of_file(name), []).append(name)
-    if len(found) > 1 and "" in found:
+        parts.setdefault(split_of_file(name), []).append(name)
+    if len(parts) > 1 and "" in parts:
         raise DataError(
-            f"{folder} has files of splits ({', '.join(filter(None, found))}) and files whose names have none,"
-            f" {found[''][0]} among them; name these as train-1{Path(found[''][0]).suffix}, or move them away."
+            f"{folder} has files of splits ({', '.join(filter(None, parts))}) and files whose names have none,"
+            f" {parts[''][0]} among them; name these as train-1{Path(parts[''][0]).suffix}, or move them away."
         )
-    return {split or "train": [str(folder.absolute() / name) for name in files] for split, files in found.items()}
+    return {split or "train": [str(folder.absolute() / name) for name in files] for split, files in parts.items()}
 
 
 def suffixes_of(name: str) -> list[str]:
@@ -217,26 +212,26 @@ def split_of_file(name: str) -> str:
     return OTHER_WORDS.get(words[-1], words[-1]) if words else shard[1] if shard else ""
 
 
-def open_saved_files(folder: Path) -> Dataset | DatasetDict:
+def open_saved(folder: Path) -> Dataset | DatasetDict:
     """Loads what `save_to_disk` wrote.
 
     Raises:
-        DataError: it names files that are not its own, as shards or as images.
+        DataError: it names files that are not its own, as shards or as images, or cannot be loaded.
     """
     own = OwnFiles(str(folder))
-    for file in (*folder.glob("dataset_dict.json"), *folder.glob("state.json"), *folder.glob("*/state.json")):
-        content = json.loads(file.read_text(encoding="utf-8"))
-        splits, shards = content.get("splits") or [], content.get("_data_files") or []
-        for name in (*splits, *(shard["filename"] for shard in shards)):
-            own.find(os.path.join(file.parent.relative_to(folder), name), str(file))
-    saved = datasets.load_from_disk(str(folder))
-    for split, part in [*saved.items()] if isinstance(saved, DatasetDict) else [(None, saved)]:
+    with naming_source(str(folder)):
+        for file in (*folder.glob("dataset_dict.json"), *folder.glob("state.json"), *folder.glob("*/state.json")):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            splits, shards = content.get("splits") or [], content.get("_data_files") or []
+            for name in (*splits, *(shard["filename"] for shard in shards)):
+                own.find(os.path.join(file.parent.relative_to(folder), name), str(file))
+        saved = datasets.load_from_disk(str(folder))
+    parts = saved if isinstance(saved, DatasetDict) else DatasetDict({"": saved})
+    for split, part in parts.items():
         for column in [name for name, feature in part.features.items() if isinstance(feature, datasets.Image)]:
-            part = with_own_files(part, column, str(folder), f"{folder}{f', split {split}' if split else ''}")
-        if split is None:
-            return part
-        saved[split] = part
-    return saved
+            part = with_own_files(part, column, str(folder), f"{folder}{split and f', split {split}'}")
+        parts[split] = part
+    return parts if isinstance(saved, DatasetDict) else parts[""]
 
 
 def refuse_patterns(source: str) -> None:
@@ -246,73 +241,40 @@ def refuse_patterns(source: str) -> None:
         )
 
 
-def refuse_home(path: Path) -> None:
-    """Raises a DataError for a folder that is or holds the home folder."""
-    if Path(os.path.expanduser("~")).resolve().is_relative_to(path.resolve()):
-        raise DataError(f"{path} is or holds your home folder, all of which would be searched; name a folder of data.")
-
-
-def check_file_of_data(path: Path) -> None:
-    """Raises a DataError for a file of another kind."""
-    refuse_patterns(str(path))
-    if is_stream(path):
-        raise DataError(f"{path} is a device or a pipe, which cannot be read more than once; give a file.")
-    if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
-        raise DataError(
-            f"{path} is no Parquet or tar file; give a .parquet or .tar file, or the folder that holds the data."
-        )
-
-
 def check_hub(name: str) -> None:
     """Raises a DataError if the Hub cannot be reached, without the long retries of the datasets library."""
     if constants.HF_HUB_OFFLINE or datasets.config.HF_HUB_OFFLINE:
         return
     try:
         info = HfApi().dataset_info(name, timeout=HUB_SECONDS)
-    except (GatedRepoError, RepositoryNotFoundError):
-        raise DataError(
-            f"{name} is neither a folder or file here nor a dataset on the Hub that you have access to; check the name,"
-            " or log in with hf auth login."
-        ) from None
     except Exception as error:  # the HTTP library has many for a failed connection
         raise DataError(
-            f"{name} is neither a folder or file here, nor can the Hub be asked for it ({reason_of(error)}); check the"
-            " path or the connection, or set HF_HUB_OFFLINE=1 to read it from the cache."
+            f"{name} is neither a folder or file here nor a dataset on the Hub that you have access to"
+            f" ({reason_of(error)[:200]}); check the name or the connection, log in with hf auth login, or set"
+            " HF_HUB_OFFLINE=1 to read it from the cache."
         ) from None
     check_configs(info.card_data.get("configs") if info.card_data else None, name)
 
 
 @contextmanager
 def naming_source(source: str) -> Iterator[None]:
-    """Turns errors of the datasets library inside the `with` block into a DataError that names the source."""
-    try:
-        with quiet_datasets(), naming_the_cache(source):
-            yield
-    except DataError:
-        raise
-    except Exception as error:
-        root: BaseException = error
-        while root.__cause__ is not None:
-            root = root.__cause__
-        if isinstance(root, DataError):
-            raise root from None
-        if os.path.exists(source):
-            fault = f"cannot be read as a dataset ({reason_of(root)}); check its files, or get them again"
-        else:
-            fault = (
-                f"is neither a folder or file here, nor can it be read from the Hub or its cache ({reason_of(root)});"
-                " check the path or the connection"
-            )
-        raise DataError(f"{source} {fault}.") from error
+    """Turns errors of the datasets library inside the `with` block into a DataError that names the source.
 
-
-@contextmanager
-def quiet_datasets() -> Iterator[None]:
-    """Silences the log of the datasets library inside the `with` block, and shows its bars only in a terminal."""
+    Its log is silenced meanwhile, and its bars are shown only in a terminal.
+    """
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)
     try:
         with nullcontext() if sys.stderr.isatty() else without_progress_bars():
             yield
+    except Exception as error:
+        errors = list(chain(error))
+        for cause in errors:
+            if isinstance(cause, DataError):
+                raise cause from None
+        raise DataError(
+            f"{source} cannot be read as a dataset ({reason_of(errors[-1])}); check its files, its name or the"
+            " connection."
+        ) from error
     finally:
         datasets.logging.set_verbosity(verbosity)

@@ -1,24 +1,152 @@
-"""WebDataset's tar files, in a folder or on the Hub, as datasets of images with captions.
+"""WebDataset: tar files with an image `KEY.jpg` and its captions `KEY.txt` or `KEY.json` for each key.
 
 ```python
+tar = TarFile(Path("000.tar"))
+for key in tar.samples:
+    content, name = tar.image_of(key)
+    tar.captions_of(key)  # ("a dog on a beach",)
 open_tar_files({"train": ["photos/000.tar"]}, streaming=True)["train"]  # an `IterableDataset`
 ```
 """
 
+import json
+import re
 import shutil
+import tarfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from tempfile import NamedTemporaryFile
 from typing import Any
 
 from datasets import Dataset, Features, Image, IterableDataset, List, Value
 from datasets.utils.file_utils import xopen
 
-from ..formats.webdataset import Shard
+from ..errors import DataError, naming_damage
 from ..prepared import Rows, fingerprint, prepare
 
+TAR_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz", ".tar.zst")
+"""Compressed files are named in an error; left out, their images would be missed."""
+IMAGE_SUFFIXES = ("bmp", "gif", "jpeg", "jpg", "pgm", "png", "ppm", "tif", "tiff", "webp")
+TEXT_SUFFIXES = ("txt", "caption", "captions", "text")
+JSON_KEYS = ("captions", "caption", "sentences", "text")
+LINE_END = re.compile(r"\r\n?|\n")
+"""Unlike `str.splitlines`, which also cuts at form feeds and at separators of Unicode."""
 FEATURES = Features({"image": Image(), "captions": List(Value("string")), "file_name": Value("string")})
+
+
+class TarFile:
+    """The samples of an uncompressed tar file, in the order of their first members; nothing is unpacked to the disk.
+
+    Args:
+        path: path of the file.
+        name: its name in messages; the path if None.
+
+    Attributes:
+        samples: members by suffix, by key.
+
+    Raises:
+        DataError: the file is compressed, cut, damaged, several joined ones or no tar file.
+    """
+
+    def __init__(self, path: Path, name: str | None = None) -> None:
+        self.path, self.name = path, name or str(path)
+        self.samples: dict[str, dict[str, tarfile.TarInfo]] = {}
+        self.faults: dict[str, str] = {}
+        if self.name.lower().endswith(TAR_SUFFIXES[1:]):
+            raise DataError(f"{self.name} is compressed; unpack it to a .tar file, whose samples can be read in place.")
+        with naming_damage(self.name), tarfile.open(path, "r:") as archive:
+            for member in archive:
+                if member.size < 0:  # it would lead back to an earlier member, forever
+                    raise DataError(f"{self.name}, {member.name} has {member.size} bytes; get it again.")
+                if not member.isdir() and not PurePosixPath(member.name).name.startswith("._"):  # attributes of macOS
+                    self.add(member)
+            self.refuse_more(archive)
+
+    def add(self, member: tarfile.TarInfo) -> None:
+        key, suffix = key_of(member.name)
+        sample = self.samples.setdefault(key, {})
+        path = PurePosixPath(member.name.replace("\\", "/"))
+        fault = ""
+        if suffix in sample:
+            fault = "is there twice; leave one out, or give it another name"
+        elif not member.isreg() or member.issparse():
+            fault = "is a link, a device or a sparse file; it must be a plain file"
+        elif path.is_absolute() or ".." in path.parts or ":" in "".join(path.parts[:1]):
+            fault = "has a name that leads out of the folder; such a file is an attack"
+        if fault:
+            self.faults.setdefault(key, f"{member.name} {fault}")
+        sample[suffix] = member
+
+    def refuse_more(self, archive: tarfile.TarFile) -> None:
+        """Raises a DataError for data behind the end mark, or without one, of which tarfile says nothing."""
+        with open(self.path, "rb") as file:
+            file.seek(archive.offset)
+            if not file.read(tarfile.BLOCKSIZE):
+                raise DataError(f"{self.name} stops without the zeros that end a tar file, so it may be cut.")
+            file.seek(archive.offset)
+            while chunk := file.read(2**20):
+                if chunk.strip(b"\0"):
+                    raise DataError(
+                        f"{self.name} goes on behind its end at byte {archive.offset}, so it is damaged, or several tar"
+                        " files in one: get it again, or give these as files of their own."
+                    )
+
+    def members_of(self, key: str) -> dict[str, tarfile.TarInfo]:
+        if key in self.faults:
+            raise DataError(f"{self.name}, {self.faults[key]}.")
+        return self.samples[key]
+
+    def image_of(self, key: str) -> tuple[bytes, str]:
+        """Returns the bytes of a sample's image and the name of its member; raises a DataError without exactly one."""
+        members = self.members_of(key)
+        images = [suffix for suffix in IMAGE_SUFFIXES if suffix in members]
+        if len(images) != 1:
+            raise DataError(
+                f"{self.name}, {key} has {len(images)} images; it must have one, of {', '.join(IMAGE_SUFFIXES)}."
+            )
+        member = members[images[0]]
+        return self.read(member), member.name
+
+    def captions_of(self, key: str) -> tuple[str, ...]:
+        """Returns the captions of the first member with any: the lines of a text, or the value of a key of a JSON."""
+        members = self.members_of(key)
+        texts = (self.captions_in(members[suffix], suffix) for suffix in (*TEXT_SUFFIXES, "json") if suffix in members)
+        return next(filter(None, texts), ())
+
+    def captions_in(self, member: tarfile.TarInfo, suffix: str) -> tuple[str, ...]:
+        where = f"{self.name}, {member.name}"
+        with naming_damage(where):
+            text = self.read(member).decode("utf-8-sig")
+            if suffix != "json":
+                return with_words(LINE_END.split(text))
+            document = json.loads(text)
+        values = list(map(document.get, JSON_KEYS)) if isinstance(document, dict) else [document]
+        for value in values:
+            captions = [value] if isinstance(value, str) else value or []
+            if isinstance(captions, list) and all(isinstance(caption, str) for caption in captions):
+                if words := with_words(captions):
+                    return words
+            elif isinstance(document, dict):
+                raise DataError(f"{where}: captions are {value!r:.60}; they must be a text or a list of texts.")
+        return ()
+
+    def read(self, member: tarfile.TarInfo) -> bytes:
+        with open(self.path, "rb") as file:
+            file.seek(member.offset_data)
+            return file.read(member.size)
+
+
+def with_words(captions: list[str]) -> tuple[str, ...]:
+    """Returns the captions that have words, each on one line."""
+    return tuple(" ".join(caption.split()) for caption in captions if caption.strip())
+
+
+def key_of(name: str) -> tuple[str, str]:
+    """Returns `shard/000012` and `jpg` of `shard/000012.jpg`: the key ends at the first point of the last part."""
+    folder, _, last = name.rpartition("/")
+    stem, _, suffix = last.partition(".")
+    return f"{folder}/{stem}" if folder else stem, suffix.lower()
 
 
 def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict[str, Dataset | IterableDataset]:
@@ -29,7 +157,7 @@ def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict
         streaming: whether samples are read when they are iterated over.
 
     Raises:
-        DataError: a file or a sample cannot be read, or the cache cannot be written.
+        DataError: a file or a sample cannot be read.
     """
     return {str(split): open_files(str(split), list(map(str, files)), streaming) for split, files in places.items()}
 
@@ -37,27 +165,21 @@ def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict
 def open_files(split: str, files: list[str], streaming: bool) -> Dataset | IterableDataset:
     if streaming:
         return IterableDataset.from_generator(samples_of, features=FEATURES, gen_kwargs={"places": files})
-    key = fingerprint("webdataset", [(file, *size_and_time(file)) for file in files])
+    # a URL of the Hub names its revision
+    states = [(file, None if "://" in file else Path(file).stat()) for file in files]
+    key = fingerprint("webdataset", [(file, state and (state.st_size, state.st_mtime_ns)) for file, state in states])
     return prepare("webdataset", key, split, lambda: Rows(FEATURES, samples_of(files))).with_format(None)
-
-
-def size_and_time(place: str) -> tuple[int, ...]:
-    """Returns what changes with a file; nothing for a URL of the Hub, which names its revision."""
-    if "://" in place:
-        return ()
-    status = Path(place).stat()
-    return status.st_size, status.st_mtime_ns
 
 
 def samples_of(places: list[str]) -> Iterator[dict[str, Any]]:
     """Yields the samples of tar files as rows, one file after the other."""
     for place in places:
         with local_file(place) as path:
-            shard = Shard(path, place)
-            for key in shard.samples:
-                content, name = shard.image_of(key)
+            tar = TarFile(path, place)
+            for key in tar.samples:
+                content, name = tar.image_of(key)
                 image = {"bytes": content, "path": name}
-                yield {"image": image, "captions": list(shard.captions_of(key)), "file_name": name}
+                yield {"image": image, "captions": list(tar.captions_of(key)), "file_name": name}
 
 
 @contextmanager

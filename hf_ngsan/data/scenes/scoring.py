@@ -1,8 +1,10 @@
-"""Accuracy of the spatial relations that a captioner states.
+"""Accuracy of the spatial relations that a captioner states, also of scenes in which two objects have exchanged their
+boxes, so that another relation is true.
 
 ```python
 prompts = relation_prompts(row)  # prompts[0].text: "the red circle lies", prompts[0].answer: "left of"
 score_relation_completions([[complete(prompt.text) for prompt in prompts]], [row])["directional"]  # in [0, 1]
+relation_swaps(row)[0].answer  # "right of"
 ```
 """
 
@@ -223,6 +225,72 @@ class Tally:
             return {"accuracy": None, "chance": None, "count": 0}
         right, chance = (sum(counter[name] for name in names) for counter in (self.right, self.chance))
         return {"accuracy": right / count, "chance": chance / count, "count": count}
+
+
+@dataclass(frozen=True)
+class RelationSwap:
+    """A caption's object in another object's place.
+
+    Attributes:
+        prompt: the caption up to its relation, and the relation that was true.
+        answer: the other relation of the family, which is true now.
+        boxes: float32 `(N, 4)`, the boxes after the exchange.
+    """
+
+    prompt: RelationPrompt
+    answer: str
+    boxes: np.ndarray
+
+
+def relation_swaps(row: Row) -> list[RelationSwap]:
+    """Returns a swap for each caption of a scene whose relation some exchange turns into the other of its family.
+
+    The subject changes places with another object, with the landmark only if no other object will do. A scene gives
+    boxes and appearances to its objects independently, so that the result is a scene as likely as the row's.
+    """
+    objects, swaps = list(field_of(row, "objects")), []
+    boxes = np.asarray(field_of(row, "visual_boxes"), dtype=np.float32)
+    partners = sorted(range(len(objects)), key=lambda place: objects[place].endswith(LANDMARK))
+    for prompt in relation_prompts(row):
+        statement: Any = Statement.parse(prompt.caption)
+        subject = objects.index(statement.subject)
+        for partner in partners:
+            if partner == subject:
+                continue
+            order = list(range(len(objects)))
+            order[subject], order[partner] = partner, subject
+            answers = answers_by_object({"objects": objects, "visual_boxes": boxes[order]})
+            answer = true_relation(statement, objects, answers)
+            if answer not in (None, prompt.answer):
+                swaps.append(RelationSwap(prompt, str(answer), boxes[order]))
+                break
+    return swaps
+
+
+def score_swaps(swaps: Sequence[RelationSwap], before: Sequence[str], after: Sequence[str]) -> dict[str, dict]:
+    """Measures whether the relation that a captioner states changes with the truth.
+
+    Args:
+        swaps: of any rows.
+        before, after: captions that continue the prompts, for the boxes of the scene and for those of the swap.
+
+    Returns:
+        For each group, `symmetric` and `directional`: number of `swaps`, share of those that `follow` (the new relation
+        is stated; chance is 0.5, also for a captioner that never changes its mind) and of those whose relation
+        `changed` at all.
+    """
+    outcomes: defaultdict[str, list[tuple[bool, bool]]] = defaultdict(list)
+    for swap, first, second in zip(swaps, before, after, strict=True):
+        words = [text.removeprefix(swap.prompt.text).strip() for text in (first, second)]
+        follows = f"{words[1]} ".startswith(f"{swap.answer} ")
+        changed = f"{words[0]} ".startswith(f"{swap.answer} ") != follows
+        outcomes[swap.prompt.group].append((follows, changed))
+    scores = {}
+    for group in (SYMMETRIC, DIRECTIONAL):
+        if outcomes[group]:
+            follow, changed = np.mean(outcomes[group], axis=0).tolist()
+            scores[group] = {"swaps": len(outcomes[group]), "follow": follow, "changed": changed, "chance": 0.5}
+    return scores
 
 
 class SceneScores:

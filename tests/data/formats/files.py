@@ -2,7 +2,6 @@
 
 import base64
 import pickle
-import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -136,22 +135,6 @@ def write_vatex(path: Path) -> Path:
     path.mkdir(parents=True)
     for video in VIDEOS:
         np.save(path / f"{video}.npy", frames_of(video)[None])
-    return path
-
-
-def write_npy_claiming(path: Path, shape: tuple[int, ...], content: bytes = b"", descr: str = "<f4") -> Path:
-    """An .npy file whose header claims a shape, whatever its content."""
-    header = repr({"descr": descr, "fortran_order": False, "shape": shape}).encode()
-    header += b" " * (-(len(header) + 11) % 64) + b"\n"
-    path.write_bytes(b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header + content)
-    return path
-
-
-def write_npz_bomb(path: Path, key: str, mebibytes: int) -> Path:
-    """An archive of some KiB that unpacks to mebibytes of zeros."""
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open(f"{key}.npy", "w") as file:
-        for _ in range(mebibytes):
-            file.write(bytes(2**20))
     return path
 
 

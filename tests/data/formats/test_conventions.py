@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from hf_ngsan.data.formats.conventions import contract_boxes
-from hf_ngsan.data.formats.registry import CONVENTIONS
+from hf_ngsan.data.formats import CONVENTIONS
+from hf_ngsan.data.formats.rows import contract_boxes
 from tests.data.facts import fails_naming
 from tests.tables import each_row
 

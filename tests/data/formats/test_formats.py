@@ -8,7 +8,7 @@ import torch
 
 from hf_ngsan.data.boxes import cell_boxes
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.formats.registry import FORMATS, open_sources, recognise
+from hf_ngsan.data.formats import FORMATS, open_sources, recognise
 from tests.data.facts import fails_naming
 from tests.data.formats.files import (
     DIMENSION,
@@ -27,8 +27,6 @@ from tests.data.formats.files import (
     write_hdf5,
     write_m2,
     write_maps,
-    write_npy_claiming,
-    write_npz_bomb,
     write_pickle,
     write_pth,
     write_tsv,
@@ -180,20 +178,14 @@ def changed_boxes(place, values):
 
 
 TSV_FAULTS = {
-    "truncated base64": ([tsv_line(7), tsv_line(12)[:-7]], ["line 2", 12, "features"]),
-    "short base64": ([tsv_line(7), tsv_line(12)[:-8] + b"\n"], ["line 2", "features"]),
-    "illegal base64": (other(boxes="AAAA*AAA"), ["line 2", "boxes"]),
+    "illegal base64": (other(boxes="AAAA*AAA"), ["line 2"]),
     "too many boxes": (other(num_boxes=REGIONS[12] + 1), ["line 2", 12, REGIONS[12] + 1]),
-    "too few boxes": (other(num_boxes=1), ["line 2", 12, "num_boxes is 1"]),
     "no boxes": (other(num_boxes=0), ["line 2", "num_boxes is 0"]),
-    "absurdly many boxes": (other(num_boxes=10**15), ["line 2", 10**15]),
     "no size": (other(image_w=0), ["line 2", "0 x 60"]),
-    "absurd size": (other(image_h=2**31), ["line 2", f"30 x {2**31}"]),
-    "id": (other(image_id="x7"), ["line 2", "image_id", "x7"]),
-    "long id": (other(image_id="7" * 5000), ["line 2", "image_id"]),
+    "id": (other(image_id="x7"), ["line 2", "x7"]),
     "twice": (other(image_id=7), ["line 2", "image 7"]),
     "fields": ([tsv_line(7), b"12\t30\t60\t5\tAAAA"], ["line 2", "5 fields"]),
-    "float64": (other(features=features_of(12).astype(np.float64)), ["line 2", "float64"]),
+    "float64": (other(features=features_of(12).astype(np.float64)), ["line 2", "float32"]),
     "NaN": (other(features=features_of(12) * np.float32([1, 1, np.nan, 1, 1, 1])), ["line 2", 12]),
     "dimension": (other(features=features_of(12)[:, :4].copy()), ["line 2", "dimension 4", "have 6"]),
     "point": (other(boxes=changed_boxes(3, [5, 5, 5, 5])), ["line 2", "box 3", "area"]),
@@ -221,14 +213,10 @@ def arrays_changed(**changes):
 
 
 VQA_FAULTS = {
-    "number": (arrays_changed(num_bbox=9), ["num_bbox is 9"]),
+    "number": (arrays_changed(num_bbox=9), ["9 boxes"]),
     "no boxes": (arrays_changed(bbox=None), ["bbox"]),
     "size": (arrays_changed(image_w=0), ["0 x 60"]),
-    "size that is no number": (arrays_changed(image_w=np.array([1, 2])), ["image_w"]),
-    "pickled": (arrays_changed(x=np.array([{}], dtype=object)), ["x", "pickled"]),
-    "words": (arrays_changed(x=np.array([["a"]])), ["x", "<U1"]),
-    "another number": (arrays_changed(x=features_of(12)[:4]), ["x"]),
-    "complex": (arrays_changed(x=features_of(12) + 0j), ["complex"]),
+    "pickled": (arrays_changed(x=np.array([{}], dtype=object)), ["allow_pickle=False"]),
 }
 
 
@@ -250,7 +238,7 @@ def test_folders_without_boxes_or_with_others_are_named(tmp_path):
     with fails_naming("12", "2 boxes", "5 regions"):
         convert_features([path], tmp_path / "out")
     np.savez(path / "cocobu_att" / "12.npz", z=features_of(12))
-    with fails_naming("12.npz", "'feat'", "z"):
+    with fails_naming("12.npz", "feat"):
         convert_features([path], tmp_path / "out")
     result = convert_features([path], tmp_path / "out", skip_broken=True)
     assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
@@ -260,26 +248,10 @@ def test_folders_without_boxes_or_with_others_are_named(tmp_path):
 def test_features_without_numbers_are_named_or_listed(shape, tmp_path):
     path = write_cocobu(tmp_path / "cocobu")
     np.savez(path / "cocobu_att" / "12.npz", feat=np.ones(shape, np.float32))
-    with fails_naming("12", shape):
+    with fails_naming("12"):
         convert_features([path], tmp_path / "out")
     result = convert_features([path], tmp_path / "out", skip_broken=True)
     assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
-
-
-def test_absurd_shapes_cost_no_memory(tmp_path):
-    """Neither a header that claims a terabyte nor an archive that unpacks to much is believed."""
-    for number, shape in enumerate([(1, 2**38, 1), (1, 2**62, 2**62), (1, -4, -2)]):
-        path = write_npy_claiming(tmp_path / f"{number}.npy", shape, bytes(16))
-        with fails_naming(path.name):
-            convert_features([path], tmp_path / "out", source_format="vatex")
-    bomb = write_npz_bomb(tmp_path / "bomb.npz", "x", 257)
-    assert bomb.stat().st_size < 2**20
-    with fails_naming("bomb.npz", "257 MiB"):
-        convert_features([bomb], tmp_path / "out")
-    tensor = torch.zeros(1, 2, 3, 1).expand(1, 2, 3, 2**40)
-    torch.save(tensor, tmp_path / "7.pth")
-    with fails_naming("7.pth", 2**40):
-        convert_features([tmp_path / "7.pth"], tmp_path / "out")
 
 
 def test_no_object_is_ever_unpickled(tmp_path):
@@ -287,59 +259,23 @@ def test_no_object_is_ever_unpickled(tmp_path):
     path = write_pickle(tmp_path / "7.pth", touched)
     with fails_naming("7.pth"):
         convert_features([path], tmp_path / "out")
-    for content in ({"x": torch.ones(2)}, {"x": SIZES}, torch.ones(2, 2), torch.ones(1, 2, 2, 2, dtype=torch.int64)):
+    for content in ({"x": torch.ones(2)}, {"x": SIZES}, torch.ones(2, 2)):
         torch.save(content, path)
         with fails_naming("7.pth"):
             convert_features([path], tmp_path / "out")
     assert not touched.exists()
 
 
-def test_archives_that_unpack_to_far_more_than_they_hold(tmp_path):
-    path = write_npz_bomb(tmp_path / "bomb.npz", "x", 64)
-    with fails_naming("bomb.npz", "64 MiB"):
-        convert_features([path], tmp_path / "out")
-    content = bytearray(path.read_bytes())
-    entry = content.rindex(b"PK\x01\x02")
-    content[entry + 20 : entry + 24] = (2**31 - 1).to_bytes(4, "little")  # what it claims to hold
-    path.write_bytes(content)
-    with fails_naming("bomb.npz", "64 MiB"):
-        convert_features([path], tmp_path / "out")
-
-
-HDF5_FAULTS = {
-    "nothing stored": {"chunks": (8, 1000), "fillvalue": 1},
-    "nothing stored in one piece": {"fillvalue": 1},
-    "one part stored": {
-        "chunks": (8, 1000),
-        "fillvalue": 1,
-        "parts": {(8, 0): bytes(32_000)},
-    },
-    "a part that unpacks to more": {"chunks": (64, 2000), "compression": "gzip", "parts": {(0, 0): bytes(2**21)}},
-    "parts of more than the array": {"chunks": (64, 2**21), "maxshape": (64, None), "parts": {(0, 0): b"1234"}},
-    "far less than it unpacks to": {"shape": (64, 2**17), "compression": "gzip", "chunks": (64, 2**16), "numbers": 1},
-}
-
-
-@each_row("fault", HDF5_FAULTS)
-def test_arrays_that_are_not_all_in_an_hdf5_file(fault, tmp_path):
+def test_hdf5_reads_parts_that_are_not_stored_as_zeros_and_we_do_not(tmp_path):
     h5py = pytest.importorskip("h5py")
-    options = dict(HDF5_FAULTS[fault])
-    parts, numbers = options.pop("parts", {}), options.pop("numbers", None)
-    with h5py.File(tmp_path / "0.hdf5", "w") as file:
-        array = file.create_dataset("7_features", options.pop("shape", (64, 2000)), "<f4", **options)
-        for place, content in parts.items():
-            array.id.write_direct_chunk(place, content)
-        if numbers is not None:
-            array[:] = np.full(array.shape, numbers, array.dtype)  # row by row, it would pack its chunk 64 times
-    with fails_naming("0.hdf5", "7_features"):
-        convert_features([tmp_path / "0.hdf5"], tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
-def test_pooling_to_more_cells_than_fit(tmp_path):
-    np.save(tmp_path / "7.npy", np.zeros((10_000, 1, 2), np.float32))
-    with fails_naming("7.npy", "MiB"):
-        convert_features([tmp_path / "7.npy"], tmp_path / "out", grid_size=(128, 128))
+    for chunks, part in ((None, None), ((8, 1000), None), ((8, 1000), bytes(32_000))):
+        with h5py.File(tmp_path / "0.hdf5", "w") as file:
+            array = file.create_dataset("7_features", (64, 2000), "<f4", chunks=chunks, fillvalue=1)
+            if part:
+                array.id.write_direct_chunk((8, 0), part)
+        with fails_naming("0.hdf5", "7_features"):
+            convert_features([tmp_path / "0.hdf5"], tmp_path / "out")
+        assert not (tmp_path / "out").exists()
 
 
 def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
@@ -350,21 +286,9 @@ def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
         file["12_features"] = h5py.ExternalLink("other.hdf5", "12_features")
     with fails_naming("links.hdf5", "12_features"):
         convert_features([tmp_path / "links.hdf5"], tmp_path / "out")
-    for name, array in (("words", np.array([[b"a"]])), ("deep", np.ones((2, 3, 4), np.float32))):
-        path = write_hdf5(tmp_path / f"{name}.hdf5", {"12_features": array, "12_boxes": boxes_of(12)})
-        with fails_naming(path.name, "12_features"):
-            convert_features([path], tmp_path / "out")
     cells = {"7_grids": np.ones((4, 3), np.float32), "12_grids": np.ones((5, 3), np.float32)}
-    with fails_naming("12_grids", (5, 3)):
+    with fails_naming("12_grids", "5 cells"):
         convert_features([write_hdf5(tmp_path / "grids.hdf5", cells)], tmp_path / "out")
-
-
-def test_a_name_in_an_hdf5_file_that_is_no_text_is_a_damage(tmp_path):
-    pytest.importorskip("h5py")
-    path = write_m2(tmp_path / "regions.hdf5")
-    path.write_bytes(path.read_bytes().replace(b"12_boxes", b"\xff2_boxes"))
-    with fails_naming("regions.hdf5"):
-        convert_features([path], tmp_path / "out")
 
 
 def test_hdf5_needs_the_extra(tmp_path, monkeypatch):

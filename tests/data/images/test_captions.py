@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hf_ngsan.data import load_data
-from hf_ngsan.data.images.identity import first_rows
-from hf_ngsan.data.images.rows import gather_captions
+from hf_ngsan.data.images.rows import first_rows, gather_captions
 from tests.data.images.photos import picture_bytes
 from tests.tables import each_row
 

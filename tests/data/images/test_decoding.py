@@ -9,11 +9,11 @@ import pytest
 from datasets import Dataset, DatasetDict
 from PIL import Image, UnidentifiedImageError
 
-from hf_ngsan.data import DataError, caption_features, load_data
+from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.data.image_files import FORMATS
-from hf_ngsan.data.images import decoding
+from hf_ngsan.data.images import files as decoding
 from hf_ngsan.models import image_processing_captioning
-from tests.models.test_images import encoded, photo
+from tests.models.test_load_image import encoded, photo
 from tests.tables import each_row
 
 
@@ -33,11 +33,6 @@ def test_images_are_those_of_the_datasets_library(kind, orientation, mode):
     ours, theirs = decoding.decode_image(value, feature), feature.decode_example(value)
     assert (ours.mode, ours.size) == (theirs.mode, theirs.size)
     np.testing.assert_array_equal(np.asarray(ours), np.asarray(theirs))
-
-
-def test_a_device_is_no_image():
-    with pytest.raises(DataError, match="device"):
-        decoding.decode_image({"bytes": None, "path": "/dev/zero"}, datasets.Image())
 
 
 def test_images_beside_features_are_decoded_so_too(tmp_path, monkeypatch):

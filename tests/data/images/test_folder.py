@@ -11,7 +11,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.data.errors import MissingSplitError
 from hf_ngsan.data.images.folder import METADATA
-from hf_ngsan.data.specs import check_captions
+from hf_ngsan.data.readers import check_captions
 from hf_ngsan.extraction import list_images
 from hf_ngsan.extraction.image_list import inspect_images
 from tests.commands.running import fails, prints
@@ -108,10 +108,10 @@ def test_text_files_beside_photographs_hold_their_captions(tmp_path):
             assert captions_by_name(folder, keys=keys) == dict(zip(names[:4], expected, strict=True))
     with pytest.warns(UserWarning):
         findings = inspect_images(folder)
-    assert (findings.num_images, findings.captions.number) == (4, 4) and set(findings.uses.values()) == {""}
+    assert (findings.num_images, findings.spreads["captions"].total()) == (4, 4) and set(findings.uses.values()) == {""}
     assert any("e.jpg" in note for note in findings.notes) and any("notes.txt" in note for note in findings.notes)
     (folder / "e.txt").write_bytes(b"caf\xe9")
-    with fails_naming(folder / "e.txt", "UTF-8"):
+    with fails_naming(folder / "e.txt", "utf-8"):
         load_data(f"images:{folder}", "train")
 
 
@@ -131,7 +131,7 @@ def test_metadata_that_cannot_be_read_are_named(tmp_path):
         (
             (b"file_name,caption\nphoto_0.png,a cat, a dog\n", ["line 2", "quotation marks"]),
             (b'file_name,caption\nphoto_0.png,"a cat\nphoto_1.png,a dog\n', ["metadata.csv"]),
-            (b"file_name,caption\nphoto_0.png,caf\xe9\n", ["UTF-8"]),
+            (b"file_name,caption\nphoto_0.png,caf\xe9\n", ["utf-8"]),
             (b"file_name;caption\nphoto_0.png;a cat\n", ["file_name;caption", "file_name,caption"]),
             (b"file_name,caption\n,a cat\n", ["row 0", "file_name"]),
             (b"file_name,caption\nphoto_9.png,a cat\n", ["photo_9.png"]),

@@ -15,8 +15,7 @@ from huggingface_hub.hf_api import DatasetInfo
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
-from hf_ngsan.data.images.decoding import decode_image
-from hf_ngsan.data.images.own_files import OwnFiles
+from hf_ngsan.data.images.files import OwnFiles, decode_image
 from hf_ngsan.extraction import list_images
 from tests.data.images.photos import index_of, lists, picture_bytes, write_image_folder, write_parquet
 

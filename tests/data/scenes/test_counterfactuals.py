@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from hf_ngsan.data.scenes import Statement, load_scenes
-from hf_ngsan.data.scenes.counterfactuals import relation_swaps, score_swaps
-from hf_ngsan.data.scenes.scoring import answers_by_object, true_relation
+from hf_ngsan.data.scenes.scoring import answers_by_object, relation_swaps, score_swaps, true_relation
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 
 from hf_ngsan.data import make_scene
-from hf_ngsan.data.scenes import FAMILIES, FEATURE_SIZE, LANDMARK, Statement
+from hf_ngsan.data.scenes import FAMILIES, FEATURE_SIZE, LANDMARK, Statement, load_scenes
 from hf_ngsan.data.scenes.relations import FAMILY_OF, answer_families
-from hf_ngsan.data.scenes.rows import load_scenes
 
 NUMBER = 1000
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from hf_ngsan.data.questions import PADDING, UNKNOWN, make_question_tokenizer
+from hf_ngsan.data.vocabulary import PADDING, UNKNOWN, make_question_tokenizer
 from hf_ngsan.models.configuration_mcan import MCANConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering

@@ -5,7 +5,7 @@ import pytest
 import torch
 from datasets import Dataset
 
-from hf_ngsan.tasks.retrieval_scores import measure_head_diversity
+from hf_ngsan.tasks.retrieval_search import measure_head_diversity
 from tests.models.mhsan.tiny import tiny_model, tiny_processor
 from tests.models.tiny import FEATURE_SIZE
 

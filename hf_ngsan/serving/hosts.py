@@ -1,0 +1,112 @@
+"""Where servers listen, and the host names that they answer to."""
+
+import ipaddress
+import re
+import socket
+from collections.abc import Iterable
+from typing import Any
+
+HOST = re.compile(r"(\[[^\[\]]+\]|[^\[\]:/\s]+)(?::[0-9]*)?")
+"""A name or an address, and a port, as in the header `Host`."""
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Returns a socket that listens at an address.
+
+    Args:
+        host: an IP address or a name.
+        port: 0 for a free one.
+
+    Raises:
+        ValueError: the host stands for all addresses of this machine without saying so, as "" and "0" do.
+        OSError: the address belongs to another machine, or the port is taken.
+    """
+    try:
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except (OSError, UnicodeError) as error:
+        raise OSError(
+            f"No server can listen at {host!r}, port {port or 'any'} ({error}); choose another --host or --port."
+        ) from error
+    # Connections inherit it; asyncio would not set it, and an answer in two parts would wait 40 ms for the other side.
+    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    if is_unspecified(listening.getsockname()[0]) and not is_unspecified(host):
+        listening.close()
+        raise ValueError(f"The host {host!r} stands for all addresses of this machine; give 0.0.0.0 if you mean them.")
+    return listening
+
+
+def address_of(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Returns the IP address that a host is; `None` for a name."""
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None
+
+
+def is_unspecified(host: str) -> bool:
+    address = address_of(host)
+    return address is not None and address.is_unspecified
+
+
+def url_of(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def host_name(text: str) -> str:
+    """Returns a name or an IP address, with or without a port, as it is compared: in lower case, without a last dot.
+
+    Raises:
+        ValueError: the text is neither, such as a URL.
+    """
+    match = HOST.fullmatch(text)
+    if match is None and address_of(text) is None:
+        raise ValueError(f"{text!r:.80} is no host name and no IP address.")
+    name = (match[1] if match else text).strip("[]").lower().removesuffix(".")
+    return str(address_of(name) or name).partition("%")[0]
+
+
+class OwnHosts:
+    """ASGI middleware that refuses requests for the host of somebody else, with status 400.
+
+    A page of a stranger can point a name of its own at this machine ("DNS rebinding") and then reads what a server
+    answers, as if the server were its own. The browser still sends the stranger's name in the header `Host`.
+
+    The server answers to localhost, 127.0.0.1, [::1], the host it listens at and those added, at any port. One that
+    listens at all addresses of the machine (0.0.0.0, ::) also answers to the machine's name and to every IP address: an
+    address needs no name that could point elsewhere. (Starlette's TrustedHostMiddleware knows no IPv6 addresses.)
+
+    Args:
+        app: application behind it.
+        host: host that the server listens at.
+        allowed: further names and addresses.
+
+    Raises:
+        ValueError: one of them is no name and no IP address.
+    """
+
+    def __init__(self, app: Any, host: str, allowed: Iterable[str] = ()) -> None:
+        self.app = app
+        self.names = {host_name(name) for name in (*LOCAL_HOSTS, host, *allowed)}
+        self.takes_addresses = is_unspecified(host)
+        if self.takes_addresses:
+            self.names.add(socket.gethostname().lower())
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        from starlette.responses import JSONResponse
+
+        given = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] not in ("http", "websocket") or (len(given) == 1 and self.is_own(given[0])):
+            return await self.app(scope, receive, send)
+        if scope["type"] == "websocket":
+            return await send({"type": "websocket.close", "code": 1008})
+        message = f"This server does not answer to the host {', '.join(given)!r:.80}; --allowed-host adds a name."
+        await JSONResponse({"error": message}, 400)(scope, receive, send)
+
+    def is_own(self, header: str) -> bool:
+        """Returns whether the value of a header `Host`, with or without a port, names this server."""
+        try:
+            name = host_name(header)
+        except ValueError:
+            return False
+        return name in self.names or (self.takes_addresses and address_of(name) is not None)

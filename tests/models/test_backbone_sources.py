@@ -1,0 +1,166 @@
+"""Vision encoders around backbones and detection models of transformers: sizes, checkpoints, folders that are gone."""
+
+import json
+
+import pytest
+import torch
+from transformers import (
+    AutoBackbone,
+    AutoConfig,
+    AutoModel,
+    PreTrainedConfig,
+    PreTrainedModel,
+    RTDetrConfig,
+    RTDetrForObjectDetection,
+    YolosConfig,
+    YolosForObjectDetection,
+)
+from transformers.backbone_utils import BackboneConfigMixin, BackboneMixin
+from transformers.modeling_outputs import BackboneOutput
+from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
+
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
+from hf_ngsan.extraction import load_vision
+from hf_ngsan.models.configuration_hub import MissingBackboneError
+from tests.models.test_modeling_vision import detector_config, make_vision
+from tests.models.tiny import pretrained_vision, tiny_config
+from tests.tables import each_row
+
+ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+YOLOS = {"intermediate_size": 16, "image_size": [64, 64], "num_detection_tokens": 9}
+NEEDS_MORE = {"dinat": "natten", "timm_backbone": "timm"}
+
+
+@pytest.fixture(scope="module")
+def pixels() -> torch.Tensor:
+    return torch.randn(2, 3, 56, 56, generator=torch.Generator().manual_seed(1))
+
+
+@each_row("model_type", sorted(MODEL_FOR_BACKBONE_MAPPING_NAMES))
+def test_every_backbone_of_transformers_tells_its_width(model_type):
+    try:
+        config = VisionConfig(backbone_config={"model_type": model_type})
+    except ImportError as error:
+        assert f"requires the {NEEDS_MORE[model_type]} library" in str(error)
+        return
+    with torch.device("meta"):
+        assert VisionModel(config).backbone.channels == [config.feature_size]
+
+
+@each_row(
+    ("model", "kind"),
+    [
+        (lambda: make_vision().backbone, "grid"),
+        (lambda: YolosForObjectDetection(YolosConfig(**ONE_LAYER, **YOLOS)), "regions"),
+        (lambda: RTDetrForObjectDetection(detector_config()), "regions"),
+    ],
+)
+def test_the_kind_follows_from_the_model_whatever_head_its_file_names(model, kind, tmp_path):
+    model().save_pretrained(tmp_path)
+    assert VisionConfig(pretrained=str(tmp_path)).kind == kind
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "architectures": None}))
+    assert VisionConfig(pretrained=str(tmp_path)).kind == kind
+
+
+def test_a_source_that_is_no_backbone_is_refused(tmp_path):
+    make_vision().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=f"^{tmp_path} is .*'ngsan_vision'"):
+        pretrained_vision(tmp_path)
+    with pytest.raises(OSError, match="nowhere/at_all"):
+        NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
+
+
+class ToyBackboneConfig(BackboneConfigMixin, PreTrainedConfig):
+    model_type = "toy_backbone_of_a_user"
+    channels: int = 5
+
+    def __post_init__(self, **kwargs):
+        self.stage_names = ["stem", "stage1"]
+        self.set_output_features_output_indices(kwargs.pop("out_features", None), kwargs.pop("out_indices", None))
+        super().__post_init__(**kwargs)
+
+
+class ToyBackbone(BackboneMixin, PreTrainedModel):
+    config: ToyBackboneConfig
+
+    def __init__(self, config):
+        super().__init__(config)
+        self.num_features = [3, config.channels]
+        self.convolution = torch.nn.Conv2d(3, config.channels, 4, stride=4)
+        self.post_init()
+
+    def forward(self, pixel_values, **kwargs):
+        return BackboneOutput(feature_maps=(self.convolution(pixel_values),))
+
+
+def test_a_backbone_that_a_user_registered_is_one(tmp_path, pixels):
+    AutoConfig.register(ToyBackboneConfig.model_type, ToyBackboneConfig, exist_ok=True)
+    AutoBackbone.register(ToyBackboneConfig, ToyBackbone, exist_ok=True)
+    ToyBackbone(ToyBackboneConfig()).save_pretrained(tmp_path / "backbone")
+    vision = pretrained_vision(tmp_path / "backbone")
+    assert vision(pixels).visual_features.shape == (2, 14 * 14, 5)
+    extracting, _ = load_vision(tmp_path / "backbone", grid_size=[2, 2])
+    assert extracting(pixels).visual_features.shape == (2, 4, 5)
+    vision.save_pretrained(tmp_path / "vision")
+    torch.testing.assert_close(VisionModel.from_pretrained(tmp_path / "vision")(pixels), vision(pixels))
+
+
+@each_row(
+    ("size", "message"),
+    [((64, 50), "height 64 and width 50: both must be multiples of 32"), ((32, 32), "21 cells for its 25 queries")],
+)
+def test_images_that_a_detection_model_cannot_take(size, message):
+    config = RTDetrConfig(**{**detector_config().to_dict(), "num_queries": 25})
+    vision = VisionModel(VisionConfig(kind="regions", backbone_config=config)).eval()
+    with pytest.raises(ValueError, match=message):
+        vision(torch.rand(1, 3, *size))
+    mask = torch.zeros(1, 64, 64)
+    mask[:, : size[0], : size[1]] = 1
+    with pytest.raises(ValueError, match=message):
+        vision(torch.rand(1, 3, 64, 64), mask)
+
+
+# --- backbones that are named and left out ---
+
+
+@pytest.fixture
+def named(tmp_path):
+    make_vision().backbone.save_pretrained(tmp_path / "backbone")
+    return pretrained_vision(tmp_path / "backbone", save_frozen_weights=False)
+
+
+def test_a_vision_encoder_saved_alone_has_the_weights_of_its_backbone(named, tmp_path, pixels):
+    named.save_pretrained(tmp_path / "vision")
+    (tmp_path / "backbone").rename(tmp_path / "elsewhere")
+    for auto_class in (VisionModel, AutoModel):
+        loaded = auto_class.from_pretrained(tmp_path / "vision")
+        assert torch.equal(loaded(pixels).visual_features, named(pixels).visual_features)
+        assert auto_class.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
+
+
+def test_a_backbone_is_found_from_another_working_directory(named, tmp_path, monkeypatch, pixels):
+    monkeypatch.chdir(tmp_path)
+    vision = pretrained_vision("backbone", save_frozen_weights=False)
+    captioner = NGSANForConditionalGeneration(
+        tiny_config(vision_config=vision.config.to_dict(), visual_feature_size=None)
+    ).eval()
+    captioner.save_pretrained(tmp_path / "captioner")
+    monkeypatch.chdir("/")
+    loaded = type(captioner).from_pretrained(tmp_path / "captioner")
+    torch.testing.assert_close(loaded.model.vision(pixels), named(pixels))
+
+
+def test_a_backbone_that_is_gone_is_named(named, tmp_path):
+    config = NGSANConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, vision_config=named.config.to_dict())
+    NGSANForConditionalGeneration(config).save_pretrained(tmp_path / "captioner")
+    (tmp_path / "backbone").rename(tmp_path / "elsewhere")
+    for load in (
+        lambda: NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner"),
+        lambda: NGSANForConditionalGeneration(config),
+    ):
+        with pytest.raises(MissingBackboneError, match=f"{tmp_path}/backbone"):
+            load()
+
+
+# --- types and configurations ---

@@ -1,0 +1,203 @@
+"""The code of a checkpoint: that of its architecture and of the parts that its own model has, and no more."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoConfig
+
+from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel, save_for_hub
+from hf_ngsan.loading.hub import own_code
+from hf_ngsan.models.configuration_hub import registered_for_auto_classes
+from hf_ngsan.models.configuration_mcan import MCANConfig
+from hf_ngsan.models.configuration_mhsan import MHSANConfig
+from hf_ngsan.models.configuration_ngsan import NGSANConfig
+from hf_ngsan.models.configuration_rstnet import RSTNetConfig
+from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
+from hf_ngsan.registry import MODEL_TYPES
+from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
+from tests.hub_stub import WRITER, hub
+from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
+from tests.models.test_transformers_backbones import CLIP
+from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
+from tests.tables import each_row
+
+VGG = {"modeling_vgg.py"}
+RESNEXT_CODE = {"modeling_resnext.py"}
+EFFICIENTNET = {"modeling_efficientnet_lite.py"}
+CLASSIFIER = {"efficientnet_lite_classifier.py"}
+SOURCES = {"pretrained_weights.py", "transformers_backbones.py"}
+TRANSFORMERS = {"transformers_backbones.py"}
+DETECTION = {"transformers_backbones.py"}
+VISION = CODE_OF_VISION
+OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | CLASSIFIER | SOURCES | TRANSFORMERS | DETECTION | VISION
+NEEDED = {
+    "ngsan_vision": VISION | VGG,
+    "ngsan_vgg": VISION | VGG,
+    "ngsan_resnext": VISION | RESNEXT_CODE,
+    "ngsan_efficientnet_lite": VISION | EFFICIENTNET | CLASSIFIER,
+}
+"""Of the frozen checkpoints; the others have no vision encoder."""
+BACKBONES = {
+    "vgg": ({"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}, VGG),
+    "resnext": ({"model_type": "ngsan_resnext", **RESNEXT}, RESNEXT_CODE),
+    "efficientnet_lite": (
+        {"model_type": "ngsan_efficientnet_lite", "embedding_size": 4, "hidden_sizes": [8], "depths": [1]},
+        EFFICIENTNET,
+    ),
+    "clip": (CLIP, TRANSFORMERS),
+    "of_transformers": (
+        {"model_type": "resnet", "embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1]},
+        TRANSFORMERS,
+    ),
+}
+IMAGE_READING = {"image_processing_captioning.py"}
+
+
+def code_in(folder: Path) -> set[str]:
+    return {file.name for file in folder.glob("*.py")}
+
+
+def pixels() -> torch.Tensor:
+    return torch.linspace(0, 1, 3 * 32 * 32).view(1, 3, 32, 32)
+
+
+@each_row("model_type", MODEL_TYPES)
+def test_a_checkpoint_has_no_code_of_a_part_that_its_model_lacks(model_type, tmp_path):
+    model, processor, _ = CHECKPOINTS[model_type]()
+    save_for_hub(model, processor, tmp_path)
+    assert code_in(tmp_path) & OPTIONAL == NEEDED.get(model_type, set())
+    assert own_code(tmp_path) == code_in(tmp_path)
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory) -> Path:
+    """A vision encoder of each backbone, with its code, and the features that it makes of the pixels."""
+    folder = tmp_path_factory.mktemp("encoders")
+    for name, (backbone, _) in BACKBONES.items():
+        torch.manual_seed(0)
+        vision = VisionModel(VisionConfig(backbone_config=backbone)).eval()
+        save_for_hub(vision, CaptioningImageProcessor(), folder / name)
+        with torch.no_grad():
+            (folder / f"{name}.json").write_text(json.dumps(vision(pixels()).visual_features.flatten().tolist()))
+    return folder
+
+
+@each_row("name", BACKBONES)
+def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
+    shared = {"configuration_hub.py", "modeling_base.py", "parts.py"}
+    assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
+
+
+def test_a_captioner_has_the_code_of_its_own_encoder(tmp_path):
+    save_for_hub(pixel_captioner(), pixel_processor(), tmp_path)
+    assert code_in(tmp_path) == CODE | CODE_OF_VISION | VGG | IMAGE_READING
+
+
+@each_row("config_class", [MCANConfig, MHSANConfig, NGSANConfig, RSTNetConfig, SpatialCaptionerConfig])
+@each_row("name", BACKBONES)
+def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
+    backbone, code = BACKBONES[name]
+    found = config_class(vision_config={"backbone_config": backbone}).modules_of_parts()
+    text = {"modeling_mhsan_text.py"} if config_class is MHSANConfig else set()
+    assert {f"{module}.py" for module in found} == VISION | code | text
+
+
+@each_row("saved", [True, False])
+def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
+    config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
+    assert ({"pretrained_weights"} <= config.modules_of_parts()) == (not saved)
+
+
+LOADED_WITHOUT_THE_PACKAGE = """
+import json, sys
+from pathlib import Path
+sys.modules["hf_ngsan"] = None
+import torch
+from transformers import AutoModel
+
+folder, target = Path({folder!r}), Path({target!r})
+features, code = dict(), dict()
+for name in {names!r}:
+    vision = AutoModel.from_pretrained(folder / name, trust_remote_code=True).eval()
+    with torch.no_grad():
+        features[name] = vision({pixels}).visual_features.flatten().tolist()
+    vision.save_pretrained(target / name)
+    AutoModel.from_pretrained(target / name, trust_remote_code=True)
+    code[name] = sorted(file.name for file in (target / name).glob("*.py"))
+    try:
+        type(vision.config)(backbone_config={other})
+        other = None
+    except ModuleNotFoundError as error:
+        other = error.name
+    code[name].append(other)
+print(json.dumps([features, code]))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_without_the_package_loads_and_saves_every_backbone(encoders, tmp_path):
+    code = LOADED_WITHOUT_THE_PACKAGE.format(
+        folder=str(encoders),
+        target=str(tmp_path / "again"),
+        names=list(BACKBONES),
+        pixels="torch.linspace(0, 1, 3 * 32 * 32).view(1, 3, 32, 32)",
+        other=dict(BACKBONES["vgg"][0]),
+    )
+    features, saved = result_of(code, tmp_path)
+    for name in BACKBONES:
+        expected = torch.tensor(json.loads((encoders / f"{name}.json").read_text()))
+        torch.testing.assert_close(torch.tensor(features[name]), expected, rtol=1e-5, atol=1e-5)
+        *names, refused = saved[name]
+        assert {*names} == code_in(encoders / name) - IMAGE_READING
+        assert (refused is None) == (name == "vgg")
+        assert refused is None or refused.endswith(".modeling_vgg")
+        for file in names:
+            assert (tmp_path / "again" / name / file).read_bytes() == (encoders / name / file).read_bytes()
+
+
+def test_a_configuration_alone_is_saved_with_the_code_of_its_parts(tmp_path):
+    config = pixel_captioner().config
+    with registered_for_auto_classes({type(config): "AutoConfig"}):
+        config.save_pretrained(tmp_path)
+    assert {*VISION, *VGG, "parts.py"} <= code_in(tmp_path)
+    assert isinstance(AutoConfig.from_pretrained(tmp_path).vision_config, VisionConfig)
+
+
+HUB = """
+import json, sys
+sys.modules["hf_ngsan"] = None
+from huggingface_hub import HfApi
+from transformers import AutoModelForImageTextToText
+
+api = HfApi(token={token!r})
+api.create_repo("user/pixels")
+first = api.upload_folder(folder_path={folder!r}, repo_id="user/pixels").oid
+api.upload_file(path_or_fileobj=b"raise SystemExit(1)", path_in_repo="modeling_vgg.py", repo_id="user/pixels")
+model = AutoModelForImageTextToText.from_pretrained("user/pixels", trust_remote_code=True, code_revision=first)
+model.push_to_hub("user/again", token={token!r})
+again = AutoModelForImageTextToText.from_pretrained("user/again", trust_remote_code=True)
+files = [name for name in api.list_repo_files("user/again") if name.endswith(".py")]
+print(json.dumps([files, type(again.model.vision.backbone).__name__]))
+"""
+
+
+@pytest.mark.slow
+def test_the_code_of_parts_goes_to_a_hub_and_comes_from_the_revision_that_is_asked_for(tmp_path):
+    folder = save_for_hub(pixel_captioner(), pixel_processor(), tmp_path / "model")
+    with hub() as server:
+        online = {"HF_ENDPOINT": server.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
+        files, backbone = result_of(HUB.format(token=WRITER, folder=str(folder)), tmp_path, **online)
+    assert backbone == "NGSANVGGBackbone"
+    processing = {"processing_captioning.py", "processing_ngsan.py"}
+    assert code_in(folder) - processing - IMAGE_READING <= {*files} <= code_in(folder)
+
+
+def test_a_captioner_without_an_encoder_is_saved_into_the_folder_of_one_with(tmp_path):
+    """What is left of the other is no code of this one: nothing of it is imported."""
+    save_for_hub(pixel_captioner(), pixel_processor(), tmp_path)
+    save_for_hub(tiny_captioner(), tiny_processor(), tmp_path)
+    assert "modeling_vgg" not in (tmp_path / "parts.py").read_text()
+    assert own_code(tmp_path) == code_in(tmp_path)

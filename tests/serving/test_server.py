@@ -1,0 +1,256 @@
+"""Connections of the server: those that owe a request end, and do not hold off others."""
+
+import asyncio
+import base64
+import contextlib
+import io
+import json
+import random
+import socket
+import threading
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the extra serve is not installed")
+pytest.importorskip("uvicorn", reason="the extra serve is not installed")
+
+from fastapi import FastAPI, Request
+from PIL import Image
+
+from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
+from hf_ngsan.serving.hosts import listen
+from hf_ngsan.serving.server import BoundedConnection
+from tests.tables import each_row
+
+HEAD = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n"
+GET = b"GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
+HEALTH, METRICS = (
+    f"GET /{name} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode() for name in ("health", "metrics")
+)
+LONG = 1000.0
+
+
+def make_app(release: asyncio.Event, arrived: list) -> FastAPI:
+    app = FastAPI()
+
+    @app.get("/now")
+    async def now() -> str:
+        return "now"
+
+    @app.post("/never")
+    async def never() -> str:
+        return "now"
+
+    @app.post("/wait")
+    async def wait(request: Request) -> str:
+        arrived.append(request)
+        await release.wait()
+        return "late"
+
+    return app
+
+
+@contextlib.asynccontextmanager
+async def serving(pipeline=None, **limits: float):
+    """Yields the port of a server, what lets its answers to /wait go, and the requests for these."""
+    release, arrived = asyncio.Event(), []
+    with listen("127.0.0.1", 0) as listening:
+        bounds = ServingLimits(**limits)
+        app = make_app(release, arrived) if pipeline is None else create_app(pipeline, bounds)
+        server = BoundedServer(app, bounds)
+        task = asyncio.create_task(server.serve([listening]))
+        while not server.started:
+            await asyncio.sleep(0.01)
+        yield listening.getsockname()[1], release, arrived
+        release.set()
+        server.should_exit = True
+        await task
+
+
+async def ended(port: int, *sent: bytes) -> bytes:
+    """Returns what comes until the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for part in sent:
+        writer.write(part)
+        await writer.drain()
+    received = b""
+    with contextlib.suppress(ConnectionResetError):
+        while part := await reader.read(1000):
+            received += part
+    writer.close()
+    return received
+
+
+@each_row(
+    "sent",
+    [
+        (),
+        (b"POST",),
+        (HEAD,),
+        (b"\r\n",),
+        (GET,),  # and no other request after it
+        (b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n{",),
+        (HEAD + b"\r\n{",),
+        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n",),
+        (HEAD + b"Expect: 100-continue\r\n\r\n",),
+        (b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",),
+    ],
+)
+def test_what_owes_a_request_or_the_rest_of_one_is_closed(sent):
+    async def scenario():
+        async with serving(seconds=0.05) as (port, *_):
+            await asyncio.wait_for(ended(port, *sent), 30)
+
+    asyncio.run(scenario())
+
+
+def test_a_head_that_comes_byte_by_byte_is_closed_too():
+    async def drip(port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(HEAD)
+        with contextlib.suppress(OSError):
+            while not reader.at_eof():
+                writer.write(b"x: y\r\n")
+                await writer.drain()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(reader.read(1), 0.01)
+
+    async def scenario():
+        async with serving(seconds=0.2) as (port, *_):
+            await asyncio.wait_for(drip(port), 30)
+
+    asyncio.run(scenario())
+
+
+def test_requests_beyond_the_connections_are_refused_and_those_at_work_are_answered():
+    async def scenario():
+        async with serving(seconds=LONG, connections=4) as (port, release, arrived):
+            work = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+            at_work = [asyncio.create_task(ended(port, work)) for _ in range(4)]
+            while len(arrived) < 4:
+                await asyncio.sleep(0.01)
+            close = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
+            assert b" 503 " in await asyncio.wait_for(ended(port, close), 30)
+            release.set()
+            answers = await asyncio.wait_for(asyncio.gather(*at_work), 30)
+            assert all(answer.endswith(b'"late"') for answer in answers)
+            assert (await asyncio.wait_for(ended(port, close), 30)).endswith(b'"now"')
+
+    asyncio.run(scenario())
+
+
+def test_answers_in_parts_do_not_wait_for_each_other():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert issubclass(BoundedConnection, asyncio.Protocol)
+
+
+def caption_request(body: bytes, *more: str) -> bytes:
+    lines = ("POST /caption HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, *more, "", ""]).encode() + body
+
+
+def photo_request(*more: str) -> bytes:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "PNG")
+    return caption_request(json.dumps({"images": [base64.b64encode(file.getvalue()).decode()]}).encode(), *more)
+
+
+def said(images, **options):
+    return [[{"generated_text": "a ball"}] for _ in images]
+
+
+async def sent_slowly(port: int, start: bytes, rest: bytes, seconds: float) -> bytes:
+    """Sends the rest of a request a byte at a time; returns what comes until the server closes the connection."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    received = asyncio.create_task(reader.read())
+    writer.write(start)
+    for byte in rest:
+        if received.done():
+            break
+        writer.write(bytes([byte]))
+        await asyncio.sleep(seconds)
+    with contextlib.suppress(ConnectionResetError):
+        return await received
+    return b""
+
+
+@pytest.mark.slow
+def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_meanwhile():
+    whole = photo_request("Connection: close")
+    head = whole.index(b"\r\n\r\n") + 4
+
+    async def scenario():
+        async with serving(said, seconds=0.5) as (port, *_):
+            parts = [(b"", whole)] * 10 + [(whole[:head], whole[head:])] * 10
+            slow = [asyncio.create_task(sent_slowly(port, *two, 0.05)) for two in parts]
+            for _ in range(10):
+                assert b'"ok"' in await asyncio.wait_for(ended(port, HEALTH), 30)
+            answers = await asyncio.wait_for(asyncio.gather(*slow), 60)
+            assert set(answers[:10]) == {b""}, "their heads never came"
+            assert all(b" 504 " in answer for answer in answers[10:])
+        async with serving(said) as (port, *_):
+            assert b"a ball" in await asyncio.wait_for(sent_slowly(port, b"", whole, 0), 30)
+
+    asyncio.run(scenario())
+
+
+def test_clients_that_leave_or_end_their_sending_are_gone_and_others_are_answered():
+    begun, free = threading.Event(), threading.Event()
+
+    def slow(images, **options):
+        begun.set()
+        assert free.wait(30)
+        return said(images)
+
+    async def gone(port: int, number: int) -> None:
+        while f'status="499"}} {number}'.encode() not in await ended(port, METRICS):
+            await asyncio.sleep(0.01)
+
+    async def scenario():
+        async with serving(slow, wait_ms=0) as (port, *_):
+            for number, is_half in enumerate((True, False), 1):
+                begun.clear(), free.clear()
+                _, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(photo_request())
+                await asyncio.to_thread(begun.wait, 30)
+                if is_half:
+                    writer.write_eof()
+                else:
+                    writer.transport.abort()
+                await asyncio.wait_for(gone(port, number), 30)
+                free.set()
+                answer = await asyncio.wait_for(ended(port, photo_request("Connection: close")), 30)
+                assert b" 200 " in answer and b"a ball" in answer
+                writer.close()
+            assert b"waiting_images 0" in await ended(port, METRICS)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.slow
+def test_ten_thousand_tiny_requests_are_all_answered():
+    bodies = [b"", b"{}", b"[]", b'{"images": []}', b'{"images": [1]}', b'{"images": [""]}', b"\xff", b'{"a": 1']
+
+    async def ask(port: int, number: int) -> list[bytes]:
+        draw, statuses = random.Random(number), []
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        for _ in range(500):
+            writer.write(caption_request(draw.choice(bodies)))
+            head = await reader.readuntil(b"\r\n\r\n")
+            statuses.append(head.split()[1])
+            length = next(line for line in head.lower().split(b"\r\n") if line.startswith(b"content-length"))
+            json.loads(await reader.readexactly(int(length.split(b":")[1])))
+        writer.close()
+        return statuses
+
+    async def scenario():
+        async with serving(said) as (port, *_):
+            found = await asyncio.gather(*(ask(port, number) for number in range(20)))
+            assert {status for statuses in found for status in statuses} == {b"400"}
+            assert sum(map(len, found)) == 10_000
+            assert b"a ball" in await asyncio.wait_for(ended(port, photo_request("Connection: close")), 30)
+
+    asyncio.run(scenario())
