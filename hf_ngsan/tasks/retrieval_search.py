@@ -182,7 +182,7 @@ class PairEmbeddings:
         return retrieval_metrics(self.images @ self.captions.T, self.caption_images, folds=folds)
 
     def map_at_r(self, positives: Positives) -> dict[str, float]:
-        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.average_precision.map_at_r`]."""
+        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.retrieval.map_at_r`]."""
         similarity = self.images @ self.captions.T
         return {
             "image_to_text_map_at_r": map_at_r(similarity, positives.image_to_text),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hf_ngsan.metrics
 from hf_ngsan.metrics import Bleu, CaptionMetrics, Cider, CiderD, DocumentFrequency, PTBTokenizer, RougeL
 from tests.tables import each_row
 
@@ -211,3 +212,14 @@ def test_reference_values(metric_reference, cider_benchmark, name):
         words = [text.split() for text in tokenizer.tokenize([caption, *references[image]])]
         value = expected["per_image"][str(image)]["CIDErD_train_df"]
         assert dictionary.score(words[0], words[1:]) == pytest.approx(value, abs=1e-9)
+
+
+def test_every_public_name_is_there():
+    for name in hf_ngsan.metrics.__all__:
+        assert getattr(hf_ngsan.metrics, name) is vars(hf_ngsan.metrics)[name] is not None
+    assert {"__doc__", *hf_ngsan.metrics.__all__} <= set(dir(hf_ngsan.metrics))
+
+
+def test_unknown_names_are_refused():
+    with pytest.raises(AttributeError, match="Bleurt"):
+        _ = hf_ngsan.metrics.Bleurt
