@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
+from sacrebleu.metrics import BLEU, CHRF
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -20,7 +21,6 @@ from ..data.collator import IGNORED_LABEL
 from ..data.parallel_text import SIDES, name_lines
 from ..data.vocabulary import MIN_SUBWORDS, build_subword_tokenizer
 from ..io.files import write_output
-from ..metrics.translation import SCORES, score_translations
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
 from ..training.batches import map_sharded
@@ -40,6 +40,35 @@ from .new_models import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+SCORES = ("bleu", "chrf")
+
+
+class TranslationScores(NamedTuple):
+    """Scores of a corpus, from 0 to 100, and SacreBLEU's signature of each."""
+
+    scores: dict[str, float]
+    signatures: dict[str, str]
+
+
+def score_translations(predictions: Sequence[str], references: Sequence[str]) -> TranslationScores:
+    """Scores translations, each against one reference: BLEU (Papineni et al. 2002) and chrF (Popovic 2015).
+
+    Texts are detokenized; SacreBLEU (Post 2018) tokenizes both sides alike (13a), and case counts.
+
+    Raises:
+        ValueError: no translations, or another number of references.
+    """
+    if not predictions or len(predictions) != len(references):
+        raise ValueError(
+            f"There are {len(predictions)} translations and {len(references)} references; give one reference each."
+        )
+    scores, signatures = {}, {}
+    for name, metric in zip(SCORES, (BLEU(), CHRF()), strict=True):
+        scores[name] = metric.corpus_score(list(predictions), [list(references)]).score
+        signatures[name] = str(metric.get_signature())
+    return TranslationScores(scores, signatures)
 
 
 @dataclass(frozen=True)
