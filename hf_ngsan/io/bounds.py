@@ -17,8 +17,6 @@ MAX_CAPTION_LENGTH = 4_096
 """Tokens of a caption or a sentence."""
 DEFAULT_CAPTION_LENGTH = 20
 """New tokens that `generate()` of transformers 5 writes where neither model nor caller says how many."""
-MAX_TEXT_LENGTH = 100_000
-"""Characters of a caption that is read: tokenizers take some 70 bytes for each, and abort without memory."""
 MAX_VOCABULARY = 2**20
 """Subwords of a new tokenizer."""
 MAX_SIDE = 4_096

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..data.scenes.drawing import BACKGROUND, PAINT, outline
+from ..data.scenes.generator import BACKGROUND, PAINT, outline
 from .captions import MAP_COLOUR, STRONGEST
 
 SIDE = 100

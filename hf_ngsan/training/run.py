@@ -23,7 +23,7 @@ from datasets import Dataset
 from transformers import PreTrainedModel
 
 from ..data.errors import MissingSplitError
-from ..data.splits import VALIDATION, set_aside
+from ..data.readers import VALIDATION, set_aside
 from ..io.launching import make_accelerator
 from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from, is_guest
