@@ -15,8 +15,8 @@ from hf_ngsan.io.weight_sources import FIELD as WEIGHTS_FROM
 from hf_ngsan.io.weight_sources import Source, without_unknown
 from hf_ngsan.loading.models import load_config, load_model
 from hf_ngsan.loading.self_test import write_self_test
-from hf_ngsan.sharing.cards import CardFacts, write_card, write_eval_results
-from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
+from hf_ngsan.sharing.cards import write_card, write_eval_results
+from hf_ngsan.sharing.facts import CardFacts, RecordedEvaluation, fingerprints_of
 from hf_ngsan.tasks import CaptioningTask, RetrievalTask
 from hf_ngsan.training.output_folder import training_config_of
 from hf_ngsan.training.task import Evaluation

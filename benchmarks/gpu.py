@@ -51,8 +51,8 @@ from hf_ngsan.data.prepared import Rows, write_rows
 from hf_ngsan.extraction import extract_features, list_images
 from hf_ngsan.extraction.image_list import load_batches
 from hf_ngsan.extraction.vision import load_vision
-from hf_ngsan.io.launching import make_accelerator
 from hf_ngsan.io.packaged import CAPTIONER
+from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipelines.items import Items
 from hf_ngsan.models.captioning import shift_behind_start

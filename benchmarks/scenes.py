@@ -16,12 +16,19 @@ from pathlib import Path
 
 from flickr8k_checkpoint import config_anywhere, write_files
 
-from hf_ngsan.demo.configs import FROM_PIXELS, VARIANTS, folder_name, scenes_config
-from hf_ngsan.demo.runs import CHANCE, calm_logs, read_scores, train_and_score
+from hf_ngsan.demo.training import (
+    CHANCE,
+    FROM_PIXELS,
+    VARIANTS,
+    calm_logs,
+    folder_name,
+    read_scores,
+    scenes_config,
+    train_and_score,
+)
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.sharing.cards import CardFacts
-from hf_ngsan.sharing.evaluations import RecordedEvaluation, fingerprints_of
+from hf_ngsan.sharing.facts import CardFacts, RecordedEvaluation, fingerprints_of
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.training.task import Evaluation
 

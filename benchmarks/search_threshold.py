@@ -4,7 +4,7 @@
 
 A collection is `--size` photographs of the split, drawn at random for each caption, without the caption's own. The
 threshold is where both errors are equally frequent: the best photograph of the collection reaches it, and the caption's
-own photograph does not. `hf_ngsan/demo/photographs.py` has the threshold of the packaged dual encoder.
+own photograph does not. `hf_ngsan/demo/page.py` has the threshold of the packaged dual encoder.
 """
 
 import argparse

@@ -28,11 +28,11 @@ from transformers import pipeline
 from transformers.utils import logging
 
 from hf_ngsan import ImageToTextPipeline
-from hf_ngsan.io.listening import listen
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.engines import ENGINES
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
+from hf_ngsan.serving.hosts import listen
 
 WANTED = 0.9
 FEW_CLIENTS, LONE = 8, 10

@@ -21,7 +21,7 @@ from hf_ngsan.models.modeling_efficientnet_lite import (
     NGSANEfficientNetLiteBackbone,
     NGSANEfficientNetLiteConfig,
 )
-from hf_ngsan.models.pretrained_backbones import find_packaged_weights, preprocessing_of_variant, source_names
+from hf_ngsan.models.pretrained_weights import find_packaged_weights, preprocessing_of_variant, source_names
 
 NUM_CLASSES = 1000
 HEAD_SIZE = 1280

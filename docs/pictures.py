@@ -33,14 +33,14 @@ from hf_ngsan.cli import main as hf_ngsan_command
 from hf_ngsan.data import draw_scene, load_data
 from hf_ngsan.data.boxes import cell_boxes
 from hf_ngsan.data.scenes.relations import DIRECTIONAL, FAMILY_OF
-from hf_ngsan.demo.photographs import copy_photographs
+from hf_ngsan.demo.page import copy_photographs
 from hf_ngsan.demo.scenes import Sentence, describe, load_captioners_of_scenes, scene_to_change
 from hf_ngsan.io.files import write_file_atomically
 from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.models.attention_maps import attention_maps
 from hf_ngsan.models.geometry import GeometricBias
-from hf_ngsan.sharing.known_facts import history_of
+from hf_ngsan.sharing.facts import history_of
 from hf_ngsan.tasks.captioning_analysis import captions_with_visualness
 from hf_ngsan.visualization import plot_training_curve, plot_visualness, plot_word_maps
 from hf_ngsan.visualization.figures import draw_box, show_image, show_map, to_pixels

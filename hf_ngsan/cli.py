@@ -19,16 +19,15 @@ from typing import Any
 
 from . import __version__
 from .commands.arguments import DATASETS
-from .io.freed_memory import keep_freed_memory
-from .io.launching import has_lost_another, launch_processes, tell_error
 from .io.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
 from .io.packaged import packaged_configs
+from .io.processes import has_lost_another, launch_processes, tell_error
 from .registry import import_user_module, register
 from .visualization import MissingPlotsError
 
 GROUPS = {
     "caption and search": {
-        "demo": "demo.command",
+        "demo": "demo",
         "caption": "commands.caption",
         "answer": "commands.answer",
         "translate": "commands.translate",
@@ -97,10 +96,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             import_user_module(name, "--import")
         options = parse(rest)
         options.modules = common.modules
-        keep_freed_memory()
         if hasattr(options, "num_processes"):
             command = ["-m", "hf_ngsan.cli", *arguments]
-            launch_processes(command, options.num_processes, lambda: options.command.check(options))
+            code = launch_processes(command, options.num_processes, lambda: options.command.check(options))
+            if code is not None:
+                return code
         return options.command.run(options) or 0
     except KeyboardInterrupt:
         return 130

@@ -7,14 +7,12 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-import yaml
 
 from hf_ngsan import commands as commands_package
 from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, main, parse
 from hf_ngsan.data.readers import READERS
 from tests.commands.running import fails, heavy_imports, prints
 from tests.tables import each_row
-from tests.tasks.tiny import DATA, tiny_sections
 
 
 def parser_of(command: str):
@@ -52,7 +50,7 @@ def test_help_lists_each_command_in_one_line_of_one_group(capsys):
     assert list(GROUPS) == ["caption and search", "train and evaluate", "data", "share"]
     assert sum(map(len, GROUPS.values())) == len(COMMANDS)
     modules = {f"commands.{file.stem}" for file in Path(commands_package.__file__).parent.glob("*.py")}
-    assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo.command"}
+    assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo"}
 
 
 def test_one_command_lists_the_datasets(capsys):
@@ -249,19 +247,6 @@ def test_the_home_folder_of_the_user_is_found_in_every_path(tmp_path, monkeypatc
     }
     assert {"--output", "--model", "--config", "images", "--per-image", "--save-attention"} <= found.keys()
     assert {name for name, kind in found.items() if kind is None or kind("~/x") != str(tmp_path / "x")} == set()
-
-
-def test_an_output_folder_in_the_home_folder_is_not_made_here(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    sections = tiny_sections("~/x", training={"epochs": 1})
-    Path("tiny.yaml").write_text(yaml.safe_dump(sections))
-    prints(capsys, "train", "--config", "tiny.yaml")
-    assert (tmp_path / "home" / "x" / "best").is_dir() and not Path("~").exists()
-    prints(capsys, "references", "--data", DATA["spec"], "--output=~/references.json")
-    assert (tmp_path / "home" / "references.json").is_file() and not Path("~").exists()
-    prints(capsys, "train", "--config", "tiny.yaml", "training.output_dir=~/y", "model.init_from=~/x")
-    assert (tmp_path / "home" / "y" / "best").is_dir() and not Path("~").exists()
 
 
 @pytest.mark.slow

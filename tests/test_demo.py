@@ -16,10 +16,9 @@ from transformers.utils import logging as transformers_logging
 
 from hf_ngsan.cli import main as command
 from hf_ngsan.data import load_data
-from hf_ngsan.demo import journey, page, photographs
-from hf_ngsan.demo.configs import FROM_PIXELS, VARIANTS, scenes_config, search_config
-from hf_ngsan.demo.journey import COMPARED, main
+from hf_ngsan.demo import page, training
 from hf_ngsan.demo.scenes import describe, load_captioners_of_scenes, scene_to_change
+from hf_ngsan.demo.training import COMPARED, FROM_PIXELS, VARIANTS, main, scenes_config, search_config
 from hf_ngsan.io import packaged
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
 from hf_ngsan.tasks import load_training_config
@@ -65,7 +64,6 @@ def test_variants_differ_in_their_model_alone():
     assert models[0] == {**models[1], "query_norm": None, "geometric_bias": []}
     assert models[2] == {**models[1], "geometry_features": "signed"}
     assert models[1]["geometric_bias"] == ["query", "key"]  # eq. 12 + eq. 13
-    assert not {"query_norm", "geometry_features"} & models[1].keys()  # as in runs of earlier versions
     pixels, search = scenes_config(FROM_PIXELS, Path("run"), 3), search_config(Path("run"), 3)
     assert pixels.data.spec == "scenes:size=16000,validation=200,test=500,images=true,image_size=64,seed=3"
     assert search.data.spec == "scenes:size=3000,validation=200,test=200,descriptions=true,seed=3"
@@ -174,7 +172,7 @@ def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys,
 
 def test_options_of_the_command_reach_the_demo(monkeypatch, tmp_path, capsys):
     called = []
-    for module in (page, journey):
+    for module in (page, training):
         monkeypatch.setattr(module, "main", lambda **options: called.append(options) or 0)
     assert command(["demo"]) == command(["demo", "--output", str(tmp_path), "--seed", "7"]) == 0
     assert command(["demo", "--train"]) == command(["demo", "--train", "--seed", "7", "--retrain"]) == 0
@@ -204,7 +202,7 @@ def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path
     signed, [caption] = CAPTIONERS_OF_SCENES["NG-SAN signed"], re.findall(r'class="said">“(.+?)”', html)
     assert signed in html and caption == prints(capsys, "caption", file.parent / "photographs").split("\t")[1].strip()
     looked = re.findall(r"where the captioner looked for “(\w+)”", html)
-    assert looked == [word for word in caption.split() if word not in photographs.FUNCTION_WORDS] != []
+    assert looked == [word for word in caption.split() if word not in page.FUNCTION_WORDS] != []
     officer, *nearest = re.findall(r'alt="(officer\.jpg|scene \d)"', html)
     assert officer == "officer.jpg" and len(nearest) == 3 and html.count('class="hits faint"') == 1
 
@@ -259,11 +257,11 @@ def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
 
 
 def test_an_output_that_is_a_file_is_refused_before_anything_is_trained(tmp_path, monkeypatch):
-    monkeypatch.setattr(journey, "train_and_compare", None)
+    monkeypatch.setattr(training, "train_and_compare", None)
     (tmp_path / "file").write_text("mine")
     monkeypatch.setattr(page, "load_captioners_of_scenes", None)
     for output in (tmp_path / "file", tmp_path / "file" / "demo"):
-        for write in (journey.main, page.main):
+        for write in (training.main, page.main):
             with pytest.raises(NotADirectoryError, match="file"):
                 write(output=output)
     assert (tmp_path / "file").read_text() == "mine"

@@ -13,8 +13,15 @@ from matplotlib.cbook import get_sample_data
 
 from hf_ngsan import __version__
 from hf_ngsan.cli import parse
-from hf_ngsan.demo.configs import FROM_PIXELS, scenes_config, search_config
-from hf_ngsan.demo.journey import SHOWN, search_scenes, use, use_on_pixels
+from hf_ngsan.demo.training import (
+    FROM_PIXELS,
+    SHOWN,
+    scenes_config,
+    search_config,
+    search_scenes,
+    use,
+    use_on_pixels,
+)
 from hf_ngsan.io.packaged import find_config
 from hf_ngsan.tasks import load_training_config, train
 from tests.tables import each_row

@@ -31,7 +31,7 @@ PRELOADED = [
     "hf_ngsan.tasks.translation",
     "hf_ngsan.tasks.retrieval_index",
     "hf_ngsan.data.conversion",
-    "hf_ngsan.sharing.upload_folder",
+    "hf_ngsan.sharing.upload",
 ]
 PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning_models", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20

@@ -164,19 +164,6 @@ def test_photographs_without_captions_are_left_out_and_counted(vision, tmp_path,
         assert "features of 5 images" in prints(capsys, *extraction(data, vision, tmp_path / "features"))
 
 
-def test_a_parquet_file_with_corrupt_rows_is_refused_by_every_command(capsys, model, vision, tmp_path):
-    data = write_data(tmp_path / "data", GOOD)
-    for file in (tmp_path / "data").iterdir():
-        content = bytearray(file.read_bytes())
-        content[4:400] = bytes(396)
-        file.write_bytes(content)
-    folder = str(tmp_path / "data")
-    assert folder in fails(capsys, *extraction(data, vision, tmp_path / "features"))
-    assert folder in fails(capsys, *training(data, tmp_path))
-    for command in ("evaluate", "caption"):
-        assert folder in fails(capsys, command, "--model", model, "--data", data, "--split", "train")
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(not FLICKR8K.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
 def test_pixels_and_features_give_the_same_captions(capsys, tmp_path):

@@ -4,8 +4,8 @@ import argparse
 import threading
 from contextlib import suppress
 
-from ..io.listening import listen
 from ..io.packaged import CAPTIONER
+from ..serving.hosts import listen
 from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument, user_path
 
 SUMMARY = """Open a web page with captions, attention maps and search.

@@ -18,17 +18,17 @@ from ..io.bounds import (
     MAX_REGIONS,
     MAX_SIDE,
     MAX_WORKERS,
-    max_processes,
 )
 from ..io.files import check_place, write_output
 from ..io.folders import is_empty
-from ..io.listening import host_name
+from ..serving.hosts import host_name
 
 DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
 MAX_PORT = 65_535
+MAX_PROCESSES = max(16, 4 * (os.cpu_count() or 1))
 MAX_SHOWN_REASONS = 20
 """Records and images whose reasons for being skipped are printed."""
 MODEL = "folder of a model, folder of a training run (for its best model), or name on the Hub"
@@ -256,7 +256,7 @@ def vision_fields(options: argparse.Namespace) -> dict:
 
 def add_launch_argument(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "--num-processes", type=at_most(max_processes()), metavar="N", help="split the work among N processes (1)"
+        "--num-processes", type=at_most(MAX_PROCESSES), metavar="N", help="split the work among N processes (1)"
     )
 
 

@@ -37,9 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from ..io.folders import write_folder_atomically
     from ..loading.models import save_model
-    from ..sharing.cards import CardFacts
-    from ..sharing.known_facts import recorded_config
-    from ..sharing.upload_folder import write_facts
+    from ..sharing.facts import CardFacts, recorded_config
+    from ..sharing.upload import write_facts
     from ..tasks.captioning_models import attach_vision
 
     check_new_folder(options.output)

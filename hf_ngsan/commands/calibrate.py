@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     check_data(options.data)
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.confidence import CONFIDENCE
     from ..loading.models import find_model_folder, load_captioner
     from ..tasks.caption_rows import load_rows, rows_for

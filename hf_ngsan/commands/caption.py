@@ -141,7 +141,7 @@ def run(options: argparse.Namespace) -> int:
     captioned = captioned_by_graphs(options, models, paths)
     if captioned is not None:
         return write(options, captioned)
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import load_model
     from ..tasks.captioning_generation import caption_images, load_captioners

@@ -142,7 +142,7 @@ def check(options: argparse.Namespace) -> str:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..io.launching import leave_process_group, make_accelerator
+    from ..io.processes import leave_process_group, make_accelerator
     from ..loading.engines import use_engine
     from ..tasks.registry import task_class
     from ..training.run import load_split
@@ -184,7 +184,7 @@ def record(
     from ..io.files import write_output
     from ..loading.models import find_model_folder
     from ..loading.self_test import write_self_test
-    from ..sharing.evaluations import (
+    from ..sharing.facts import (
         RecordedEvaluation,
         fingerprints_of,
         record_evaluation,

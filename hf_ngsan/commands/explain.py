@@ -96,7 +96,7 @@ def run_match(options: argparse.Namespace) -> None:
     from transformers import PreTrainedModel
 
     from ..guests.dual_encoders import dual_encoder_of
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import is_guest, load_model
     from ..models.attention_maps import attention_maps
     from ..models.image_processing_captioning import load_image
@@ -141,7 +141,7 @@ def run_counterfactual(options: argparse.Namespace) -> None:
         check_figure_file(options.figure, [options.data])
     check_output_files({"--figure": options.figure, "--output": options.output}, [options.data])
     from ..io.files import write_output
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_captioner
     from ..models.captioning import CaptioningForConditionalGeneration
     from ..tasks.caption_rows import load_rows, rows_for

@@ -149,7 +149,7 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
     them.
     """
     from ..data.scenes import FEATURE_SIZE
-    from ..sharing.known_facts import recorded_config, run_of
+    from ..sharing.facts import recorded_config, run_of
     from ..tasks.registry import load_training_config
     from ..training.output_folder import training_config_of
 

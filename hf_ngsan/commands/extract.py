@@ -5,7 +5,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.bounds import MAX_COPIES
 from .arguments import (
     add_batch_size_argument,
     add_engine_argument,
@@ -69,7 +68,7 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
     )
     copies.add_argument(
         "--copies",
-        type=at_most(MAX_COPIES),
+        type=at_most(100),
         metavar="N",
         help="also extract features of N randomly changed copies of each image",
     )

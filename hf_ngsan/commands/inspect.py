@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..data.formats import FORMATS
-from ..io.fields import read_json_or_none
+from ..io.files import read_json_or_none
 from ..io.packaged import folder_of_packaged
 from .arguments import check_figure_file, user_path, whole_number
 

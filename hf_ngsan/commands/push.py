@@ -66,10 +66,9 @@ def run(options: argparse.Namespace) -> None:
     from ..io.folders import write_folder_atomically
     from ..loading.models import load_model
     from ..sharing import check_checkpoint, upload_checkpoint, write_checkpoint
-    from ..sharing.examples import write_examples
-    from ..sharing.known_facts import known_facts
-    from ..sharing.upload import full_name
-    from ..sharing.upload_folder import files_of
+    from ..sharing.cards import write_examples
+    from ..sharing.facts import known_facts
+    from ..sharing.upload import files_of, full_name
 
     validate_repo_id(options.repo_id)
     target = None if options.dry_run is None else Path(options.dry_run or options.repo_id.split("/")[-1])

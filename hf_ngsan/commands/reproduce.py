@@ -71,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
     import torch
 
     from ..io.folders import FolderLock
-    from ..reproduction.papers import find_table
+    from ..reproduction import find_table
     from ..reproduction.plan import make_plan
     from ..reproduction.results import as_markdown, results_of, write_results
     from ..reproduction.runs import execute, num_devices, read_records
@@ -130,7 +130,7 @@ def draw_figure(options: argparse.Namespace) -> None:
         ValueError: no model, or one without a content-independent bias.
     """
     from ..loading.models import load_captioner
-    from ..reproduction.papers import UnknownTableError
+    from ..reproduction import UnknownTableError
     from ..visualization import check_matplotlib, plot_geometric_weights, save_figure
 
     kinds = {"3": "position", "4": "size"}
@@ -164,9 +164,9 @@ def print_plan(plan: "Plan", processes: int) -> None:
         print(f"These are other data than the paper's ({plan.table.data['name']}).")
     print("row\tconfig\tparameters\tminutes of a training\truns to do")
     total = 0.0
-    for one, found in measure(plan):
-        runs = sum(other.run.name == one.run.name and not other.is_done() for other in plan.runs)
-        total += runs * found.seconds
-        config, minutes = one.commands[0][2], found.seconds / 60
-        print(f"{one.run.name}\t{config}\t{found.parameters:,}\t{minutes:.1f}\t{runs}", flush=True)
+    for planned, parameters, seconds in measure(plan):
+        name, config = planned.run.name, planned.commands[0][2]
+        runs = sum(other.run.name == name and not other.is_done() for other in plan.runs)
+        total += runs * seconds
+        print(f"{name}\t{config}\t{parameters:,}\t{seconds / 60:.1f}\t{runs}", flush=True)
     print(f"about {total / 60 / processes:.0f} minutes of training on {processes} processes, by measured steps")

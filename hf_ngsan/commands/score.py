@@ -146,7 +146,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
     """Returns CLIPScore and RefCLIPScore of captions, and those of each image under "per_image"."""
     from ..extraction import list_images
     from ..guests.dual_encoders import dual_encoder_of
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..metrics.clip_score import ClipScore
 

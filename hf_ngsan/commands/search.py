@@ -114,7 +114,7 @@ def hits_by_graph(options: argparse.Namespace, indexes: "list[IndexFolder]") -> 
 
 def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> "list[Hit]":
     """Returns what the model finds, and draws it if a figure is wanted."""
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..tasks.retrieval_search import draw_hits, search_images
 

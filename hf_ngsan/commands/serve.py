@@ -68,14 +68,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=positive_int,
         default=60,
         metavar="S",
-        help="maximal seconds until the answer of a request (%(default)s)",
+        help="maximal seconds until a request has arrived and been answered (%(default)s)",
     )
     parser.add_argument(
         "--max-connections",
         type=positive_int,
         default=512,
         metavar="N",
-        help="maximal open connections (%(default)s, or fewer if the process may open fewer files)",
+        help="open connections, beyond which requests get status 503 (%(default)s)",
     )
     parser.add_argument(
         "--allow-urls",
@@ -90,16 +90,15 @@ def run(options: argparse.Namespace) -> None:
         import uvicorn  # noqa: F401
 
         from ..serving import BoundedServer, ServingLimits, create_app
-        from ..serving.connections import most_connections
     except ImportError:
         raise ValueError(
             'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
         ) from None
-    from ..io.launching import make_accelerator
-    from ..io.listening import OwnHosts, listen, url_of
+    from ..io.processes import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images
     from ..loading.pipelines import CaptioningPipeline
+    from ..serving.hosts import OwnHosts, listen, url_of
 
     listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_captioner(options.model)
@@ -113,8 +112,7 @@ def run(options: argparse.Namespace) -> None:
         pixels=options.max_pixels,
         cost=options.max_cost,
         seconds=options.max_seconds,
-        head_seconds=min(ServingLimits.head_seconds, options.max_seconds),
-        connections=most_connections(options.max_connections),
+        connections=options.max_connections,
         batch_size=options.batch_size,
         wait_ms=options.wait_ms,
         allow_urls=options.allow_urls,

@@ -53,7 +53,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..io.launching import is_main_process, leave_process_group
+    from ..io.processes import is_main_process, leave_process_group
     from ..tasks import train
 
     config = config_of(options)

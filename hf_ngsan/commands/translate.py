@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     if options.input is not None and not os.path.exists(options.input):
         raise FileNotFoundError(f"--input {options.input}: there is no such file.")
     from ..data.parallel_text import decoded_lines, lines_of, name_lines
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_model
     from ..tasks.generation_options import checked_generation
     from ..tasks.translation import count_tokens, scored_translations

@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> None:
     check_data(options.data)
     if options.figures is not None:
         check_figure_folder(options.figures, "--figures", [options.data])
-    from ..io.launching import make_accelerator
+    from ..io.processes import make_accelerator
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning_analysis import captions_with_visualness, table_of_words

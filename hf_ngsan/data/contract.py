@@ -25,6 +25,8 @@ WHOLE_ARRAYS = "hf_ngsan_whole_arrays"
 """Name of the format of [`WholeArrayFormatter`]."""
 DTYPES = ("float16", "float32")
 """Types of features on disk."""
+MAX_TEXT_LENGTH = 100_000
+"""Characters of a caption that is read: tokenizers take some 70 bytes for each, and abort without memory."""
 MIN_SIDE = 1e-3
 """Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
 

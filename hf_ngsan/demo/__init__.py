@@ -1,1 +1,45 @@
-"""The demo: a page of what the packaged models say, and, with `--train`, models of synthetic scenes trained anew."""
+"""The command `hf-ngsan demo`: a page of what the packaged models say, or models trained anew on synthetic scenes."""
+
+import argparse
+
+from ..commands.arguments import at_most, user_path
+from ..io.bounds import MAX_INTEGER
+
+SUMMARY = """Show on one page what geometry changes in captions.
+
+The packaged captioners of synthetic scenes describe one, say what is true after two of its objects have changed places,
+and state relations on 100 scenes; photographs are captioned, with how sure the captioner is, and found by words. All of
+it takes less than a minute. With --train, models like these are trained and compared: SAN, NG-SAN with unsigned and
+with signed geometry, a captioner of pixels, and a dual encoder that finds scenes by words."""
+EPILOG = """examples:
+  hf-ngsan demo
+  hf-ngsan demo --seed 1                            another scene
+  hf-ngsan demo --train                             some minutes on two CPU cores
+  hf-ngsan demo --train --output runs/another --seed 1"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--output", type=user_path, default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)"
+    )
+    parser.add_argument(
+        "--seed",
+        type=at_most(MAX_INTEGER, 0),
+        default=0,
+        metavar="N",
+        help="seed of the scenes and, with --train, of the weights (%(default)s)",
+    )
+    parser.add_argument("--train", action="store_true", help="train models of synthetic scenes and compare them")
+    parser.add_argument("--retrain", action="store_true", help="with --train: train again what is already trained")
+
+
+def run(options: argparse.Namespace) -> int:
+    if options.retrain and not options.train:
+        raise ValueError("--retrain trains models again; give it together with --train.")
+    if options.train:
+        from .training import main as train
+
+        return train(output=options.output, seed=options.seed, retrain=options.retrain)
+    from .page import main
+
+    return main(output=options.output, seed=options.seed)

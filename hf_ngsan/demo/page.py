@@ -7,9 +7,11 @@ main("runs/demo")  # writes runs/demo/index.html
 
 import base64
 import io
+import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +22,12 @@ from PIL import Image
 
 from ..data import draw_scene, load_data
 from ..io.files import check_place, write_text_atomically
-from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER
+from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, installed_photographs
+from ..loading.models import find_model_folder, load_model
 from ..models.image_processing_captioning import load_image
-from .photographs import NOTHING_FITS, SURE, Captioned, caption_photographs, copy_photographs, find_images
-from .runs import CHANCE, calm_logs
+from ..tasks.retrieval_search import embed_images, embed_texts
 from .scenes import Captioner, Described, describe, load_captioners_of_scenes, relation_accuracy, scene_to_change
+from .training import CHANCE, calm_logs
 
 NUM_SCENES = 100
 NUM_DRAWINGS = 11
@@ -34,6 +37,51 @@ QUERIES = ("a lion on a rock", "an old woman in a uniform", "a tower", "two boys
 SCENE_SIDE, PHOTOGRAPH_SIDE, THUMBNAIL_SIDE = 480, 480, 200
 """Longest sides of pictures in pixels; screens with several dots a pixel show them smaller."""
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
+
+FUNCTION_WORDS = frozenset(
+    """a an the this that these those some his her its their he she it they who which is are was were be been being has
+    have had and or but while as in on at of to by for from with without into onto over under up down out off through
+    across along around behind beside between near next against towards front back there""".split()  # noqa: SIM905
+)
+"""Words that show nothing, so that a map of their attention says nothing either."""
+SURE = 0.5
+"""Confidence from which a caption counts as sure: more likely than not it is as good as the better half of those of the
+calibration."""
+MAP_SIDE = 200
+"""Longest side in pixels of an attention map."""
+NOTHING_FITS = 0.394
+"""Similarity below which no image fits a query. On Flickr8k's validation split, the best of 16 photographs that a
+caption does not describe reaches it as often as the caption's own photograph does not: 22 times in 100
+(`python benchmarks/search_threshold.py`)."""
+DARKEST = 0.25
+"""Brightness of a photograph where a word has no attention."""
+BRIGHT_SHARE = 0.05
+"""Share of a photograph that has its full brightness, where the attention of a word is largest."""
+
+
+@dataclass(frozen=True)
+class Captioned:
+    """A photograph with its caption.
+
+    Attributes:
+        name: name of the file.
+        image: the photograph, upright.
+        caption: the caption.
+        confidence: see [`~hf_ngsan.loading.confidence.Judgement`].
+        is_unlike: whether the photograph is unlike the training images.
+        looked: pairs of a content word and the photograph, bright where the captioner looked for the word.
+    """
+
+    name: str
+    image: Image.Image
+    caption: str
+    confidence: float
+    is_unlike: bool
+    looked: list[tuple[str, Image.Image]]
+
+    @property
+    def is_sure(self) -> bool:
+        return self.confidence >= SURE and not self.is_unlike
 
 
 def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_SCENES) -> int:
@@ -124,30 +172,54 @@ def accuracy_of_relations(captioners: Mapping[str, Captioner], rows: Any) -> dic
 
 
 def captions_of_photographs(files: Sequence[Path]) -> dict[str, list[Captioned]]:
-    """Captions photographs, and tells those of which the captioner is sure from the others."""
-    found = caption_photographs(files)
+    """Captions photographs with the packaged captioner, and tells those of which it is sure from the others.
+
+    Raises:
+        MissingBackboneError: the weights of the packaged models (extra `photos`) are not installed.
+    """
+    from transformers import pipeline
+
+    captioner = pipeline("image-to-text", model=find_model_folder(CAPTIONER))  # type: ignore[call-overload]
+    options = {"return_attention": True, "return_confidence": True, "attention_side": MAP_SIDE}
+    photographs = []
+    for file, [answer] in zip(files, captioner([str(file) for file in files], **options), strict=True):
+        looked = [
+            (word, lit(answer["image"], weights))
+            for word, weights in zip(answer["words"], answer["attention"], strict=True)
+            if word not in FUNCTION_WORDS
+        ]
+        words, confidence, is_unlike = answer["generated_text"], answer["confidence"], answer["unlike_training"]
+        photographs.append(Captioned(file.name, load_image(file), words, confidence, is_unlike, looked))
+    photographs.sort(key=lambda photograph: (photograph.is_unlike, -photograph.confidence))
     print(f"Captions of photographs by {CAPTIONER}:")
-    for one in found:
-        unlike = ", unlike its training" if one.is_unlike else ""
-        print(f"  {one.name}: {one.caption} ({one.confidence:.0%} sure{unlike})")
+    for photograph in photographs:
+        unlike = ", unlike its training" if photograph.is_unlike else ""
+        print(f"  {photograph.name}: {photograph.caption} ({photograph.confidence:.0%} sure{unlike})")
     return {
-        "sure": [one for one in found if one.is_sure],
-        "unsure": [one for one in found if not one.is_sure],
+        "sure": [photograph for photograph in photographs if photograph.is_sure],
+        "unsure": [photograph for photograph in photographs if not photograph.is_sure],
     }
 
 
-def searched(images: Mapping[str, Image.Image]) -> list[dict[str, Any]]:
-    """Searches named images by words."""
-    names, searches = list(images), find_images([*images.values()], QUERIES)
+def searched(images: Mapping[str, Image.Image], top_k: int = 3) -> list[dict[str, Any]]:
+    """Searches named images by words with the packaged dual encoder; returns hits, and whether one fits, of each query.
+
+    Raises:
+        MissingBackboneError: the weights of the packaged models (extra `photos`) are not installed.
+    """
+    model, processor = load_model(DUAL_ENCODER, "retrieval")
+    rows: list[dict[str, Any]] = [{"image": image} for image in images.values()]
+    similarities = embed_texts(model, processor, QUERIES) @ embed_images(model, processor, rows).T
+    names, searches = list(images), []
     print(f"Searches among {len(images)} images:")
-    shown = []
-    for one in searches:
-        hits = [(names[place], images[names[place]], score) for place, score in one.hits]
+    for query, of_images in zip(QUERIES, similarities, strict=True):
+        nearest = np.argsort(-of_images, kind="stable")[:top_k]
+        hits = [(names[place], images[names[place]], float(of_images[place])) for place in nearest]
         name, _, best = hits[0]
-        verdict = f"{name} ({best:.2f})" if one.fits else f"nothing is near enough; {name} has {best:.2f}"
-        print(f"  {one.query}: {verdict}")
-        shown.append({"query": one.query, "fits": one.fits, "hits": hits})
-    return shown
+        fits = best >= NOTHING_FITS
+        print(f"  {query}: " + (f"{name} ({best:.2f})" if fits else f"nothing is near enough; {name} has {best:.2f}"))
+        searches.append({"query": query, "fits": fits, "hits": hits})
+    return searches
 
 
 def render(**parts: Any) -> str:
@@ -170,3 +242,19 @@ def data_url(image: Image.Image, file_format: str, side: int) -> str:
     else:
         shown.save(file, file_format, quality=85)
     return f"data:image/{file_format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
+
+
+def copy_photographs(folder: Path) -> list[Path]:
+    """Copies the photographs that installed packages bring into a folder; returns their files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in installed_photographs().items():
+        if not (folder / f"{name}.jpg").exists():
+            shutil.copyfile(file, folder / f"{name}.jpg")
+    return sorted(folder.glob("*.jpg"))
+
+
+def lit(image: Image.Image, weights: np.ndarray) -> Image.Image:
+    """Returns a photograph that is bright where the weights `(height, width)` are large, and dark elsewhere."""
+    large = max(float(np.quantile(weights, 1 - BRIGHT_SHARE)), 1e-12)
+    light = DARKEST + (1 - DARKEST) * np.clip(weights / large, 0, 1)[..., None]
+    return Image.fromarray((np.asarray(image.convert("RGB")) * light).astype(np.uint8))

@@ -31,28 +31,16 @@ class Answer:
 
 @dataclass(frozen=True)
 class Sentence:
-    """A caption that breaks off before its relation, and how each captioner goes on.
+    """A caption that breaks off before its relation, and how each captioner, by its name, goes on."""
 
-    Attributes:
-        beginning: for example "the red circle lies".
-        end: what follows the relation, for example "the blue square".
-        answers: of each captioner, by its name.
-    """
-
-    beginning: str
-    end: str
+    beginning: str  # the red circle lies
+    end: str  # the blue square
     answers: dict[str, Answer]
 
 
 @dataclass(frozen=True)
 class Described:
-    """A scene with the captions of each captioner and the sentences that it finishes.
-
-    Attributes:
-        row: the scene.
-        captions: of each captioner, by its name.
-        sentences: those whose relation the scene decides.
-    """
+    """A scene with the captions of each captioner, by its name, and the sentences whose relation the scene decides."""
 
     row: Row
     captions: dict[str, Answer]

@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from ..guests.dual_encoders import dual_encoder_of
 from ..io.files import write_text_atomically
 from ..io.folders import write_folder_atomically
-from ..models.pretrained_backbones import find_packaged_weights, is_packaged
+from ..models.pretrained_weights import find_packaged_weights, is_packaged
 from ..models.text_encoders import PACKAGES as TEXT_PACKAGES
 from ..models.text_encoders import find_text_encoder
 from ..registry import own_model_types
@@ -188,16 +188,16 @@ def leave_weights_out(path: Path, tensors: Mapping[tuple[str, str], np.ndarray])
             if values.ndim == 2:
                 places.setdefault(identity(values.T), (file, name, True))
             places[identity(values)] = file, name, False
-    graph, found = onnx.load(str(path)), {}
+    graph, left_out = onnx.load(str(path)), {}
     for tensor in list(graph.graph.initializer):
         values = numpy_helper.to_array(tensor)
         place = places.get(identity(values)) if values.dtype == np.float32 else None
         if place is not None:
             graph.graph.initializer.remove(tensor)
             graph.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
-            found[tensor.name] = place
+            left_out[tensor.name] = place
     save_as_one(graph, path)
-    return found
+    return left_out
 
 
 def identity(values: np.ndarray) -> tuple[tuple[int, ...], int]:

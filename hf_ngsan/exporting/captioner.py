@@ -164,11 +164,11 @@ class Captioner:
             ids: int64 `(B, length)`, the start token first.
         """
         visual = self.encode(inputs)
-        cache, found = self.no_words(visual), []
+        cache, of_steps = self.no_words(visual), []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
-            found.append(scores[:, 0])
-        return np.stack(found, axis=1)
+            of_steps.append(scores[:, 0])
+        return np.stack(of_steps, axis=1)
 
     def greedy(self, visual: Mapping[str, np.ndarray], longest: int) -> np.ndarray:
         """Writes the most probable word each time."""
@@ -209,17 +209,17 @@ class Captioner:
                 following[has_ended] = -np.inf
                 following[has_ended, padding] = 0
             totals = running_scores[:, :, None] + following
-            found, places = largest(totals.reshape(num_images, -1), kept)
+            best_totals, places = largest(totals.reshape(num_images, -1), kept)
             origins, words = np.divmod(places, totals.shape[-1])
             candidates = take(running, origins)
             candidates[:, :, length] = words
             ended = is_one_of(words, [] if compete else ends) | (length == longest)
 
-            running_scores, order = largest(found + NEVER * ended.astype(np.float32), beams)
+            running_scores, order = largest(best_totals + NEVER * ended.astype(np.float32), beams)
             running, origins = take(candidates, order), take(origins, order)
 
             new = ended & (np.arange(kept) < beams)
-            final = found / np.float32(length**penalty)
+            final = best_totals / np.float32(length**penalty)
             full = is_finished.all(-1, keepdims=True) & (stop_early is True)
             final += NEVER * (full | ~open_images | ~new).astype(np.float32)
             merged = np.concatenate([finished, candidates], axis=1)
@@ -258,7 +258,7 @@ class Words:
         """Returns the text of captions `(B, length)`."""
         if self.vocabulary is None:
             return [self.tokenizer.decode(row) for row in ids.tolist()]
-        return [" ".join(self.vocabulary[one] for one in row if one not in self.special) for row in ids.tolist()]
+        return [" ".join(self.vocabulary[token] for token in row if token not in self.special) for row in ids.tolist()]
 
 
 def load_graph(path: Path, num_threads: int | None = None, providers: Sequence[str] = PROVIDERS) -> Graph:

@@ -35,8 +35,8 @@ class Tower(nn.Module):
         self.model, self.features = model, features
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        found = getattr(self.model, self.features)(**inputs)
-        return {"features": getattr(found, "pooler_output", found)}
+        outputs = getattr(self.model, self.features)(**inputs)
+        return {"features": getattr(outputs, "pooler_output", outputs)}
 
 
 def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: Path) -> float:
@@ -112,6 +112,6 @@ def pictures(number: int) -> list[Image.Image]:
 
 @torch.no_grad()
 def largest_difference(first: DualEncoder, second: DualEncoder) -> float:
-    images = [one.embed_images(one.image_inputs(pictures(3))) for one in (first, second)]
-    texts = [one.embed_texts(one.text_inputs(MORE_TEXTS)) for one in (first, second)]
-    return float(torch.stack([(one - other).abs().max() for one, other in (images, texts)]).max())  # keeps NaN
+    images = [encoder.embed_images(encoder.image_inputs(pictures(3))) for encoder in (first, second)]
+    texts = [encoder.embed_texts(encoder.text_inputs(MORE_TEXTS)) for encoder in (first, second)]
+    return float(torch.stack([(own - other).abs().max() for own, other in (images, texts)]).max())  # keeps NaN

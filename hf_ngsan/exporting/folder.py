@@ -4,7 +4,7 @@ import json
 import operator
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -209,16 +209,12 @@ class Comparison:
         images: number of captioned images.
         other_captions: number of different captions, by the number of beams.
         difference: largest difference of log-probabilities, along the model's captions.
-        captions: of the exported captioner, by the number of beams.
-        expected: captions of the model, by the number of beams.
         cider_d: of the model and of the exported captioner, by the number of beams; empty without references.
     """
 
     images: int
     other_captions: dict[int, int]
     difference: float
-    captions: dict[int, list[str]] = field(repr=False)
-    expected: dict[int, list[str]] = field(repr=False)
     cider_d: dict[int, tuple[float, float]]
 
     @property
@@ -271,7 +267,7 @@ def compare(
             after = metric.compute(predictions=captions[width], references=references)["cider_d"]
             cider_d[width] = (before, after)
     others = {width: sum(map(operator.ne, captions[width], expected[width])) for width in beams}
-    return Comparison(len(rows), others, difference, captions, expected, cider_d)
+    return Comparison(len(rows), others, difference, cider_d)
 
 
 def largest_difference(
@@ -281,5 +277,5 @@ def largest_difference(
     with torch.inference_mode():
         output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
         scores = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
-    found = exported.log_probabilities(inputs, output.sequences[:, :-1].numpy())
-    return float(np.abs(found - scores).max())
+    of_export = exported.log_probabilities(inputs, output.sequences[:, :-1].numpy())
+    return float(np.abs(of_export - scores).max())

@@ -5,6 +5,7 @@ import io
 import logging
 import warnings
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -100,8 +101,8 @@ class DecoderStatesGraph(CaptionerGraph):
         ).last_hidden_state
         if cache.get_seq_length() != past + 1:
             raise ValueError("The decoder ignores its cache, so a graph of one step would have no words before.")
-        found = {"hidden_states": hidden_states[:, -1], **named("", cache.self_attention_cache)}
-        return {name: tensor.unflatten(0, input_ids.shape) for name, tensor in found.items()}
+        outputs = {"hidden_states": hidden_states[:, -1], **named("", cache.self_attention_cache)}
+        return {name: tensor.unflatten(0, input_ids.shape) for name, tensor in outputs.items()}
 
 
 class DecoderGraph(DecoderStatesGraph):
@@ -110,9 +111,9 @@ class DecoderGraph(DecoderStatesGraph):
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **states: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        found = super().forward(input_ids, attention_mask, **states)
-        scores = self.captioner.lm_head(found.pop("hidden_states").flatten(0, 1)).float().log_softmax(-1)
-        return {"log_probabilities": scores.unflatten(0, input_ids.shape), **found}
+        outputs = super().forward(input_ids, attention_mask, **states)
+        scores = self.captioner.lm_head(outputs.pop("hidden_states").flatten(0, 1)).float().log_softmax(-1)
+        return {"log_probabilities": scores.unflatten(0, input_ids.shape), **outputs}
 
 
 def empty_cache() -> EncoderDecoderCache:
@@ -214,8 +215,7 @@ def write_graph(
         UnexportableError: the exporter cannot trace or write the graph.
     """
     with quiet():
-        from transformers import exporters
-
+        exporters: Any = import_module("transformers.exporters")
         options: dict[str, Any] = {}
         if int8:
             # A reduced range, as sums of products of 8 bits overflow on processors without instructions for them.

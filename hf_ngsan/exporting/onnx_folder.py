@@ -20,8 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from ..io.fields import read_json_or_none
-from ..io.files import sha256, write_text_atomically
+from ..io.files import read_json_or_none, sha256, write_text_atomically
 from .captioner import SETTINGS, Captioner, load_graph
 
 FOLDER, MADE_FROM = "onnx", "made_from.json"

@@ -27,7 +27,7 @@ from transformers import BaseImageProcessor, PreTrainedModel
 from ..data.contract import caption_features, check_row
 from ..io.files import FileStamp, check_place, write_text_atomically
 from ..io.folders import FolderLock, is_empty
-from ..io.launching import make_accelerator
+from ..io.processes import make_accelerator
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import description_of, installed_versions, provenance_difference, vision_provenance
 from .image_list import (

@@ -8,12 +8,12 @@ model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
 import os
 from typing import Any
 
-from ..loading.models import find_model_folder, load_captioner, quiet_loading, read_config_file
+from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..loading.preprocessing import load_image_processor, of_whole_images
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.pretrained_backbones import find_packaged_weights, is_packaged, packaged_config
+from ..models.pretrained_weights import find_packaged_weights, is_packaged, packaged_config
 from ..models.transformers_backbones import check_size, kind_of_source, own_image_size
 from ..registry import own_model_types
 from .image_list import ExtractionError
@@ -77,7 +77,10 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     model_type = config.get("model_type")
     what, allowed = "a model with a vision encoder of its own", ()
     if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
-        kind = kind_of_source(name, config)
+        try:
+            kind = kind_of_source(name, config)
+        except ValueError as error:
+            raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
         what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
         fields["kind"] = kind
     for field in fields:

@@ -51,11 +51,11 @@ class ImageMemory:
 
         def remembered(forward: Callable, *args: Any, **kwargs: Any) -> Any:
             given = [*args, *kwargs.values()]
-            rows = next(len(one) for one in given if torch.is_tensor(one)) * captions_per_image
+            rows = next(len(value) for value in given if torch.is_tensor(value)) * captions_per_image
             if self.output is None:
                 with torch.set_grad_enabled(self.keeps_graph):
                     self.output = forward(
-                        *(self.once(one) for one in args), **{name: self.once(one) for name, one in kwargs.items()}
+                        *map(self.once, args), **{name: self.once(value) for name, value in kwargs.items()}
                     )
             return repeated(self.output, rows // self.num_images)
 

@@ -3,11 +3,6 @@
 Bounds are far above useful values: a larger one is a mistake that would cost memory or time before an error shows it.
 """
 
-import math
-import os
-from numbers import Real
-from typing import Any
-
 MAX_INTEGER = 2**32 - 1
 """The largest seed that NumPy takes; other integers have smaller bounds or cost nothing."""
 MAX_BATCH_SIZE = 2**14
@@ -17,26 +12,9 @@ MAX_CAPTION_LENGTH = 4_096
 """Tokens of a caption or a sentence."""
 DEFAULT_CAPTION_LENGTH = 20
 """New tokens that `generate()` of transformers 5 writes where neither model nor caller says how many."""
-MAX_VOCABULARY = 2**20
-"""Subwords of a new tokenizer."""
 MAX_SIDE = 4_096
 """Pixels of a side of an image."""
 MAX_GRID = 128
 """Rows or columns of a feature map."""
-MAX_COPIES = 100
 MAX_REGIONS = 10_000
-MAX_THREADS = 1_024
 MAX_WORKERS = 256
-
-
-def max_processes() -> int:
-    """Returns the largest number of processes that one command starts on this machine."""
-    return max(16, 4 * (os.cpu_count() or 1))
-
-
-def is_finite(value: Any) -> bool:
-    """Returns whether a value is a number, and neither infinite nor NaN."""
-    try:
-        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
-        return False

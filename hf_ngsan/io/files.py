@@ -4,11 +4,11 @@
 write_text_atomically("scores.json", json.dumps(scores))
 ```
 
-Folders are written by [`hf_ngsan.io`].
 """
 
 import errno
 import hashlib
+import json
 import os
 import secrets
 import stat
@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 from .messages import FULL_DISK, errno_of
 
@@ -47,7 +47,7 @@ def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], o
     once: the last to finish wins.
 
     Raises:
-        OSError: the file cannot be written, or is a symbolic link that leads nowhere ([`file_behind`]).
+        OSError: the file cannot be written.
     """
     path = file_behind(Path(path))
     write_through(temporary_path(path.with_name(f"{secrets.token_hex(4)}-{path.name}")), path, write)
@@ -94,22 +94,8 @@ def is_stream(path: Path) -> bool:
 
 
 def file_behind(path: Path) -> Path:
-    """Returns the target of a symbolic link, which need not exist; returns any other path unchanged.
-
-    Raises:
-        OSError: the link leads back to itself, or into a folder that does not exist.
-    """
-    if not path.is_symlink() or is_stream(path):
-        return path
-    target = Path(os.path.realpath(path))
-    if target.is_symlink():
-        raise OSError(f"{path} is a symbolic link that leads back to itself; remove it or choose another place.")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(
-            f"{path} is a symbolic link to {target}, whose folder does not exist; make that folder or choose another "
-            "place."
-        )
-    return target
+    """Returns the target of a symbolic link, which need not exist; returns any other path unchanged."""
+    return Path(os.path.realpath(path)) if path.is_symlink() and not is_stream(path) else path
 
 
 @contextmanager
@@ -173,6 +159,14 @@ def list_files(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.is_file())
 
 
+def read_json_or_none(file: Path) -> Any:
+    """Returns the value in a JSON file; None if the file is missing or no JSON."""
+    try:
+        return json.loads(file.read_bytes())
+    except (OSError, ValueError):
+        return None
+
+
 def sha256(file: Path) -> str:
     with open(file, "rb") as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
@@ -187,7 +181,6 @@ class FileStamp(NamedTuple):
 
 
 def stamp_of(file: Path) -> FileStamp:
-    """Returns the stamp of a file; raises an OSError if it cannot be read."""
     status = file.stat()
     return FileStamp(status.st_size, status.st_mtime_ns, sha256(file))
 

@@ -220,12 +220,10 @@ def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str
         DamagedFolderError: the manifest or a file is missing, cut short or changed.
     """
     try:
-        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        manifest = json.loads((folder / MANIFEST).read_bytes())
         written = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest.items()}
-    except (FileNotFoundError, NotADirectoryError):
-        raise DamagedFolderError(f"{folder} is incomplete: it has no {MANIFEST}.") from None
-    except (OSError, ValueError, AttributeError, KeyError, TypeError, RecursionError):
-        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} cannot be read.") from None
+    except (OSError, ValueError, AttributeError, KeyError, TypeError):
+        raise DamagedFolderError(f"{folder} is incomplete: its {MANIFEST} is missing or cannot be read.") from None
     unnamed = sorted({*names} - written.keys())
     if unnamed or not written:
         raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} does not name {', '.join(unnamed) or 'a file'}.")
@@ -233,10 +231,8 @@ def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str
         file = folder / name
         if not file.is_file():
             raise DamagedFolderError(f"{folder} is incomplete: {name} is missing.")
-        size = file.stat().st_size
-        if size != num_bytes:
-            raise DamagedFolderError(f"{folder} is damaged: {name} has {size} of {num_bytes} bytes.")
-        if (read is None or name in read) and sha256(file) != checksum:
+        is_read = read is None or name in read
+        if file.stat().st_size != num_bytes or (is_read and sha256(file) != checksum):
             raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")
 
 

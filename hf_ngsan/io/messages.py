@@ -18,7 +18,7 @@ def sentence(error: Exception) -> str:
     """Returns the message of an error in one line; for an error of the operating system, the file and the reason."""
     number = errno_of(error)
     if number in FULL_DISK:
-        places = [f"{one.filename}: " for one in chain(error) if isinstance(one, OSError) and one.filename]
+        places = [f"{cause.filename}: " for cause in chain(error) if isinstance(cause, OSError) and cause.filename]
         return (
             f"{''.join(places[:1])}{os.strerror(number)}. Free some there and run the same command again; training "
             "continues with --resume."
@@ -36,10 +36,10 @@ def printable(name: str) -> str:
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
     """Yields an error, its cause or context, and so on, each once, since causes of gRPC errors form a cycle."""
-    found: list[BaseException] = []
-    while error is not None and not any(error is one for one in found):
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
         yield error
-        found.append(error)
+        seen.add(id(error))
         error = error.__cause__ or error.__context__
 
 
@@ -48,10 +48,10 @@ def errno_of(error: Exception) -> int | None:
 
     Errors of libraries that write files without Python, such as safetensors, have it only in their message.
     """
-    for one in chain(error):
-        if isinstance(one, OSError) and one.errno is not None:
-            return one.errno
-        quoted = re.search(r"\(os error (\d+)\)|\[Errno (\d+)\]", str(one))
+    for cause in chain(error):
+        if isinstance(cause, OSError) and cause.errno is not None:
+            return cause.errno
+        quoted = re.search(r"\(os error (\d+)\)|\[Errno (\d+)\]", str(cause))
         if quoted:
             return int(quoted[1] or quoted[2])
     return None
@@ -60,11 +60,11 @@ def errno_of(error: Exception) -> int | None:
 def is_out_of_memory(error: Exception) -> bool:
     """Returns whether an error, or one behind it, is a lack of memory of the machine or a device."""
     return any(
-        isinstance(one, MemoryError)
-        or type(one).__name__ == "OutOfMemoryError"  # torch's, which is not imported here
-        or "DefaultCPUAllocator" in str(one)
-        or getattr(one, "errno", None) == errno.ENOMEM
-        for one in chain(error)
+        isinstance(cause, MemoryError)
+        or type(cause).__name__ == "OutOfMemoryError"  # torch's, which is not imported here
+        or "DefaultCPUAllocator" in str(cause)
+        or getattr(cause, "errno", None) == errno.ENOMEM
+        for cause in chain(error)
     )
 
 
@@ -72,21 +72,6 @@ def type_and_reason(error: Exception) -> str:
     """Returns the type of an error that a user's code raised, and the first line of its message."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].rstrip('.')}" if lines else type(error).__name__
-
-
-@contextmanager
-def as_value_error(what: str) -> Iterator[None]:
-    """Turns an error of Python itself inside the block, as libraries raise it on damaged settings, into a ValueError.
-
-    Args:
-        what: the message; type and message of the original error follow in brackets.
-    """
-    try:
-        yield
-    except Exception as error:
-        if isinstance(error, ValueError | OSError) or is_out_of_memory(error) or type(error).__module__ != "builtins":
-            raise
-        raise ValueError(f"{what} ({type_and_reason(error)}).") from error
 
 
 def one_sentence(error: Exception) -> str:

@@ -15,7 +15,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import datasets
@@ -23,7 +23,6 @@ import pyarrow as pa
 from datasets import Dataset, Features
 from datasets.arrow_writer import ArrowWriter
 
-from .fields import FieldError, read_fields, read_json_or_none
 from .files import (
     TEMPORARY_PREFIX,
     FileStamp,
@@ -54,8 +53,7 @@ class ShardRecord:
         num_rows, num_bytes, sha256: of the Arrow file; a shard without rows has no file.
         skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
         mtime_ns: when the Arrow file was last changed.
-        images: a [`~hf_ngsan.io.files.FileStamp`] of each image that was read, by its id. Earlier versions recorded
-            neither.
+        images: a [`~hf_ngsan.io.files.FileStamp`] of each image that was read, by its id.
         end: place in the input where the shard ends, for a reader that resumes there; empty if `chunk` is enough.
     """
 
@@ -70,10 +68,6 @@ class ShardRecord:
     images: dict[str, FileStamp] = field(default_factory=dict)
     end: list[int] = field(default_factory=list)
 
-    def __post_init__(self) -> None:
-        if any(entry.keys() != {"image_id", "file_name", "reason"} for entry in self.skipped):
-            raise FieldError("skipped")
-
     @property
     def stamp(self) -> FileStamp:
         return FileStamp(self.num_bytes, self.mtime_ns, self.sha256)
@@ -84,7 +78,6 @@ class ShardRecord:
 
     @property
     def file(self) -> str:
-        """The name of the Arrow file."""
         return f"{self.name}.arrow"
 
 
@@ -132,11 +125,8 @@ class ShardFolder:
             with_images: whether `images` is filled, which takes some 320 bytes of memory for each.
         """
         records = read_records(self.path, with_images)
-        return [one for one in records if not one.num_rows or self.size(one) == one.num_bytes]
-
-    def size(self, record: ShardRecord) -> int | None:
-        file = self.path / record.file
-        return file.stat().st_size if file.is_file() else None
+        sizes = {file.name: file.stat().st_size for file in self.path.glob("shard-*.arrow")}
+        return [record for record in records if not record.num_rows or sizes.get(record.file) == record.num_bytes]
 
     def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
         """Makes the complete shards one dataset for `datasets.load_from_disk`, and lists skipped images.
@@ -162,12 +152,8 @@ class ShardFolder:
         filled = [record for record in records if record.num_rows]
         if not filled:
             self.remove()
-            if not skipped:
-                raise self.error("There are no images, so nothing was written.")
-            raise self.error(
-                f"None of the {len(skipped)} images can be read, so nothing was written; the first: "
-                f"{skipped[0]['reason']}"
-            )
+            reason = f"the first: {skipped[0]['reason']}" if skipped else "give some."
+            raise self.error(f"Nothing was written: there are no images besides {len(skipped)} broken ones; {reason}")
         write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
         info, state = self.describe(filled, description)
         write_text_atomically(self.path / INFO, json.dumps(info, indent=2))
@@ -199,9 +185,11 @@ def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
     """Returns the records of a folder in the order of the rows, without damaged ones; see [`ShardFolder.records`]."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
-        with suppress(FieldError):
-            record = read_fields(ShardRecord, read_json_or_none(file), complete=False)
-            records.append(record if with_images else replace(record, images={}))
+        with suppress(TypeError, ValueError, KeyError):
+            fields = json.loads(file.read_bytes())
+            images = fields.pop("images").items() if with_images else ()
+            stamps = {image_id: FileStamp(*stamp) for image_id, stamp in images}
+            records.append(ShardRecord(**{**fields, "images": stamps}))
     return sorted(records, key=lambda record: (record.generation, record.chunk))
 
 
@@ -211,18 +199,11 @@ def verify_shards(folder: Path) -> int:
     Raises:
         DamagedFolderError: a file is missing, or not what was written.
     """
-    try:
-        files = [entry["filename"] for entry in read_json_or_none(folder / STATE)["_data_files"]]
-    except (TypeError, LookupError):
-        raise DamagedFolderError(f"{folder} is incomplete: its {STATE} is missing or cannot be read.") from None
+    files = [entry["filename"] for entry in json.loads((folder / STATE).read_bytes())["_data_files"]]
     checksums = {record.file: record.sha256 for record in read_records(folder)}
     for file in files:
-        if file not in checksums:
-            raise DamagedFolderError(f"{folder} is damaged: the record of {file} is missing or cannot be read.")
-        if not (folder / file).is_file():
-            raise DamagedFolderError(f"{folder} is incomplete: {file} is missing.")
-        if sha256(folder / file) != checksums[file]:
-            raise DamagedFolderError(f"{folder} is damaged: the contents of {file} have changed.")
+        if not (folder / file).is_file() or sha256(folder / file) != checksums.get(file):
+            raise DamagedFolderError(f"{folder} is damaged: {file} or its record is missing or has changed.")
     return len(files)
 
 
@@ -280,18 +261,9 @@ class ShardWriter:
             rename_durably(self.temporary, self.file)
         else:
             self.discard()
-        record = ShardRecord(
-            self.generation,
-            self.chunk,
-            self.image_list,
-            self.num_rows,
-            stamp.num_bytes,
-            stamp.sha256,
-            skipped,
-            mtime_ns=stamp.mtime_ns,
-            images=dict(images or {}),
-            end=list(end),
-        )
+        place = (self.generation, self.chunk, self.image_list)
+        contents = (self.num_rows, stamp.num_bytes, stamp.sha256, skipped)
+        record = ShardRecord(*place, *contents, stamp.mtime_ns, dict(images or {}), list(end))
         write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
 
     def discard(self) -> None:

@@ -9,7 +9,6 @@ save_model(model, processor, "mine")    # mine/config.json names the source, and
 ```
 """
 
-import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -20,7 +19,7 @@ from typing import Any
 
 from huggingface_hub import constants, hf_hub_download, metadata_load, try_to_load_from_cache
 
-from .files import write_text_atomically
+from .files import read_json_or_none, write_text_atomically
 from .packaged import HUB_NAME, folder_of_packaged, packaged_models
 
 FIELD = "weights_from"
@@ -69,7 +68,7 @@ def sources_of(config: Any) -> list[Source]:
     """Returns the sources of a model's weights, the nearest first.
 
     Args:
-        config: its configuration, or the contents of its config.json.
+        config: its configuration, or the contents of its config.json; None has no sources.
     """
     listed = config.get(FIELD) if isinstance(config, Mapping) else getattr(config, FIELD, None)
     known = {field.name for field in fields(Source)}
@@ -100,16 +99,16 @@ def remember_source(model: Any, place: str | os.PathLike, fetch: bool = False) -
         fetch: whether files that are not here are downloaded from the Hub; a Hub that does not answer is no error.
     """
     place = str(folder_of_packaged(place))
-    inherited = sources_of(read_json(file_of(place, "config.json", fetch)))
+    config = file_of(place, "config.json", fetch)
+    inherited = sources_of(config and read_json_or_none(config))
     source = described_by_card(place, file_of(place, CARD, fetch))
     is_new = source.is_public or (source.license and source.terms not in [other.terms for other in inherited])
-    known = {one.name: one for one in sources_of(model.config)}
-    found: dict[str, Source] = {}
-    for one in [*([source] if is_new else []), *known.values(), *inherited]:
-        if one.name not in found or found[one.name].license is None:
-            found[one.name] = one
-    if found:
-        setattr(model.config, FIELD, [without_unknown(one) for one in found.values()])
+    sources: dict[str, Source] = {}
+    for listed in [*([source] if is_new else []), *sources_of(model.config), *inherited]:
+        if listed.name not in sources or sources[listed.name].license is None:
+            sources[listed.name] = listed
+    if sources:
+        setattr(model.config, FIELD, [without_unknown(listed) for listed in sources.values()])
     text = getattr(model, "license_text", None)
     for name in LICENSE_FILES:
         added = read_text(file_of(place, name, fetch))
@@ -157,8 +156,12 @@ def described_by_card(place: str, card: Path | None) -> Source:
     name = public_name(place)
     if not name and stated.get("license"):
         name = Path(place).resolve().name
-    terms = {key: as_text(stated.get(key)) for key in ("license", "license_name", "license_link")}
-    if terms["license_link"] is not None and "://" not in terms["license_link"]:
+    terms = {
+        key: " and ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for key in ("license", "license_name", "license_link")
+        if (value := stated.get(key)) is not None
+    }
+    if "license_link" in terms and "://" not in terms["license_link"]:
         terms["license_link"] = LICENSE  # a file, which goes along under this name
     return Source(name, **terms)
 
@@ -184,8 +187,8 @@ def file_of(place: str, name: str, fetch: bool) -> Path | None:
         return file if place and inside and file.is_file() else None
     if fetch:
         return fetched(place, name)
-    found = try_to_load_from_cache(place, name)
-    return Path(found) if isinstance(found, str) else None
+    cached = try_to_load_from_cache(place, name)
+    return Path(cached) if isinstance(cached, str) else None
 
 
 @cache
@@ -195,23 +198,10 @@ def fetched(repo_id: str, name: str) -> Path | None:
     return None
 
 
-def read_json(file: Path | None) -> dict:
-    with suppress(OSError, ValueError, RecursionError):
-        found = json.loads(file.read_bytes()) if file is not None else None
-        return found if isinstance(found, dict) else {}
-    return {}
-
-
 def read_text(file: Path | None) -> str:
     if file is None or file.stat().st_size > MAX_TEXT:
         return ""
     return file.read_text(encoding="utf-8", errors="replace")
-
-
-def as_text(value: Any) -> str | None:
-    if isinstance(value, list):
-        return " and ".join(map(str, value))
-    return None if value is None else str(value)
 
 
 def without_unknown(source: Source) -> dict[str, str]:

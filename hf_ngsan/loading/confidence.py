@@ -24,7 +24,6 @@ import numpy as np
 import torch
 
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..io.fields import read_fields
 from .models import ModelFolderError, find_model_folder, load_model
 from .provenance import model_fingerprint
 
@@ -83,8 +82,7 @@ class Calibration:
 
     @classmethod
     def load(cls, file: Path) -> "Calibration":
-        """Reads a calibration; raises a FieldError that names the field at fault."""
-        return read_fields(cls, json.loads(file.read_text(encoding="utf-8")), complete=False)
+        return cls(**json.loads(file.read_text(encoding="utf-8")))
 
     def probabilities(self, log_probabilities: np.ndarray, similarities: np.ndarray) -> np.ndarray:
         return sigmoid(self.intercept + self.log_probability * log_probabilities + self.similarity * similarities)

@@ -342,9 +342,11 @@ class DecoderInEngine(PartInEngine):
             return None
         captions = images, len(input_ids) // images
         inputs = {"input_ids": input_ids.view(captions)}
-        for index, layer in enumerate(cache.cross_attention_cache.layers):
+        of_images: Any = cache.cross_attention_cache.layers
+        of_words: Any = cache.self_attention_cache.layers
+        for index, layer in enumerate(of_images):
             inputs |= {f"visual_keys_{index}": layer.keys, f"visual_values_{index}": layer.values}
-        for index, layer in enumerate(cache.self_attention_cache.layers):
+        for index, layer in enumerate(of_words):
             inputs[f"past_keys_{index}"] = layer.keys.unflatten(0, captions)
             inputs[f"past_values_{index}"] = layer.values.unflatten(0, captions)
         return inputs

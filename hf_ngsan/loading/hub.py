@@ -149,7 +149,7 @@ def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[d
 def refers_only_to(code: Collection[str], entry: Any) -> bool:
     """Returns whether an entry of `auto_map` or `custom_pipelines` refers only to classes of some files."""
     references = entry if isinstance(entry, list) else [entry.get("impl") if isinstance(entry, dict) else entry]
-    files = {f"{str(one).rpartition('.')[0]}.py" for one in references if one is not None}
+    files = {f"{str(name).rpartition('.')[0]}.py" for name in references if name is not None}
     return bool(files) and files <= {*code}
 
 

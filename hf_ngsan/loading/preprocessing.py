@@ -14,16 +14,12 @@ import os
 from transformers.image_processing_base import ImageProcessingMixin
 
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.pretrained_backbones import is_packaged, preprocessing_of_variant
+from ..models.pretrained_weights import is_packaged, preprocessing_of_variant
 from ..models.processing_captioning import check_whole_images
 
 logger = logging.getLogger(__name__)
 
 SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
-
-
-class PreprocessingError(ValueError):
-    """A model with unknown preprocessing, or one that does not suit boxes; the message names it and the remedy."""
 
 
 def load_image_processor(
@@ -43,7 +39,7 @@ def load_image_processor(
         own_size: height and width that a backbone was made for, where the folder describes no preprocessing.
 
     Raises:
-        PreprocessingError: it crops images, has no usable size, or is unknown for a detection model. A backbone of
+        ValueError: it crops images, has no usable size, or is unknown for a detection model. A backbone of
             unknown preprocessing gets ImageNet's normalization.
     """
     name = name or str(source)
@@ -54,7 +50,7 @@ def load_image_processor(
             settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
     except OSError as error:
         if kind == "regions":
-            raise PreprocessingError(
+            raise ValueError(
                 f"{name} has no preprocessor_config.json, which says how large the images of a detection model are; "
                 "add the one of the original model."
             ) from error
@@ -75,11 +71,11 @@ def load_image_processor(
 
 
 def of_whole_images(name: str, image_processor: CaptioningImageProcessor) -> CaptioningImageProcessor:
-    """Returns an image processor; raises a PreprocessingError if it cuts something from images."""
+    """Returns an image processor; raises a ValueError if it cuts something from images."""
     try:
         check_whole_images(image_processor)
     except ValueError as error:
-        raise PreprocessingError(f"{name}: {error}") from error
+        raise ValueError(f"{name}: {error}") from error
     return image_processor
 
 
@@ -100,6 +96,6 @@ def size_without_cropping(name: str, settings: dict) -> dict:
             return {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
         if size.get("shortest_edge"):
             return {"height": size["shortest_edge"], "width": size["shortest_edge"]}
-    raise PreprocessingError(
+    raise ValueError(
         f"{name}: size in preprocessor_config.json is {size!r}; it must name height and width, or shortest_edge."
     )

@@ -47,10 +47,6 @@ WITHOUT_EFFECT = {
 """Fields of configurations that do not change what a loaded model computes."""
 
 
-class ProvenanceError(ValueError):
-    """Features that do not fit together or do not fit a model; the message describes the difference."""
-
-
 def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcessor) -> dict:
     """Returns the provenance of the features that a model computes from images of an image processor.
 
@@ -176,17 +172,19 @@ def features_provenance(rows: "Dataset", data: str) -> dict | None:
         unknown.
 
     Raises:
-        ProvenanceError: features of several backbones were put together.
+        ValueError: features of several backbones were put together.
     """
     provenances: list[dict] = []
     description: object = rows.info.description
     for part in description.split("\n\n") if isinstance(description, str) else ():  # `concatenate_datasets` joins them
         with suppress(ValueError, RecursionError):
             provenance = json.loads(part)
-            if is_provenance(provenance) and provenance["checksums"] not in [one["checksums"] for one in provenances]:
+            if is_provenance(provenance) and provenance["checksums"] not in [
+                known["checksums"] for known in provenances
+            ]:
                 provenances.append(described(provenance))
     if len(provenances) > 1:
-        raise ProvenanceError(
+        raise ValueError(
             f"{data} holds features of {len(provenances)} backbones or preprocessings, which do not mix; extract all "
             "of them with one."
         )
@@ -211,7 +209,7 @@ def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "D
     processor, if it has them. An unknown provenance is not compared.
 
     Raises:
-        ProvenanceError: the provenances differ; the message describes the difference.
+        ValueError: the provenances differ; the message describes the difference.
     """
     provenance = features_provenance(rows, data)
     if provenance is None:
@@ -224,7 +222,7 @@ def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "D
 
 def refuse_other(own: Mapping | None, provenance: Mapping, data: str, whose: str) -> None:
     if is_provenance(own) and (difference := provenance_difference(own, provenance)):
-        raise ProvenanceError(
+        raise ValueError(
             f"The features of {data} ({provenance['backbone_type']}) were made with {difference} than {whose} "
             f"({own['backbone_type']}); features of different backbones do not mix: extract them with that backbone "
             "and its preprocessing, or train a model on these."

@@ -29,14 +29,9 @@ def eager_attention_forward(
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Computes softmax(scaling * Q K^T + bias + mask) V, eq. 2 and 10 of Guo et al. 2020; the reference for SDPA.
 
-    Args:
-        query, key, value (`torch.FloatTensor` of shape `(batch_size, num_heads, length, head_dim)`).
-        attention_mask (`torch.FloatTensor`, *optional*): additive, broadcastable to the scores.
-        position_bias (`torch.FloatTensor`, *optional*): additive, broadcastable to the scores; not scaled.
-
-    Returns:
-        The output `(batch_size, query_length, num_heads, head_dim)` and the weights
-        `(batch_size, num_heads, query_length, key_length)`.
+    Queries, keys and values are `(batch_size, num_heads, length, head_dim)`; mask and bias broadcast to the scores.
+    Returns the output `(batch_size, query_length, num_heads, head_dim)` and the weights `(batch_size, num_heads,
+    query_length, key_length)`.
     """
     scores = query @ key.mT * scaling
     if position_bias is not None:
@@ -92,12 +87,7 @@ class InstanceNorm(nn.Module):
     """Instance normalization over the tokens of each sample, channel by channel: eq. 6 of Guo et al. 2020.
 
     Statistics are taken over real tokens only, so padding changes nothing. One real token gives 0 in every channel, two
-    give +-1: normalized self-attention needs many regions.
-
-    Args:
-        num_channels (`int`): channels C.
-        affine (`bool`): learn a scale and a shift per channel.
-        eps (`float`): added to the variance.
+    give +-1: normalized self-attention needs many regions. `affine` learns a scale and a shift per channel.
     """
 
     def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
@@ -106,11 +96,7 @@ class InstanceNorm(nn.Module):
         self.affine = ChannelAffine(num_channels) if affine else None
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
-        """
-        Args:
-            states (`torch.FloatTensor` of shape `(batch_size, num_tokens, num_channels)`).
-            mask (`torch.Tensor` of shape `(batch_size, num_tokens)`, *optional*): 1 = real token, 0 = padding.
-        """
+        """Takes states `(batch_size, num_tokens, num_channels)` and their mask, 1 = real token, 0 = padding."""
         single = states.float()
         mean, variance = masked_moments(single, mask, dims=(1,))
         normalized = ((single - mean) * torch.rsqrt(variance + self.eps)).to(states.dtype)
@@ -118,10 +104,7 @@ class InstanceNorm(nn.Module):
 
 
 class BatchNorm(nn.BatchNorm1d):
-    """Batch normalization of `(batch_size, num_tokens, num_channels)` states over all real tokens of the batch.
-
-    The "BN" row of table 2 of Guo et al. 2020; running statistics in evaluation.
-    """
+    """Batch normalization over all real tokens of a batch: the "BN" row of table 2 of Guo et al. 2020."""
 
     running_mean: torch.Tensor
     running_var: torch.Tensor
@@ -148,8 +131,8 @@ class BatchNorm(nn.BatchNorm1d):
 class LayerNorm(nn.LayerNorm):
     """Layer normalization over all channels of each token: the "LN" row of table 2 of Guo et al. 2020."""
 
-    def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
-        super().__init__(num_channels, eps=eps, elementwise_affine=affine)
+    def __init__(self, num_channels: int, affine: bool = False):
+        super().__init__(num_channels, elementwise_affine=affine)
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> torch.Tensor:
         return super().forward(states)
@@ -187,13 +170,10 @@ class MultiHeadAttention(nn.Module):
     In cross-attention the queries may be a multiple of the keys in number: rows `i * C ... i * C + C - 1` of the
     queries then belong to row `i` of the keys (C captions of one image). Keys and values are computed once per image.
 
-    Args:
-        config (`PreTrainedConfig`): gives `hidden_size`, `num_attention_heads`, `attention_bias` (of the projections),
-            `attention_dropout` and the attention implementation.
-        layer_idx (`int`, *optional*): position in the cache; only for layers of a decoder.
-        is_causal (`bool`): whether the layer is causal self-attention.
-        query_norm, key_norm (`str`, *optional*): `"instance"`, `"layer"` or `"batch"`.
-        norm_affine (`bool`): whether these norms learn scale and shift.
+    The configuration gives `hidden_size`, `num_attention_heads`, `attention_bias` (of the projections),
+    `attention_dropout` and the attention implementation; `layer_idx` is the position in the cache of a decoder;
+    `query_norm` and `key_norm` are `"instance"`, `"layer"` or `"batch"`, and `norm_affine` lets them learn scale and
+    shift.
     """
 
     def __init__(
@@ -213,12 +193,13 @@ class MultiHeadAttention(nn.Module):
         self.scaling = self.head_dim**-0.5
         self.attention_dropout = config.attention_dropout
 
-        self.q_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.k_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.v_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.out_proj = nn.Linear(config.hidden_size, config.hidden_size, bias=config.attention_bias)
-        self.query_norm = make_norm(query_norm, config.hidden_size, norm_affine)
-        self.key_norm = make_norm(key_norm, config.hidden_size, norm_affine)
+        size = config.hidden_size
+        self.q_proj = nn.Linear(size, size, bias=config.attention_bias)
+        self.k_proj = nn.Linear(size, size, bias=config.attention_bias)
+        self.v_proj = nn.Linear(size, size, bias=config.attention_bias)
+        self.out_proj = nn.Linear(size, size, bias=config.attention_bias)
+        self.query_norm = make_norm(query_norm, size, norm_affine)
+        self.key_norm = make_norm(key_norm, size, norm_affine)
 
     def forward(
         self,
@@ -235,10 +216,9 @@ class MultiHeadAttention(nn.Module):
             encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
                 keys and values for cross-attention; `num_images` divides `batch_size`.
             attention_mask (*optional*): in the form that the attention implementation takes.
-            token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for the
-                statistics of the norms.
+            token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for norms.
             cache (`EncoderDecoderCache`, *optional*).
-            kwargs: as for [`~MultiHeadAttention.weighted_sum`], such as `position_bias`.
+            kwargs: `position_bias`, broadcastable to the scores; `attn_implementation`, for this call.
 
         Returns:
             The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
@@ -290,12 +270,7 @@ class MultiHeadAttention(nn.Module):
         attn_implementation: str | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attends from queries `(batch_size, query_length, hidden_size)` to keys and values, split into heads.
-
-        Args:
-            position_bias (`torch.FloatTensor`, *optional*): broadcastable to the scores.
-            attn_implementation (`str`, *optional*): in place of the configuration's, for this call.
-        """
+        """Attends from queries `(batch_size, query_length, hidden_size)` to keys and values, split into heads."""
         batch_size, query_length, _ = query.shape
         captions_per_image = batch_size // key.shape[0]
         query = self.split_heads(query.reshape(key.shape[0], captions_per_image * query_length, -1))
@@ -340,10 +315,8 @@ class TransformerLayer(GradientCheckpointingLayer):
 class EncoderLayer(TransformerLayer):
     """Self-attention, with a geometric bias if there is one, and feed-forward, each LayerNorm(x + sublayer(x)).
 
-    Args:
-        config (`PreTrainedConfig`): a model's.
-        geometric_bias (`nn.Module`, *optional*): makes the additive bias of hidden states and relative geometry.
-        norms: `query_norm`, `key_norm` and `norm_affine` of [`MultiHeadAttention`].
+    `geometric_bias` makes the additive bias of hidden states and relative geometry; `norms` are those of
+    [`MultiHeadAttention`].
     """
 
     attention_class: type[MultiHeadAttention] = MultiHeadAttention

@@ -1,9 +1,4 @@
-"""The base of models that write text about images: decoder over words, cache, labels, loss and `generate()`.
-
-The configuration of a model has `hidden_size`, `num_attention_heads`, `num_hidden_layers`, `intermediate_size`,
-`vocab_size`, `pad_token_id`, `decoder_start_token_id`, `attention_bias`, and the rates `dropout`, `residual_dropout`
-and `attention_dropout`.
-"""
+"""The base of models that write text about images: decoder over words, cache, labels, loss and `generate()`."""
 
 from typing import Any
 
@@ -41,8 +36,7 @@ def refuse_missing_past(
 ) -> None:
     """Raises a ValueError where mask or positions count words before the given ones that the cache lacks.
 
-    Only sizes are compared, for traced graphs, except for positions without a cache. A static cache has one size from
-    the start: a mask of any size fits it.
+    A static cache has one size from the start: a mask of any size fits it.
     """
     if cache is not None and cache.is_compileable:
         return
@@ -142,24 +136,14 @@ class WordDecoder(HubPreTrainedModel):
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPastAndCrossAttentions:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, length)`): the words so far.
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
-                either side; positions count real words only.
-            position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`).
-            encoder_attention_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*).
-            cache (`EncoderDecoderCache`, *optional*): another `Cache` serves as its self-attention part.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*): in place of
-                `input_ids`, before scaling and positions.
-            use_cache (`bool`, *optional*).
-            kwargs: passed to the layers. `attn_implementation="eager"` applies to this call alone, for attention
-                weights: nothing changes for other threads that call the model.
+        """Has the arguments of [`CaptioningForConditionalGeneration.forward`], without `decoder_` in their names.
+
+        Another `Cache` serves as the self-attention part of one. `kwargs` are passed to the layers:
+        `attn_implementation="eager"` applies to this call alone, for attention weights.
 
         Raises:
-            ValueError: neither or both of `input_ids` and `inputs_embeds`, a number of captions that is no multiple of
-                the number of images, or words before these that the cache lacks.
+            ValueError: neither or both of `input_ids` and `inputs_embeds`, captions that cannot be split evenly among
+                the images, or words before these that the cache lacks.
         """
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
@@ -237,7 +221,7 @@ def labels_from_first_word(labels: torch.Tensor, start: int) -> torch.Tensor:
 
 
 def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, start: int) -> torch.Tensor:
-    """Returns labels `(batch_size, length)` that are each the token after its input, as the decoder's inputs are given.
+    """Returns labels `(batch_size, length)` that are each the token after its input, beside given inputs.
 
     Labels with a start token are the inputs themselves, unless these were shifted and have two.
     """
@@ -250,22 +234,15 @@ def labels_beside_inputs(labels: torch.Tensor, input_ids: torch.Tensor | None, s
 
 def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.Tensor:
     """Shifts labels `(batch_size, length)` behind a start token; -100 becomes padding."""
-    shifted = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+    shifted = nn.functional.pad(labels[:, :-1], (1, 0), value=start)
     return shifted.masked_fill(shifted == -100, padding)
 
 
-def loss_of_words(
-    model: Any, logits: torch.Tensor, labels: torch.Tensor | None, num_items_in_batch: Any
-) -> torch.Tensor | None:
+def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: Any) -> torch.Tensor:
     """Returns the cross-entropy per word, or over `num_items_in_batch` words, of labels `(batch_size, length)`."""
-    if labels is None:
-        return None
-    return model.loss_function(  # `shift_labels`, as the inputs of the model are shifted already
-        logits=logits,
-        labels=None,
-        shift_labels=labels.contiguous(),
-        vocab_size=model.config.vocab_size,
-        num_items_in_batch=num_items_in_batch,
+    shifted = labels.contiguous()  # as the inputs of the model are
+    return model.loss_function(
+        logits, None, model.config.vocab_size, shift_labels=shifted, num_items_in_batch=num_items_in_batch
     )
 
 
@@ -307,14 +284,7 @@ class WordGenerationMixin(GenerationMixin):
     def predict_words(
         self, labels: torch.Tensor | None, num_items_in_batch: Any = None, **inputs: Any
     ) -> Seq2SeqLMOutput:
-        """Runs `self.model` and the word classifier; labels make the decoder's inputs if there are none.
-
-        Args:
-            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): words and the end token, with or
-                without a start token in front; -100 at padding.
-            num_items_in_batch (*optional*): the number of words that the loss is divided by.
-            inputs: of `self.model`.
-        """
+        """Runs `self.model` and the word classifier; labels make the decoder's inputs if there are none."""
         start = self.config.decoder_start_token_id
         if labels is not None and inputs["decoder_input_ids"] is None and inputs["decoder_inputs_embeds"] is None:
             labels = labels_from_first_word(labels, start)
@@ -326,7 +296,8 @@ class WordGenerationMixin(GenerationMixin):
         outputs = self.model(**inputs)
         logits = self.lm_head(outputs.last_hidden_state)
         rest = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return Seq2SeqLMOutput(loss=loss_of_words(self, logits, labels, num_items_in_batch), logits=logits, **rest)
+        loss = None if labels is None else loss_of_words(self, logits, labels, num_items_in_batch)
+        return Seq2SeqLMOutput(loss=loss, logits=logits, **rest)
 
     def prepare_inputs_for_generation(
         self,
@@ -350,7 +321,7 @@ class WordGenerationMixin(GenerationMixin):
         )
 
     def _expand_inputs_for_generation(self, **given: Any) -> tuple[torch.Tensor, dict[str, Any]]:  # type: ignore[override]
-        """Repeats words for beams or samples, and not the encoder's states: the captions of an image share them."""
+        """Repeats words for beams or samples, and not the encoder's states, which the captions of an image share."""
         shared = {name: given.pop(name) for name in ("encoder_outputs", "attention_mask") if name in given}
         given["is_encoder_decoder"] = False
         input_ids, model_kwargs = super()._expand_inputs_for_generation(**given)  # type: ignore[misc]
@@ -390,10 +361,7 @@ class CaptioningModel(HubPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> Any:
-        """Encodes images into visual tokens, which the model takes in place of pixels; see [`VisionModel.forward`].
-
-        Returns:
-            `VisionOutput`, with `visual_features`, `visual_boxes` and `attention_mask`.
+        """Encodes images into the `visual_features`, `visual_boxes` and `attention_mask` that stand in for pixels.
 
         Raises:
             ValueError: the model has no vision encoder, or visual features are given too.

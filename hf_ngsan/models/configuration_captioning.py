@@ -13,10 +13,10 @@ IMAGE_TO_TEXT_PIPELINE = {
 
 
 class CaptionerConfig(ConfigWithVision):
-    """Sizes, rates and special tokens of a captioner, and its vision encoder, if any; checks that they fit together.
+    """Sizes, rates and special tokens of a captioner, and its vision encoder, if any.
 
-    A subclass documents the fields and may give them other defaults. `attention_bias` and `residual_dropout`,
-    which the layers of `transformer` read, may become fields of it.
+    A subclass documents the fields and may give them other defaults, and may have `attention_bias` and
+    `residual_dropout`, which layers read, as fields.
     """
 
     attribute_map = {"residual_dropout": "dropout"}
@@ -42,25 +42,14 @@ class CaptionerConfig(ConfigWithVision):
     tie_word_embeddings: bool = False
     features_provenance: dict | None = None
 
-    @property
-    def order_of_tokens_counts(self) -> bool:
-        """Whether the order of the visual tokens defines their places, like the order of the cells of a grid."""
-        return False
-
-    @property
-    def needs_boxes(self) -> bool:
-        """Whether visual features without boxes are refused."""
-        return False
+    order_of_tokens_counts = False  # whether the order of visual tokens defines their places, as of cells of a grid
+    needs_boxes = False  # whether visual features without boxes are refused
+    takes_square_grids = False  # whether features without boxes are the cells of a square grid
 
     @property
     def reads_boxes(self) -> bool:
         """Whether the boxes of visual features, if given, affect captions."""
         return self.needs_boxes
-
-    @property
-    def takes_square_grids(self) -> bool:
-        """Whether features without boxes are the cells of a square grid."""
-        return False
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

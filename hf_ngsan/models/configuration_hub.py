@@ -68,14 +68,13 @@ def strict(cls: Any) -> Any:
 class HubConfig(PreTrainedConfig):
     """A configuration whose checkpoints can carry the code of their model and of its own parts, and no other.
 
-    Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and this class
-    completes `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one),
-    `custom_pipelines` its pipelines, and `requirements` the versions of libraries that it needs; others are refused.
-    The installed package saves neither unless it saves the code too.
+    Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and completes
+    `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one),
+    `custom_pipelines` its pipelines, and `requirements` the versions of libraries that it needs.
 
     A part, such as a vision encoder, has a configuration of its own, and its code is imported only when a model has it
-    ([`from_part`]). The file of an architecture with parts imports everything of `parts`: in a checkpoint that file
-    names the modules of the parts, so that transformers copies them, and in the package it is empty.
+    ([`from_part`]). The file of an architecture with parts imports everything of `parts.py`, which is empty in the
+    package; in a checkpoint it names the modules of the parts, so that transformers copies them.
 
     Class attributes, set per architecture:
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
@@ -106,10 +105,10 @@ class HubConfig(PreTrainedConfig):
         known = {*OTHER_KEYWORDS, *self.attribute_map}
         for name in names:
             if not (hasattr(type(self), name) or name in known or name.startswith("_")):
-                own = {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
-                raise ConfigurationError(
-                    f"{name!r} is no field of {type(self).__name__}, which has {', '.join(sorted(own))}."
+                own = sorted(
+                    {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
                 )
+                raise ConfigurationError(f"{name!r} is no field of {type(self).__name__}, which has {', '.join(own)}.")
 
     def validate_architecture(self) -> None:
         """Checks the fields that have a choice of values; a subclass then checks whether fields fit together."""
@@ -142,13 +141,13 @@ class HubConfig(PreTrainedConfig):
 
     def modules_of_parts(self) -> set[str]:
         """Returns the names of the modules with configurations and models of the parts, recursively."""
-        found: set[str] = set()
+        modules: set[str] = set()
         for part in (getattr(self, field) for field in self.parts):
             if hasattr(part, "modules_of_parts"):  # those of transformers have none
                 kinds = ("AutoConfig", "AutoModel", "AutoBackbone")  # no head of a model is a part
-                found |= {at.split(".")[0] for auto, at in part.remote_classes.items() if auto in kinds}
-                found |= part.modules_of_parts()
-        return found
+                modules |= {at.split(".")[0] for auto, at in part.remote_classes.items() if auto in kinds}
+                modules |= part.modules_of_parts()
+        return modules
 
     def auto_class_of(self, cls: type) -> str | None:
         """Returns the auto class of a class of this architecture; `None` for any other class."""
@@ -188,8 +187,7 @@ VISION = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}
 class ConfigWithVision(HubConfig):
     """The configuration of a model of visual features, with the vision encoder that computes them, if any.
 
-    Class attributes, set per architecture:
-        default_feature_size (`int`): `visual_feature_size` without a vision encoder, which has its own.
+    Without one `visual_feature_size` is by default the class attribute `default_feature_size`.
     """
 
     default_feature_size: ClassVar[int] = 2048
@@ -213,8 +211,8 @@ class ConfigWithVision(HubConfig):
         vision: Any = self.vision_config
         if vision is not None and vision.feature_size != self.visual_feature_size:
             raise ValueError(
-                f"visual_feature_size is {self.visual_feature_size}, but the feature dimension of the vision encoder "
-                f"is {vision.feature_size}; leave visual_feature_size out, or set it to {vision.feature_size}."
+                f"visual_feature_size is {self.visual_feature_size}, but that of the vision encoder is "
+                f"{vision.feature_size}; leave it out."
             )
 
     def to_dict(self) -> dict:

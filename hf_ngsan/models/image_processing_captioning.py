@@ -34,7 +34,7 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
         source: path, `bytes` of a file, a file open for reading bytes, `PIL.Image.Image`, an image of `datasets`
             (`{"bytes": …, "path": …}`), or an array or tensor `(height, width)`, `(height, width, C)` or `(C, height,
             width)` of 1, 3 or 4 channels: integers from 0 to 255, uint16, booleans, or floats within [0, 1]. An
-            `http(s)://` or `data:` URL is read as transformers does, which drops transparency; a `Path` is no URL.
+            `http(s)://` or `data:` URL is read by transformers; a `Path` is no URL.
         name: name of the image in errors; its path is added.
         least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
             long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.

@@ -15,10 +15,9 @@ from .configuration_hub import from_part, registered_for_auto_classes
 
 
 class HubPreTrainedModel(PreTrainedModel):
-    """A model that was loaded from a checkpoint with code saves the code again; it can leave out frozen weights.
+    """A model that saves its code again if it was loaded with it, and can leave out frozen weights of another source.
 
-    `left_out_weights` says which weights are left out, as another source has them. A module with a method `initialize`
-    initializes itself.
+    A module with a method `initialize` initializes itself.
     """
 
     base_model_prefix = "model"
@@ -38,7 +37,7 @@ class HubPreTrainedModel(PreTrainedModel):
         loaded = super().from_pretrained(*args, **kwargs)
         model = loaded[0] if isinstance(loaded, tuple) else loaded
         if model.leaves_out_weights:
-            from_part("left_out_weights.load_left_out_weights")(model)
+            from_part("pretrained_weights.load_left_out_weights")(model)
         return loaded
 
     def save_pretrained(
@@ -55,7 +54,7 @@ class HubPreTrainedModel(PreTrainedModel):
                 classes = {type(config): "AutoConfig", type(self): auto_class}
                 during.enter_context(registered_for_auto_classes(classes))
             if self.leaves_out_weights and is_main_process:
-                during.enter_context(from_part("left_out_weights.leaving_out")(self, state_dict))
+                during.enter_context(from_part("pretrained_weights.leaving_out")(self, state_dict))
             super().save_pretrained(save_directory, is_main_process, state_dict, *args, **kwargs)
 
     @property
@@ -96,16 +95,14 @@ def vision_encoders(model: nn.Module) -> dict[str, Any]:
     return {name: module for name, module in modules if getattr(type(module), "is_vision_encoder", False)}
 
 
-KNOWN_KEYWORDS = frozenset(
-    {
-        *TransformersKwargs.__optional_keys__,
-        "attn_implementation",  # of this call alone, see `captioning.WordDecoder`
-        "output_cross_attentions",
-        "pixel_values",  # where visual features are given in place of pixels, generate() makes up ones for pixels
-        "return_dict",
-        "use_cache",  # without effect where there is no cache
-    }
-)
+KNOWN_KEYWORDS = {
+    *TransformersKwargs.__optional_keys__,
+    "attn_implementation",  # of this call alone, see `captioning.WordDecoder`
+    "output_cross_attentions",
+    "pixel_values",  # where visual features are given in place of pixels, generate() makes up ones for pixels
+    "return_dict",
+    "use_cache",  # without effect where there is no cache
+}
 
 accepts_old_cache_name = deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
 """Decorates a `forward` with a cache, as transformers decorates its own until that version."""
@@ -123,10 +120,7 @@ def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:
 def check_visual_features(
     features: torch.Tensor | None, mask: torch.Tensor | None, feature_size: int | None, name: str = "attention_mask"
 ) -> None:
-    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask, if any, fits.
-
-    A mask of another length would be cut or filled up.
-    """
+    """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask fits."""
     shape, of_mask = (None if given is None else tuple(given.shape) for given in (features, mask))
     if shape is None or len(shape) != 3 or shape[2] != feature_size or 0 in shape or of_mask not in (None, shape[:2]):
         raise ValueError(

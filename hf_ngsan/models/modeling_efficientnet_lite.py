@@ -24,7 +24,7 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
     r"""Configuration of EfficientNet-Lite. The defaults are EfficientNet-Lite0.
 
     It is EfficientNet (Tan and Le 2019) without squeeze-and-excitation, with ReLU6, and with a stem and a head of the
-    same size in every variant. [`from_variant`] makes the configuration of each of `VARIANTS`.
+    same size in every variant; [`from_variant`] makes those.
 
     Args:
         num_channels (`int`, defaults to 3): channels of the images.

@@ -11,7 +11,7 @@ from transformers.utils import ModelOutput, TransformersKwargs
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 from transformers.utils.output_capturing import capture_outputs
 
-from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, FeedForward, MultiHeadAttention, TransformerLayer
+from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, EncoderLayer, MultiHeadAttention
 from .configuration_mcan import MCANConfig
 from .geometry import RelativeGeometryEmbedding, make_geometric_bias
 from .modeling_base import (
@@ -28,12 +28,15 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
 
 
 @dataclass
-class MCANModelOutput(ModelOutput):
+class MCANOutput(ModelOutput):
     """Outputs for questions and their images.
 
     Args:
-        last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`): the image after the
-            last layer of the decoder.
+        loss (`torch.FloatTensor` of shape `()`, *optional*): of the classifier, with `labels`: binary cross-entropy.
+        logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): of the classifier; their sigmoid
+            is the score of each answer.
+        last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*): of the
+            model without classifier: the image after the last layer of the decoder.
         pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_size)`): question and image, reduced, summed
             and normalized: the input of the classifier.
         encoder_last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_words, hidden_size)`): the question.
@@ -48,31 +51,9 @@ class MCANModelOutput(ModelOutput):
             `(batch_size, num_heads, num_regions, num_words)`: weights of the words for each region.
     """
 
-    last_hidden_state: torch.Tensor | None = None
-    pooler_output: torch.Tensor | None = None
-    encoder_last_hidden_state: torch.Tensor | None = None
-    question_glimpses: torch.Tensor | None = None
-    image_glimpses: torch.Tensor | None = None
-    encoder_hidden_states: tuple[torch.Tensor, ...] | None = None
-    decoder_hidden_states: tuple[torch.Tensor, ...] | None = None
-    encoder_attentions: tuple[torch.Tensor, ...] | None = None
-    decoder_attentions: tuple[torch.Tensor, ...] | None = None
-    cross_attentions: tuple[torch.Tensor, ...] | None = None
-
-
-@dataclass
-class MCANAnswerOutput(ModelOutput):
-    """Scores of the answers.
-
-    Args:
-        loss (`torch.FloatTensor` of shape `()`, *optional*): with `labels`: binary cross-entropy.
-        logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`): their sigmoid is the score of each answer.
-        pooler_output, encoder_last_hidden_state, question_glimpses, image_glimpses, encoder_hidden_states,
-        decoder_hidden_states, encoder_attentions, decoder_attentions, cross_attentions: see [`MCANModelOutput`].
-    """
-
     loss: torch.Tensor | None = None
     logits: torch.Tensor | None = None
+    last_hidden_state: torch.Tensor | None = None
     pooler_output: torch.Tensor | None = None
     encoder_last_hidden_state: torch.Tensor | None = None
     question_glimpses: torch.Tensor | None = None
@@ -102,46 +83,27 @@ class UnbiasedLayerNorm(nn.Module):
         return self.weight * normalized.to(states.dtype) + self.bias
 
 
-class MCANEncoderLayer(TransformerLayer):
+class MCANEncoderLayer(EncoderLayer):
     """SA unit: self-attention and feed-forward (eq. 3 of Yu et al. 2019), each Norm(x + sublayer(x))."""
 
-    def __init__(self, config: MCANConfig):
-        super().__init__()
-        self.self_attn = MultiHeadAttention(config)
+    def __init__(self, config: MCANConfig, geometric_bias: nn.Module | None = None):
+        super().__init__(config, geometric_bias)
         self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-        self.feed_forward = FeedForward(config)
         self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
-        attended, _ = self.self_attn(hidden_states, attention_mask=attention_mask, **kwargs)
-        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
-        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
-class MCANDecoderLayer(TransformerLayer):
+class MCANDecoderLayer(MCANEncoderLayer):
     """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...).
 
     With `config.geometric_bias` the self-attention is geometry-aware (section 6.3 of Guo et al. 2020).
     """
 
     def __init__(self, config: MCANConfig):
-        super().__init__()
-        self.geometric_bias = make_geometric_bias(config)
-        self.self_attn = MultiHeadAttention(config)
-        self.self_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-        self.feed_forward = FeedForward(config)
-        self.feed_forward_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        super().__init__(config, make_geometric_bias(config))
         self.encoder_attn = MultiHeadAttention(config)
         self.encoder_attn_norm = UnbiasedLayerNorm(config.hidden_size, config.norm_eps)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         hidden_states: torch.Tensor,
         geometry: torch.Tensor | None,
@@ -334,7 +296,7 @@ class MCANModel(MCANPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> MCANModelOutput:
+    ) -> MCANOutput:
         r"""
         Args:
             input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
@@ -380,7 +342,7 @@ class MCANModel(MCANPreTrainedModel):
         )
         question_vector, question_glimpses = self.question_reduction(question.last_hidden_state, attention_mask)
         image_vector, image_glimpses = self.image_reduction(image.last_hidden_state, visual_mask)
-        return MCANModelOutput(
+        return MCANOutput(
             last_hidden_state=image.last_hidden_state,
             pooler_output=self.norm(question_vector + image_vector),
             encoder_last_hidden_state=question.last_hidden_state,
@@ -474,7 +436,7 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
-    ) -> MCANAnswerOutput:
+    ) -> MCANOutput:
         r"""
         Args:
             input_ids, ..., pixel_mask: see [`MCANModel`].
@@ -498,7 +460,7 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
         logits = self.classifier(outputs.pooler_output)
         loss = None if labels is None else self.answer_loss(logits, labels)
         shared = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
-        return MCANAnswerOutput(loss=loss, logits=logits, **shared)
+        return MCANOutput(loss=loss, logits=logits, **shared)
 
     def answer_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the binary cross-entropy of all answers, summed, over the questions as the configuration says."""

@@ -21,7 +21,7 @@ from .modeling_base import (
     refuse_unknown_keywords,
     vision_of,
 )
-from .text_encoders import layers_of, load_text_encoder, make_text_encoder, pretrained_text_weights
+from .text_encoders import layers_of, make_text_encoder, pretrained_text_weights
 
 
 @dataclass
@@ -75,11 +75,7 @@ class MultiHeadPooling(nn.Module):
 
     M = softmax(W_a act(W_b V^T)) over the positions, F = M V, with `config.attention_hidden_size` rows of W_b.
 
-    Args:
-        config (`MHSANConfig`): the model's.
-        size (`int`): dimension d of a position.
-        num_heads (`int`): r.
-        activation (`Callable`): `torch.relu` for images, `torch.tanh` for texts.
+    `size` is the dimension d of a position, `num_heads` r; the activation is ReLU for images, tanh for texts.
     """
 
     def __init__(
@@ -94,9 +90,7 @@ class MultiHeadPooling(nn.Module):
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns the heads, `(batch_size, num_heads * size)`, and their weights, `(batch_size, num_heads, length)`.
 
-        Args:
-            states: `(batch_size, length, size)`.
-            mask: `(batch_size, length)`, 1 = real, 0 = padding.
+        States are `(batch_size, length, size)`, the mask `(batch_size, length)`, 1 = real, 0 = padding.
         """
         scores = self.scores(self.activation(self.hidden(self.dropout(states)))).mT
         if mask is not None:
@@ -147,10 +141,7 @@ def pair_losses(
     Args:
         similarities (`torch.FloatTensor` of shape `(B, M)`).
         is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
-        loss: `"hardest"`, `"all"` or `"info_nce"`.
-        margin: m.
-        temperature: T.
-        hardest_negatives: n.
+        loss, margin, temperature, hardest_negatives: as above, m, T and n.
         negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides. The released code of
             Park et al. 2020 does: a pair whose similarity is negative may be its own hardest negative.
 
@@ -184,14 +175,9 @@ def pair_losses(
 
 
 def diversity_penalty(attention: torch.Tensor, squared: bool = True) -> torch.Tensor:
-    """Returns ||A A^T - I||_F^2 for the attention maps A of each row (eq. 5 of Park et al. 2020).
+    """Returns ||A A^T - I||_F^2, `(B,)`, for the attention maps A `(B, heads, positions)` (eq. 5 of Park et al. 2020).
 
-    Args:
-        attention (`torch.FloatTensor` of shape `(B, heads, positions)`).
-        squared: `False` for the norm itself, sqrt(||A A^T - I||_F^2 + 1e-10), which the released code computes.
-
-    Returns:
-        `(B,)`.
+    `squared=False` takes the norm itself, sqrt(||A A^T - I||_F^2 + 1e-10), which the released code computes.
     """
     attention = attention.float()
     difference = attention @ attention.mT - torch.eye(attention.shape[1], device=attention.device)
@@ -251,7 +237,7 @@ class MHSANModel(HubPreTrainedModel):
             self._keys_to_ignore_on_load_missing = missing.union(self._keys_to_ignore_on_load_missing or ())
         # On `meta` from_pretrained only builds the model; it loads all weights later.
         if config.text_pretrained and self.device.type != "meta":
-            load_text_encoder(self.text, config.text_pretrained)
+            self.text.load_state_dict(pretrained_text_weights(self.text, config.text_pretrained))
         self.train(self.training)
 
     @torch.no_grad()
@@ -281,7 +267,7 @@ class MHSANModel(HubPreTrainedModel):
         return [name for name, parameter in self.text.named_parameters() if parameter not in trained]
 
     def left_out_parts(self) -> list:
-        """Returns the text encoder if its frozen weights are left out of checkpoints; see `left_out_weights`."""
+        """Returns the text encoder if its frozen weights are left out of checkpoints; see `pretrained_weights`."""
         if self.config.save_frozen_weights:
             return []
         source: Any = self.config.text_pretrained
@@ -290,7 +276,7 @@ class MHSANModel(HubPreTrainedModel):
             weights = pretrained_text_weights(self.text, source)
             return {name: weights[name] for name in self.frozen_text_weights()}
 
-        left_out = from_part("left_out_weights.LeftOutPart")
+        left_out = from_part("pretrained_weights.LeftOutPart")
         return [left_out("text encoder", "text.", self.text, self.config, source, load)]
 
     def get_input_embeddings(self) -> nn.Module:
@@ -320,8 +306,7 @@ class MHSANModel(HubPreTrainedModel):
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): with images, the
                 regions to encode in place of a grid; features do not need them.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-            kwargs: `output_hidden_states=True` adds the hidden states of the backbone, of images of one size;
-                `return_dict=False` returns a tuple. The maps of the heads are returned in any case.
+            kwargs: `output_hidden_states=True` adds the hidden states of the backbone, of images of one size.
 
         Raises:
             ValueError: neither or both of images and features, images without a vision encoder, or features of a wrong

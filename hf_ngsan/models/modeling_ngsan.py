@@ -70,16 +70,11 @@ class NGSANEncoder(NGSANPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        r"""
-        Args:
-            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`).
-            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): needed if the
-                configuration has a geometric bias or absolute geometry, else ignored.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
+        """Has the visual arguments of [`NGSANForConditionalGeneration.forward`].
 
         Raises:
-            ValueError: features of another dimension than the configuration's, boxes missing, boxes or mask of
-                another number.
+            ValueError: features of another dimension than the configuration's, boxes missing although the configuration
+                has a geometric bias or absolute geometry, boxes or mask of another number.
         """
         refuse_unknown_keywords(self, kwargs)
         config = self.config

@@ -26,7 +26,7 @@ from .captioning import (
 from .configuration_rstnet import RSTNetLanguageModelConfig
 from .geometry import positions_of_tokens, sinusoids
 from .modeling_base import HubPreTrainedModel, accepts_old_cache_name, refuse_unknown_keywords
-from .text_encoders import load_text_encoder, make_text_encoder
+from .text_encoders import make_text_encoder, pretrained_text_weights
 
 
 @dataclass
@@ -224,7 +224,8 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.gradient_checkpointing = False
         self.post_init()
         if config.pretrained_text_encoder and self.device.type != "meta":
-            load_text_encoder(self.text_encoder, config.pretrained_text_encoder)
+            weights = pretrained_text_weights(self.text_encoder, config.pretrained_text_encoder)
+            self.text_encoder.load_state_dict(weights)
 
     def initialize(self) -> None:
         if self.word_pieces is not None:
@@ -365,7 +366,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         )
         logits = self.lm_head(signal) if with_logits or labels is not None else None
         return RSTNetLanguageModelOutput(
-            loss=None if logits is None else loss_of_words(self, logits, labels, num_items_in_batch),
+            loss=None if labels is None else loss_of_words(self, logits, labels, num_items_in_batch),
             logits=logits,
             last_hidden_state=signal,
             cache=cache if use_cache else None,

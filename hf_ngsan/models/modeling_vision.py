@@ -30,8 +30,7 @@ class VisionOutput(ModelOutput):
 
     Args:
         visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
-        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` divided by width
-            and height of the image without its padding.
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` within [0, 1].
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
         hidden_states (`tuple(torch.FloatTensor)`, *optional*): hidden states of the backbone, if requested.
     """
@@ -82,8 +81,8 @@ class VisionModel(HubPreTrainedModel):
         self.train(self.training)
 
     def pretrained_weights(self) -> dict[str, torch.Tensor]:
-        """Returns the backbone's weights in the folder, package or Hub repository of `config.pretrained`."""
-        return from_part("pretrained_backbones.source_weights")(self.backbone, self.config.pretrained)
+        """Returns the backbone's weights at the place of `config.pretrained`."""
+        return from_part("pretrained_weights.source_weights")(self.backbone, self.config.pretrained)
 
     @property
     def is_frozen(self) -> bool:
@@ -131,10 +130,10 @@ class VisionModel(HubPreTrainedModel):
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         is_grid = self.config.kind == "grid"
         see: Any = self.see_grid if is_grid else partial(from_part("transformers_backbones.see_regions"), self)
-        asked_for = {"output_hidden_states": True} if output_hidden_states else {}  # which not every backbone takes
+        options = {"output_hidden_states": True} if output_hidden_states else {}  # which not every backbone takes
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:
-                output = see(pixel_values, visual_boxes, **asked_for)
+                output = see(pixel_values, visual_boxes, **options)
             else:
                 output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
         if visual_boxes is not None and attention_mask is not None:
@@ -146,16 +145,14 @@ class VisionModel(HubPreTrainedModel):
             output.visual_features = stored.to(output.visual_features.dtype)
         return output
 
-    def see_grid(
-        self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **asked_for: bool
-    ) -> VisionOutput:
+    def see_grid(self, pixel_values: torch.Tensor, visual_boxes: torch.Tensor | None, **options: bool) -> VisionOutput:
         if self.config.has_own_backbone:
-            found, seen = self.backbone(pixel_values, **asked_for), [1.0, 1.0, 1.0, 1.0]
+            output, shown = self.backbone(pixel_values, **options), [1.0, 1.0, 1.0, 1.0]
         else:
-            found, seen = from_part("transformers_backbones.see_image")(self.backbone, pixel_values, **asked_for)
-        feature_map = side_by_side(found.feature_maps)
+            output, shown = from_part("transformers_backbones.see_image")(self.backbone, pixel_values, **options)
+        feature_map = side_by_side(output.feature_maps)
         if visual_boxes is not None:
-            features = region_features(feature_map, visual_boxes / visual_boxes.new_tensor(seen))
+            features = region_features(feature_map, visual_boxes / visual_boxes.new_tensor(shown))
             boxes = visual_boxes
         else:
             if self.config.grid_size is not None:
@@ -163,9 +160,9 @@ class VisionModel(HubPreTrainedModel):
                 feature_map = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns))
             cells = cell_boxes(*feature_map.shape[-2:]).to(pixel_values.device)
             features = feature_map.flatten(2).mT
-            boxes = (cells * cells.new_tensor(seen)).expand(features.shape[0], -1, -1)
+            boxes = (cells * cells.new_tensor(shown)).expand(features.shape[0], -1, -1)
         mask = torch.ones(features.shape[:2], dtype=torch.long, device=features.device)
-        return VisionOutput(features, boxes, mask, found.hidden_states if asked_for else None)
+        return VisionOutput(features, boxes, mask, output.hidden_states if options else None)
 
 
 def make_backbone(config: VisionConfig) -> Any:
@@ -263,22 +260,18 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
     def forward(
         self, pixel_values: torch.Tensor, output_hidden_states: bool | None = None, **kwargs: Any
     ) -> BackboneOutput:
-        r"""
-        Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, num_channels, height, width)`): normalized images.
-            output_hidden_states (`bool`, *optional*): also return the maps of all stages.
+        """Returns the maps `(B, channels, rows, columns)` of `out_features`, and as hidden states those of all stages.
 
-        Returns:
-            `BackboneOutput`: `feature_maps`, one `(batch_size, channels, rows, columns)` for each of `out_features`.
+        `pixel_values` are normalized images `(batch_size, num_channels, height, width)`.
         """
         refuse_unknown_keywords(self, kwargs)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         names = self.config.stage_names if output_hidden_states else self.out_features
         parts = [self.maps(part, names) for part in in_parts(pixel_values)]
-        maps: Any = (
-            parts[0] if len(parts) == 1 else {name: torch.cat([one[name] for one in parts]) for name in parts[0]}
-        )
+        maps: Any = parts[0]
+        if len(parts) > 1:
+            maps = {name: torch.cat([part[name] for part in parts]) for name in maps}
         return BackboneOutput(
             feature_maps=tuple(maps[name] for name in self.out_features),
             hidden_states=tuple(maps.values()) if output_hidden_states else None,
@@ -286,12 +279,12 @@ class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
 
     def maps(self, pixel_values: torch.Tensor, names: Sequence[str]) -> dict[str, torch.Tensor]:
         """Returns the maps of some stages by their names."""
-        found, current = {}, pixel_values
+        maps, current = {}, pixel_values
         for name, stage in self.stages.items():
             current = stage(current)
             if name in names:
-                found[name] = current
-        return found
+                maps[name] = current
+        return maps
 
 
 def in_parts(pixel_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -304,14 +297,10 @@ def in_parts(pixel_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 class Normalized(nn.Module):
-    """Convolution without bias, then batch normalization.
+    """Convolution without bias, then batch normalization, which in inference is folded into the convolution's weights.
 
-    In inference the normalization is folded into the convolution's weights: one pass over the map in place of two.
-
-    Attributes:
-        convolution: `nn.Conv2d` or a subclass; one that pads in another way needs its own `convolve`.
-        normalization: `nn.BatchNorm2d` or one like it, folded unless it is in training mode.
-        foldable (`bool`): whether the convolution is linear in its weights alone.
+    A convolution that pads in another way needs its own `convolve`; one that is not linear in its weights alone is not
+    `foldable`.
     """
 
     convolution: Any

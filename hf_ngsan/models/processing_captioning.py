@@ -91,10 +91,10 @@ class CaptioningProcessor(ProcessorMixin):
 
         Returns:
             `BatchFeature` of tensors, or of arrays with `return_tensors="np"`: what the image processor returns;
-            `visual_features` `(B, N, D)` and `visual_boxes` `(B, N, 4)` float32 and, of features or where images have
-            unequal numbers of boxes, `attention_mask` `(B, N)`, 1 = real; from captions `labels` `(B * C, T)`; from
-            text `decoder_input_ids`, with the start token, `decoder_attention_mask` and `labels`, `(B, T)`, padded on
-            the left. Labels have no start token, the end token, and -100 at padding.
+            `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` and, of features or unequal numbers of boxes,
+            `attention_mask` `(B, N)`, 1 = real; from captions `labels` `(B * C, T)`; from text `decoder_input_ids`,
+            with the start token, `decoder_attention_mask` and `labels`, `(B, T)`, padded on the left. Labels have no
+            start token, the end token, and -100 at padding.
 
         Raises:
             ValueError: no image; NaN or infinite features; boxes outside of the image or turned around, or of images
@@ -146,12 +146,7 @@ class CaptioningProcessor(ProcessorMixin):
         return type(self.image_processor).__name__ == IMAGE_PROCESSOR
 
     def read_images(self, images: Any, draft: bool = False) -> list[Image.Image]:
-        """Reads images as the image processor does; raises a ValueError without one.
-
-        Args:
-            images: one image or several.
-            draft: whether JPEG files are decoded no larger than the image processor needs, if that is known.
-        """
+        """Reads one image or several; `draft` decodes JPEG files no larger than the image processor needs, if known."""
         if self.image_processor is None:
             raise ValueError("This processor was made without image_processor= and takes visual_features, not images.")
         if self.has_own_image_processor:
@@ -179,8 +174,7 @@ class CaptioningProcessor(ProcessorMixin):
         return pad_sequence(labels, batch_first=True, padding_value=-100)
 
     def labels_of(self, input_ids: Any, attention_mask: Any) -> torch.Tensor:
-        """Returns the token after each of `input_ids` `(B, T)`, the end token after the last; -100 at padding and in
-        rows without words."""
+        """Returns the token after each of `input_ids` `(B, T)`; -100 at padding and in rows without words."""
         tokens = torch.as_tensor(input_ids)
         pad, end = self.tokenizer.pad_token_id, self.tokenizer.eos_token_id
         real = tokens != pad if attention_mask is None else torch.as_tensor(attention_mask) == 1
@@ -194,10 +188,11 @@ class CaptioningProcessor(ProcessorMixin):
         features = ["visual_features", "visual_boxes", "attention_mask"]
         return [*pixels, *features, "decoder_input_ids", "decoder_attention_mask", "labels"]
 
-    def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
-        super().save_pretrained(save_directory, *args, **kwargs)
+    def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> list[str]:
+        files = super().save_pretrained(save_directory, *args, **kwargs)
         if self._auto_class is not None and self.has_own_image_processor:
             custom_object_save(self.image_processor, save_directory)
+        return files
 
     def to_dict(self) -> dict:
         output = super().to_dict()

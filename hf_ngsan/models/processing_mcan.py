@@ -34,16 +34,8 @@ class MCANProcessor(MHSANProcessor):
         Args:
             images (*optional*): one image or several, as [`image_processing_captioning.load_image`] reads them.
             text (`str` or `list[str]`, *optional*): questions, one an image.
-            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
-                one array an image, or a single array for one image.
-            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): of these features, `x1, y1, x2, y2`
-                within [0, 1].
-            kwargs: passed to the tokenizer and to the image processor.
-
-        Returns:
-            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`: `pixel_values` and, where images of a
-            batch differ in size, `pixel_mask`, or `visual_features` `(B, N, D)`, `visual_attention_mask` `(B, N)` and
-            `visual_boxes` `(B, N, 4)`; `input_ids` and `attention_mask` `(B, T)`.
+            visual_features, visual_boxes, kwargs: as for [`~processing_mhsan.MHSANProcessor.__call__`], which says what
+                is returned too.
 
         Raises:
             ValueError: no image, arrays of the wrong shape, number or content; a question without any word; not

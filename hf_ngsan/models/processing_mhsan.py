@@ -32,11 +32,7 @@ class MHSANProcessor(CaptioningProcessor):
         Args:
             images (*optional*): one image or several, of any kind that `image_processing_captioning.load_image` reads.
             text (`str` or `list[str]`, *optional*): captions or queries.
-            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
-                one array an image, or a single array for one image.
-            visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): of these features, `x1, y1, x2, y2`
-                within [0, 1].
-            kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
+            visual_features, visual_boxes, kwargs: as for [`~processing_captioning.CaptioningProcessor.__call__`].
 
         Returns:
             `BatchFeature` of tensors, or of arrays with `return_tensors="np"`. From images `pixel_values` `(B, 3,

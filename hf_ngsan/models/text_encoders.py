@@ -84,18 +84,8 @@ def layers_of(encoder: Any) -> nn.ModuleList:
     return stacks[0]
 
 
-def load_text_encoder(encoder: Any, name: str) -> None:
-    """Fills an encoder with the weights of a folder, package or Hub repository; see [`pretrained_text_weights`]."""
-    encoder.load_state_dict(pretrained_text_weights(encoder, name))
-
-
 def pretrained_text_weights(encoder: Any, name: str) -> dict[str, torch.Tensor]:
-    """Returns the weights that a folder, package or Hub repository has for an encoder of the same configuration.
-
-    Raises:
-        OSError: there is no such model.
-        ConfigurationError: it lacks weights.
-    """
+    """Returns the weights that a folder, package or Hub repository has for an encoder; raises an error if one lacks."""
     source = find_text_encoder(name)
     loaded, report = type(encoder).from_pretrained(source, config=encoder.config, output_loading_info=True)
     missing = {weight for weight in report["missing_keys"] if not weight.startswith("pooler.")}

@@ -9,6 +9,7 @@ plan.runs[0].commands
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,7 @@ from ..training.config import ConfigError, parse_override, section_of
 from ..training.output_folder import check_output_folder
 from ..training.run import load_split, short_checksum
 from ..training.settings import ScheduleSettings
-from .papers import Run, Table, UnknownTableError, select_rows
+from . import Run, Table, UnknownTableError, select_rows
 
 MEASURED_BATCHES = 8
 ALIKE = ("training.tracker=null",)
@@ -88,11 +89,6 @@ class Plan:
     facts: dict[str, Any]
     is_papers: bool
 
-    @property
-    def num_rows(self) -> int:
-        """The number of different models; their runs with the first seed come first."""
-        return len({one.run.name for one in self.runs})
-
 
 def make_plan(
     table: Table,
@@ -140,9 +136,13 @@ def make_plan(
     if data is not None and (data != reader or (scale == "paper" and not is_own)):
         changes.append(f"data.spec={data}")
     evaluation = table.paper_evaluation.split() if scale == "paper" else []
-    metrics = ["--metrics", *CaptionMetrics.DEFAULT, "meteor"] if "meteor" in table.metrics and has_meteor() else []
+    metrics: list[str] = []
+    if "meteor" in table.metrics:
+        with suppress(MeteorDataMissing):  # without the extra `eval`
+            meteor_folder()
+            metrics = ["--metrics", *CaptionMetrics.DEFAULT, "meteor"]
 
-    def planned(run: Run, seed: int) -> PlannedRun:
+    def plan_run(run: Run, seed: int) -> PlannedRun:
         folder = output / "runs" / f"{folder_name(run.name)}-{seed}"
         config, own_changes = run.config, run.paper_changes
         if scale == "small":
@@ -175,9 +175,9 @@ def make_plan(
 
     check_overrides(overrides, table, type(own))
     needed = dict.fromkeys(table.runs[name].needs for name in names)
-    runs = [planned(table.runs[name], seeds[0]) for name in needed if name is not None]
-    runs += [planned(table.runs[name], seed) for seed in seeds for name in names]
-    training_config = next(one.config for one in runs if one.run.name in names)
+    runs = [plan_run(table.runs[name], seeds[0]) for name in needed if name is not None]
+    runs += [plan_run(table.runs[name], seed) for seed in seeds for name in names]
+    training_config = next(planned.config for planned in runs if planned.run.name in names)
     task, spec, split = (
         task_class_of(training_config.model)(training_config),
         training_config.data.spec,
@@ -185,7 +185,7 @@ def make_plan(
     )
     rows = load_split(task.load_rows, split, spec)
     trained = task.load_rows(training_config.data.train_split)
-    check_rows(rows, trained, [one for one in runs if one.seed == seeds[0]], spec, split)
+    check_rows(rows, trained, [planned for planned in runs if planned.seed == seeds[0]], spec, split)
     facts = {
         "spec": spec,
         "split": split,
@@ -196,15 +196,6 @@ def make_plan(
     }
     is_papers = (len(trained), len(rows)) == (table.data["train"], table.data["evaluated"])
     return Plan(table, names, list(seeds), runs, spec, split, rows, facts, is_papers)
-
-
-def has_meteor() -> bool:
-    """Returns whether METEOR can be computed here, which needs the extra `eval`."""
-    try:
-        meteor_folder()
-    except MeteorDataMissing:
-        return False
-    return True
 
 
 def folder_name(name: str) -> str:
@@ -219,13 +210,7 @@ def changes_of(config: str, changes: Sequence[str]) -> list[str]:
 
 
 def check_overrides(overrides: Sequence[str], table: Table, kind: type[TrainingConfig]) -> None:
-    """Raises a ConfigError for an override of what distinguishes the runs of a table.
-
-    Args:
-        overrides: texts like `training.epochs=3`.
-        table: the table.
-        kind: class of its training configs.
-    """
+    """Raises a ConfigError for an override, such as `training.epochs=3`, of what distinguishes the runs of a table."""
     changes = " ".join(f"{run.paper_changes} {run.changes}" for run in table.runs.values()).split()
     of_rows = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
     for text in overrides:
@@ -244,7 +229,7 @@ def check_rows(rows: Dataset, trained: Dataset, runs: list[PlannedRun], spec: st
         )
     columns = trained.column_names
     if "visual_features" in columns and "visual_boxes" not in columns:
-        names = [one.run.name for one in runs if needs_boxes(one.config)]
+        names = [planned.run.name for planned in runs if needs_boxes(planned.config)]
         if names:
             raise DataError(
                 f"{spec} has no visual_boxes, which {'; '.join(names)} need{'s' if len(names) == 1 else ''}; give "
@@ -262,24 +247,19 @@ def checksum(rows: Dataset) -> str:
     return short_checksum([rows.with_format(None).select_columns([name])[name][:] for name in sorted(names)])
 
 
-@dataclass(frozen=True)
-class Measured:
-    """Parameters of a model, and the estimated seconds of its training."""
-
-    parameters: int
-    seconds: float
-
-
-def measure(plan: Plan) -> Iterator[tuple[PlannedRun, Measured]]:
-    """Measures some steps of each row, and yields the estimate of a whole training without its evaluations."""
+def measure(plan: Plan) -> Iterator[tuple[PlannedRun, int, float]]:
+    """Measures some steps of each row; yields parameters and the seconds of a whole training without evaluations."""
+    number = len({planned.run.name for planned in plan.runs})
     with tempfile.TemporaryDirectory() as folder, quiet_loading():
-        for one in plan.runs[: plan.num_rows]:
-            needed = None if one.run.needs is None else Path(folder, folder_name(one.run.needs))
-            own = Path(folder, folder_name(one.run.name))
-            yield one, measure_steps(one.config, plan.facts["training_rows"], own, needed)
+        for planned in plan.runs[:number]:  # those of the first seed
+            needed = None if planned.run.needs is None else Path(folder, folder_name(planned.run.needs))
+            own = Path(folder, folder_name(planned.run.name))
+            yield planned, *measure_steps(planned.config, plan.facts["training_rows"], own, needed)
 
 
-def measure_steps(config: TrainingConfig, training_rows: int, folder: Path, language_model: Path | None) -> Measured:
+def measure_steps(
+    config: TrainingConfig, training_rows: int, folder: Path, language_model: Path | None
+) -> tuple[int, float]:
     """Trains two short epochs into a folder; the second one, when everything is warm, counts."""
     number = min(training_rows, MEASURED_BATCHES * config.training.batch_size)
     brief: Any = {
@@ -297,4 +277,4 @@ def measure_steps(config: TrainingConfig, training_rows: int, folder: Path, lang
     sections = {"xe": "training", "joint": "training", "scst": "self_critical"}
     epochs = {stage: getattr(config, sections.get(stage, f"{stage}_stage"), config.training).epochs for stage in last}
     seconds = sum(seconds * epochs[stage] for stage, seconds in last.items()) * training_rows / number
-    return Measured(trained.num_parameters(), seconds)
+    return trained.num_parameters(), seconds

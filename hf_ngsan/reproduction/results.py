@@ -40,26 +40,22 @@ def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
         results: file of `hf-ngsan evaluate --output`.
         rows: the evaluated rows.
     """
+    if metric not in ("cider_d", "accuracy") and "_to_" not in metric:
+        return None
+    content = json.loads(results.read_text(encoding="utf-8"))
     if metric == "cider_d":
-        captions = [entry["caption"] for entry in read_results(results)]
+        captions = [entry["caption"] for entry in content]
         found = CiderD().compute(predictions=captions, references=list(rows["captions"]), per_image=True)
         return 100 * np.array(found["per_image"]["cider_d"])
     if "_to_" in metric:
         direction, _, k = metric.rpartition("_r")
-        right = 100.0 * (np.array(read_results(results)[direction]) <= int(k))
+        right = 100.0 * (np.array(content[direction]) <= int(k))
         if direction == "image_to_text":
             return right
         ends = np.cumsum([len(captions) for captions in rows["captions"]])
         return np.array([part.mean() for part in np.split(right, ends[:-1])])
-    if metric == "accuracy":
-        answers = [entry["answer"] for entry in read_results(results)]
-        people = rows["answers"]
-        return 100 * np.array([vqa_accuracy(answer, own) for answer, own in zip(answers, people, strict=True)])
-    return None
-
-
-def read_results(file: Path) -> Any:
-    return json.loads(file.read_text(encoding="utf-8"))
+    answers = [entry["answer"] for entry in content]
+    return 100 * np.array([vqa_accuracy(answer, own) for answer, own in zip(answers, rows["answers"], strict=True)])
 
 
 def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapping[str, str]) -> dict:
@@ -71,7 +67,7 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
     table = plan.table
     extra = extra_scores_of(plan.spec)
     metrics = [*table.metrics, *(() if extra is None else extra.names)]
-    folders = {(one.run.name, one.seed): one for one in plan.runs}
+    folders = {(planned.run.name, planned.seed): planned for planned in plan.runs}
     items: dict[tuple[str, str, int], np.ndarray | None] = {
         (metric, name, seed): item_scores(metric, folders[name, seed].file(".results"), plan.rows)
         for metric in table.compared
@@ -156,7 +152,7 @@ def comparison(
     if not differences:
         return None
     found = compare(np.mean(differences, axis=0))
-    ours, theirs = (plan.table.rows[one].get(metric) for one in (name, base))
+    ours, theirs = (plan.table.rows[row].get(metric) for row in (name, base))
     return {
         "against": base,
         "seeds": len(differences),

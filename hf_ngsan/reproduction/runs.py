@@ -18,13 +18,12 @@ from typing import Any
 
 import torch
 
-from ..io.fields import read_json_or_none
 from ..io.files import write_text_atomically
 from ..training.config import ConfigError
 from .plan import Plan, PlannedRun
 
 PROCESS = (
-    "import json, sys; from hf_ngsan.io.launching import end_with_parent; end_with_parent(); "
+    "import json, sys; from hf_ngsan.io.processes import end_with_parent; end_with_parent(); "
     "from hf_ngsan.cli import main; sys.exit(next(filter(None, map(main, json.loads(sys.argv[1]))), 0))"
 )
 """Runs the commands of a run one after the other, so that torch is imported once; ends with this process."""
@@ -40,7 +39,7 @@ def num_devices() -> int:
 def execute(
     plan: Plan, processes: int, minutes: float | None, say: Callable[[str], None], modules: Sequence[str] = ()
 ) -> dict[str, str]:
-    """Trains and evaluates the runs that are not done yet.
+    """Trains and evaluates the runs that are not done yet; returns the errors of failed ones by their folders' names.
 
     Args:
         plan: the plan.
@@ -48,9 +47,6 @@ def execute(
         minutes: no run begins later than this; `None` = all do.
         say: called with a line of progress.
         modules: Python modules that each run imports first.
-
-    Returns:
-        The errors of failed runs, by the names of their folders.
     """
     end = None if minutes is None else time.monotonic() + 60 * minutes
     free: queue.Queue[int] = queue.Queue()
@@ -59,24 +55,24 @@ def execute(
     running: set[subprocess.Popen] = set()
     errors: dict[str, str] = {}
 
-    def call(one: PlannedRun) -> None:
-        if one.is_done() or (end is not None and time.monotonic() > end):
+    def call(planned: PlannedRun) -> None:
+        if planned.is_done() or (end is not None and time.monotonic() > end):
             return
         device = free.get()
         try:
-            error = run_process(one, device, running, modules)
+            error = run_process(planned, device, running, modules)
         finally:
             free.put(device)
         if error is None:
-            write_record(one, plan)
+            write_record(planned, plan)
         else:
-            errors[one.folder.name] = error
-        say(f"{one.run.name}, seed {one.seed}: {'done' if error is None else f'failed: {error}'}")
+            errors[planned.folder.name] = error
+        say(f"{planned.run.name}, seed {planned.seed}: {'done' if error is None else f'failed: {error}'}")
 
-    required = [one for one in plan.runs if one.run.name not in plan.names]
+    required = [planned for planned in plan.runs if planned.run.name not in plan.names]
     pool = ThreadPoolExecutor(processes)
     try:
-        for runs in (required, [one for one in plan.runs if one not in required]):
+        for runs in (required, [planned for planned in plan.runs if planned not in required]):
             list(pool.map(call, runs))
     finally:  # Ctrl-C, too
         pool.shutdown(wait=False, cancel_futures=True)
@@ -85,17 +81,17 @@ def execute(
     return errors
 
 
-def run_process(one: PlannedRun, device: int, running: set[subprocess.Popen], modules: Sequence[str]) -> str | None:
+def run_process(planned: PlannedRun, device: int, running: set[subprocess.Popen], modules: Sequence[str]) -> str | None:
     """Returns the error of a run, or None."""
-    commands = [[*(f"--import={module}" for module in modules), *command] for command in one.commands]
-    one.folder.parent.mkdir(parents=True, exist_ok=True)
+    commands = [[*(f"--import={module}" for module in modules), *command] for command in planned.commands]
+    planned.folder.parent.mkdir(parents=True, exist_ok=True)
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}
     if torch.cuda.is_available():
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
         environment["CUDA_VISIBLE_DEVICES"] = visible[device] if visible[0] else str(device)
     else:
         environment.setdefault("OMP_NUM_THREADS", "1")
-    with open(one.file(".log"), "a", encoding="utf-8") as log:
+    with open(planned.file(".log"), "a", encoding="utf-8") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", PROCESS, json.dumps(commands)], stdout=log, stderr=log, env=environment
         )
@@ -104,30 +100,30 @@ def run_process(one: PlannedRun, device: int, running: set[subprocess.Popen], mo
         running.discard(process)
     if code == 0:
         return None
-    lines = one.file(".log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    lines = planned.file(".log").read_text(encoding="utf-8", errors="replace").strip().splitlines()
     told = lines[-1] if lines else ""
     if not told.startswith("hf-ngsan: error: "):
-        return f"it ended with code {code}; see {one.file('.log')}"
+        return f"it ended with code {code}; see {planned.file('.log')}"
     return told.removeprefix("hf-ngsan: error: ")
 
 
-def write_record(one: PlannedRun, plan: Plan) -> None:
+def write_record(planned: PlannedRun, plan: Plan) -> None:
     """Writes the settings, data, scores and environment of a run into a file beside its folder."""
-    history = (one.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
-    found: Any = read_json_or_none(one.file(".scores.json"))
+    history = (planned.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    found = json.loads(planned.file(".scores.json").read_text(encoding="utf-8"))
     record = {
-        "row": one.run.name,
-        "seed": one.seed,
+        "row": planned.run.name,
+        "seed": planned.seed,
         "scores": found["scores"],
         "data": plan.facts,
         "evaluation": found["fingerprints"],
-        "config": one.config.to_dict(),
+        "config": planned.config.to_dict(),
         "commit": commit(),
         "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
         "device": device_name(),
         "training_seconds": round(sum(json.loads(line)["seconds"] for line in history), 1),
     }
-    write_text_atomically(one.file(".record.json"), json.dumps(record, indent=1) + "\n")
+    write_text_atomically(planned.file(".record.json"), json.dumps(record, indent=1) + "\n")
 
 
 def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
@@ -138,21 +134,19 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
     """
     records: dict[tuple[str, int], dict] = {}
     expected: dict[str, Any] = {"data": plan.facts}
-    for one in plan.runs:
-        if one.run.name not in plan.names or not one.is_done():
+    for planned in plan.runs:
+        if planned.run.name not in plan.names or not planned.is_done():
             continue
-        record: Any = read_json_or_none(one.file(".record.json"))
-        if not isinstance(record, dict) or not {"scores", *OF_RECORDS} <= record.keys():
-            raise ConfigError(f"{one.file('.record.json')} is damaged; delete it, and the run is evaluated again.")
+        record = json.loads(planned.file(".record.json").read_text(encoding="utf-8"))
         for key, name in OF_RECORDS.items():
             if expected.setdefault(key, record[key]) != record[key]:
                 other, own = expected[key], record[key]
                 parts = [part for part in {*other, *own} if other.get(part) != own.get(part)]
                 raise ConfigError(
-                    f"{one.folder} has other {name} ({', '.join(sorted(parts))}) than this table, whose rows would "
+                    f"{planned.folder} has other {name} ({', '.join(sorted(parts))}) than this table, whose rows would "
                     "not compare; choose another --output."
                 )
-        records[one.run.name, one.seed] = record
+        records[planned.run.name, planned.seed] = record
     return records
 
 

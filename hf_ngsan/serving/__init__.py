@@ -3,7 +3,14 @@
 It needs FastAPI and uvicorn (extra `serve`).
 """
 
-from .app import create_app
-from .batching import Batcher
-from .connections import BoundedServer
-from .limits import BusyError, ServingLimits
+from typing import TYPE_CHECKING
+
+from ..io.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from .app import create_app
+    from .batching import Batcher
+    from .limits import BusyError, ServingLimits
+    from .server import BoundedServer
+
+__getattr__, __dir__, __all__ = lazy_names(__name__)

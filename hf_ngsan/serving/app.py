@@ -54,7 +54,7 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
     With `scores` true the answer also has `"scores"`: for each caption its `score` and `words` (see
     [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` answers while the server works, `GET /metrics` has
     counts in the text format of Prometheus. It answers whatever host a request names:
-    [`~hf_ngsan.io.listening.OwnHosts`] around it refuses those of strangers, as in `hf-ngsan serve`.
+    [`~hf_ngsan.serving.hosts.OwnHosts`] around it refuses those of strangers, as in `hf-ngsan serve`.
 
     Args:
         pipeline: pipeline of a captioner that reads images.

@@ -8,7 +8,6 @@ captions = await batcher.submit(images, options=("num_beams", 3), cost=60)
 """
 
 import asyncio
-import math
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
@@ -16,13 +15,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from ..io.freed_memory import give_back_freed_memory
 from .limits import BusyError, ServingLimits
 
 MAX_DELAY = 0.25
 """Share of a request's time limit for which other images may overtake the last image of the costliest request."""
-SECONDS_IDLE, SECONDS_BUSY = 1, 10
-"""Seconds after which an idle server gives back memory; at once if the last time was longer ago than the second."""
 MAX_SHARES = 4
 """Shares of a batch: a request of many images gets at least one of these, however many images wait."""
 
@@ -73,8 +69,6 @@ class Batcher:
         self.running: list[Job] = []
         self.arrived = asyncio.Event()
         self.thread = ThreadPoolExecutor(1, "hf_ngsan captioner")
-        self.giving_back: asyncio.TimerHandle | None = None
-        self.given_back = -math.inf
 
     async def start(self) -> None:
         self.task = asyncio.create_task(self.run())
@@ -84,8 +78,6 @@ class Batcher:
         while asked := [job.answer for job in (*self.jobs, *self.running) if not job.answer.done()]:
             await asyncio.wait(asked)
         self.task.cancel()
-        if self.giving_back is not None:
-            self.giving_back.cancel()
         self.thread.shutdown()
 
     def check_room(self, number: int) -> None:
@@ -133,23 +125,6 @@ class Batcher:
         while True:
             self.running = await self.gather()
             await self.answer([job for job in self.running if not job.answer.done()])
-            self.give_back_memory_when_idle()
-
-    def give_back_memory_when_idle(self) -> None:
-        """Gives back the memory of the largest batch so far, unless more images arrive, which would need it again.
-
-        That takes a part of the time of a batch; a client that sends one image after the other should not pay for it.
-        """
-        if self.giving_back is not None:
-            self.giving_back.cancel()
-        loop = asyncio.get_running_loop()
-        since = loop.time() - self.given_back
-        self.giving_back = loop.call_later(0 if since > SECONDS_BUSY else SECONDS_IDLE, self.give_back_memory)
-
-    def give_back_memory(self) -> None:
-        if not self.waiting:
-            self.given_back = asyncio.get_running_loop().time()
-            self.thread.submit(give_back_freed_memory)
 
     async def gather(self) -> list[Job]:
         """Returns the jobs that arrive until a batch is full, or until none has arrived for the waiting time.

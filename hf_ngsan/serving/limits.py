@@ -12,9 +12,8 @@ class ServingLimits:
         images: maximal images of a request.
         pixels: maximal pixels of all images of a request, and of all images that are decoded at the same time.
         cost: maximal images x beams x tokens, with those of its text, of a request and of a batch.
-        seconds: maximal seconds from the first byte of a request to its answer.
-        head_seconds: maximal seconds that a connection waits for the head of a request.
-        connections: maximal open connections.
+        seconds: maximal seconds until the head of a request has arrived, and from there to its answer.
+        connections: open connections, beyond which requests get status 503.
         waiting: maximal images that wait; further requests get status 503.
         batch_size: images captioned together.
         wait_ms: milliseconds that a batch with free places waits for the next image.
@@ -26,7 +25,6 @@ class ServingLimits:
     pixels: int = 100_000_000
     cost: int = 8_192
     seconds: float = 60
-    head_seconds: float = 10
     connections: int = 512
     waiting: int = 512
     batch_size: int = 32

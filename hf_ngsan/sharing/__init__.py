@@ -1,10 +1,3 @@
-"""Sharing of models on the Hub: the folder of a checkpoint, its card, and its upload.
+"""Sharing of models on the Hub: the folder of a checkpoint, its card, and its upload ([`~hf_ngsan.sharing.upload`])."""
 
-```python
-write_checkpoint(model, processor, "folder", "user/captioner", facts=known_facts("runs/scenes"))
-upload_checkpoint("folder", "user/captioner")
-```
-"""
-
-from .upload import UploadError, push_to_hub, upload_checkpoint
-from .upload_folder import check_checkpoint, write_checkpoint
+from .upload import UploadError, check_checkpoint, push_to_hub, upload_checkpoint, write_checkpoint

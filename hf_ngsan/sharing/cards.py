@@ -10,9 +10,7 @@ The template `card.md.jinja` has the text; it escapes every value that it does n
 
 import re
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,17 +28,20 @@ from huggingface_hub import (
 )
 from transformers import PreTrainedModel
 
+from ..data.errors import DataError
 from ..io.files import write_text_atomically
-from ..io.messages import one_sentence
 from ..io.packaged import packaged_models
 from ..io.weight_sources import CARD, Source, licence_of, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.models import auto_classes_of, task_of
+from ..models.image_processing_captioning import load_image
 from ..registry import MODEL_TYPES
+from ..tasks.caption_rows import COLUMNS_READ, load_rows, rows_for
+from ..tasks.captioning_generation import caption_images
 from ..tasks.registry import TASKS, task_class
 from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task
-from .evaluations import RecordedEvaluation, is_of_the_same
+from .facts import CardFacts, RecordedEvaluation, is_of_the_same
 
 EVAL_RESULTS = ".eval_results"
 TRAINING_CURVE = "training_curve.png"
@@ -51,39 +52,9 @@ MAX_NAME = 60
 """Characters of the name of a file; each takes up to four bytes."""
 MAX_VALUE = 1_000
 """Characters of a value that a card shows."""
-
-
-@dataclass(frozen=True)
-class CardFacts:
-    """Facts about a model besides its configuration.
-
-    Attributes:
-        own_card: text of a user's card; it replaces the generated one.
-        summary: Markdown that replaces the description from the configuration.
-        evaluations: scores of exactly these weights.
-        other_seeds: evaluations of each model with the same training config and another seed.
-        training_config: settings by section.
-        history: numbers of each epoch of the training.
-        examples: captions by picture file in the folder of the checkpoint.
-        limits: Markdown on limits of the model, before those from its configuration.
-        sections: further Markdown by title.
-        license: identifier on the Hub, such as "apache-2.0"; None for that of the models that the weights come from.
-        license_name: name of a licence that is "other".
-        language: language of the captions, such as "en".
-    """
-
-    own_card: str | None = None
-    summary: str | None = None
-    evaluations: Sequence[RecordedEvaluation] = ()
-    other_seeds: Sequence[Sequence[RecordedEvaluation]] = ()
-    training_config: Mapping[str, Mapping] | None = None
-    history: Sequence[Mapping[str, Any]] = ()
-    examples: Mapping[str, str] = field(default_factory=dict)
-    limits: str = ""
-    sections: Mapping[str, str] = field(default_factory=dict)
-    license: str | None = None
-    license_name: str | None = None
-    language: str | None = None
+EXAMPLES, NUM_EXAMPLES = "examples", 4
+MAX_SIDE = 384
+"""Longest side of an example in pixels."""
 
 
 def write_card(
@@ -100,23 +71,16 @@ def write_card(
         tags: tags besides those of the task.
 
     Raises:
-        ValueError: a user's card states no licence, and the models that the weights come from have one.
+        ValueError: a user's card states no licence, and the models that the weights come from have evaluation.
     """
-    text = facts.own_card
-    if text is None:
+    if facts.own_card is None:
         header = card_data(model, repo_id, facts, tags).to_yaml()
         text = f"---\n{header}\n---\n\n{body(model, folder, repo_id, revision, facts)}"
-    write_text_atomically(folder / CARD, text)
-    if facts.own_card is not None:
-        check_licence(model, folder / CARD)
-
-
-def check_licence(model: PreTrainedModel, card: Path) -> None:
-    """Raises a ValueError if a user's card states no licence, and the models that the weights come from have one."""
-    licence, stated = licence_of(model.config), {}
-    with suppress(yaml.YAMLError):  # `check_card` reports it
-        stated = metadata_load(card) or {}
-    if licence is not None and not stated.get("license"):
+        write_text_atomically(folder / CARD, text)
+        return
+    write_text_atomically(folder / CARD, facts.own_card)
+    licence = licence_of(model.config)
+    if licence is not None and not (metadata_load(folder / CARD) or {}).get("license"):
         raise ValueError(
             f"{CARD} states no licence, and the weights come from {sources_of(model.config)[0].name}, under "
             f"{licence.license_name or licence.license}; add the field license to the metadata at its top."
@@ -125,12 +89,14 @@ def check_licence(model: PreTrainedModel, card: Path) -> None:
 
 def write_eval_results(folder: Path, facts: CardFacts) -> None:
     """Writes the evaluations of a checkpoint in the format that superseded `model-index`, a file for each split."""
-    for one in facts.evaluations:
+    for evaluation in facts.evaluations:
         entries = [
-            EvalResultEntry(dataset_id=one.data, task_id=metric, value=value, notes=one.fingerprints.get(metric))
-            for metric, value in one.scores.items()
+            EvalResultEntry(
+                dataset_id=evaluation.data, task_id=metric, value=value, notes=evaluation.fingerprints.get(metric)
+            )
+            for metric, value in evaluation.scores.items()
         ]
-        name = re.sub(r"[^\w.-]+", "-", f"{one.data}-{one.split}").strip("-")[:MAX_NAME]
+        name = re.sub(r"[^\w.-]+", "-", f"{evaluation.data}-{evaluation.split}").strip("-")[:MAX_NAME]
         target = folder / EVAL_RESULTS / f"{name}.yaml"
         earlier = yaml.safe_load(target.read_text(encoding="utf-8")) if target.is_file() else []
         text = yaml.safe_dump([*earlier, *eval_result_entries_to_yaml(entries)], sort_keys=False)
@@ -145,19 +111,21 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
     results = [
         EvalResult(
             task_type=pipeline_tag or next(iter(own_tags), "other"),
-            dataset_type=metadata(one.data),
-            dataset_name=metadata(one.data),
-            dataset_split=metadata(one.split),
+            dataset_type=metadata(evaluation.data),
+            dataset_name=metadata(evaluation.data),
+            dataset_split=metadata(evaluation.split),
             metric_type=metadata(metric),
             metric_value=round(value, 4),
             metric_name=metadata(metric),
-            metric_args={"fingerprint": metadata(one.fingerprints[metric])} if metric in one.fingerprints else None,
+            metric_args={"fingerprint": metadata(evaluation.fingerprints[metric])}
+            if metric in evaluation.fingerprints
+            else None,
         )
-        for one in facts.evaluations
-        for metric, value in one.scores.items()
+        for evaluation in facts.evaluations
+        for metric, value in evaluation.scores.items()
     ]
     licence = licence_of_card(model, facts) or Source("")
-    bases = [one.name for one in sources_of(model.config) if one.is_public]
+    bases = [source.name for source in sources_of(model.config) if source.is_public]
     return ModelCardData(
         language=facts.language,
         library_name="transformers",
@@ -204,7 +172,7 @@ def body(model: PreTrainedModel, folder: Path, repo_id: str, revision: str | Non
         usage=usage(model, f'"{repo_id}"' + (f', revision="{revision}"' if revision else "")),
         needs_package=needs_the_package(folder),
         is_of_transformers=is_of_transformers(model),
-        evaluations=[(one, *over_seeds(one, facts)) for one in facts.evaluations],
+        evaluations=[(evaluation, *over_seeds(evaluation, facts)) for evaluation in facts.evaluations],
         training=training(model, facts, (folder / TRAINING_CURVE).is_file()),
         licence=licence and (licence.license_name or licence.license),
         sources=sources_of(model.config),
@@ -229,11 +197,15 @@ def template() -> jinja2.Template:
     return environment.get_template("card.md.jinja")
 
 
-def over_seeds(one: RecordedEvaluation, facts: CardFacts) -> tuple[list[RecordedEvaluation], dict[str, list[float]]]:
-    """Returns the evaluations with other seeds that match one, and the values of each metric, the model's own first."""
-    others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(one, other)]
-    evaluations = [one, *others]
-    return others, {name: [each.scores[name] for each in evaluations if name in each.scores] for name in one.scores}
+def over_seeds(
+    evaluation: RecordedEvaluation, facts: CardFacts
+) -> tuple[list[RecordedEvaluation], dict[str, list[float]]]:
+    """Returns the evaluations with other seeds that match it, and the values of each metric, the model's own first."""
+    others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(evaluation, other)]
+    evaluations = [evaluation, *others]
+    return others, {
+        name: [each.scores[name] for each in evaluations if name in each.scores] for name in evaluation.scores
+    }
 
 
 def code(value: Any) -> Markdown:
@@ -252,12 +224,12 @@ def metadata(value: Any) -> str:
     return re.sub(r"[<>`\]]", as_entity, one_line(value))
 
 
-def as_entity(found: re.Match) -> str:
-    return f"&#{ord(found[0])};"
+def as_entity(match: re.Match) -> str:
+    return f"&#{ord(match[0])};"
 
 
 def one_line(value: Any) -> str:
-    text = " ".join("".join(one if one.isprintable() else " " for one in str(value)).split())
+    text = " ".join("".join(letter if letter.isprintable() else " " for letter in str(value)).split())
     return text if len(text) <= MAX_VALUE else f"{text[:MAX_VALUE]} …"
 
 
@@ -304,11 +276,33 @@ def usage(model: PreTrainedModel, place: str) -> str:
 
 def check_card(folder: Path) -> None:
     """Raises a ValueError unless `huggingface_hub` can read the card of a folder."""
+    if not (folder / CARD).is_file():
+        raise ValueError(f"{folder} has no card ({CARD}).")
     try:
         ModelCard.load(folder / CARD)
         for file in sorted((folder / EVAL_RESULTS).glob("*.yaml")):
             parse_eval_result_entries(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except FileNotFoundError:
-        raise ValueError(f"{folder} has no card ({CARD}).") from None
     except Exception as error:  # YAML's errors are of many types
-        raise ValueError(f"{folder / CARD} is not a model card ({one_sentence(error)}).") from error
+        raise ValueError(f"{folder / CARD} is not a model card ({error}).") from error
+
+
+def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Path) -> dict[str, str]:
+    """Writes the first images of a dataset's test split, reduced, and returns captions by path in the folder.
+
+    Raises:
+        DataError: the dataset cannot be read or has no images.
+    """
+    rows = load_rows(spec, "test", with_captions=False, limit=NUM_EXAMPLES)
+    rows = rows_for(model, processor, rows, spec, keep_images=True)
+    if "image" not in rows.column_names:
+        raise DataError(f"{spec} has no images for the card; name a dataset with images, such as scenes:images=true.")
+    read = rows.select_columns([name for name in COLUMNS_READ if name in rows.column_names])
+    captions = caption_images(model, processor, read, map(str, rows["image_id"]))
+    (folder / EXAMPLES).mkdir(parents=True, exist_ok=True)
+    examples = {}
+    for row, captioned in zip(rows, captions, strict=True):
+        image, name = load_image(row["image"]), f"{EXAMPLES}/{row['image_id']}.png"
+        image.thumbnail((MAX_SIDE, MAX_SIDE))
+        image.save(folder / name)
+        examples[name] = captioned.caption or ""
+    return examples

@@ -1,32 +1,74 @@
-"""Uploads checkpoints to the Hub, each in one commit with a tag."""
+"""Checkpoints for the Hub: written into a new folder, checked, and uploaded in one commit with a tag.
 
-import logging
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+```python
+write_checkpoint(model, processor, "folder", "user/captioner", facts=known_facts("runs/scenes"))
+check_checkpoint("folder")
+upload_checkpoint("folder", "user/captioner")
+```
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TypeVar
+from typing import Any
 
+import yaml
 from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, get_token
-from huggingface_hub.errors import HfHubHTTPError, HTTPError, OfflineModeIsEnabled
+from huggingface_hub.errors import HTTPError
 from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedModel
 
-from ..io.messages import chain, one_sentence
-from .upload_folder import checkpoint_tag, files_of, write_checkpoint
+from ..exporting.onnx_folder import copy_graphs
+from ..io.files import sha256, write_text_atomically
+from ..loading.hub import HANDLER, SETTINGS, foreign_references, needs_the_package, own_code, save_for_hub
+from ..loading.models import ModelFolderError, without_progress_bars
+from ..training.output_folder import TRAINING_CONFIG
+from ..visualization import MissingPlotsError, save_figure
+from ..visualization.plots import plot_training_curve
+from .cards import CARD, TRAINING_CURVE, check_card, write_card, write_eval_results
+from .facts import CardFacts, weights_checksum, write_evaluations
 
-logger = logging.getLogger(__name__)
-
-ATTEMPTS = 6
-MAX_PAUSE = 8
-"""Maximal seconds between two attempts of an upload."""
-TRANSIENT = {408, 429, 500, 502, 503, 504}
+HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
+"""Source of `handler.py` of a captioner."""
 OF_THE_HUB = {".gitattributes", "README.md"}
 """Files of a new repository, which do not count as foreign."""
-LOG_IN = "log in with hf auth login, or set HF_TOKEN to a token with the right to write"
-
-Result = TypeVar("Result")
+SECONDS_TO_LOAD = 600
+LOAD = """
+import json, os, sys
+folder, blocked = sys.argv[1:]
+if blocked:
+    sys.modules[blocked] = None  # importing it raises an ImportError
+import transformers
+with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+    config = json.load(file)
+names = {reference.split(".")[-1]: auto for auto, reference in config.get("auto_map", {}).items()}
+auto = config["architectures"][0]  # a class of transformers itself, or one that comes with the folder
+auto = names.get(auto, auto)
+if auto == "AutoBackbone":
+    from transformers.dynamic_module_utils import get_class_from_dynamic_module
+    loader, options = get_class_from_dynamic_module(config["auto_map"][auto], folder), {}
+else:
+    loader, options = getattr(transformers, auto), {"trust_remote_code": True}
+model, report = loader.from_pretrained(folder, output_loading_info=True, **options)
+if report["missing_keys"]:
+    raise ValueError(f"{len(report['missing_keys'])} weights are missing")
+for file, name in {
+    "processor_config.json": "AutoProcessor",
+    "preprocessor_config.json": "AutoImageProcessor",
+    "tokenizer_config.json": "AutoTokenizer",
+}.items():
+    if os.path.isfile(os.path.join(folder, file)):
+        getattr(transformers, name).from_pretrained(folder, trust_remote_code=True)
+        break
+"""
 
 
 class UploadError(OSError):
@@ -38,15 +80,9 @@ def push_to_hub(
     processor: Any,
     repo_id: str,
     *,
-    private: bool | None = None,
-    token: bool | str | None = None,
-    overwrite: bool = False,
-    revision: str | None = None,
-    create_pr: bool = False,
-    commit_message: str | None = None,
-    commit_description: str | None = None,
     max_shard_size: int | str = "50GB",
-    tags: list[str] | None = None,
+    tags: Sequence[str] | None = None,
+    **options: Any,
 ) -> CommitInfo:
     """Uploads a model, its processor, the code of both and a card, in one commit.
 
@@ -55,38 +91,22 @@ def push_to_hub(
     Args:
         model, processor: see [`save_for_hub`].
         repo_id: `user/name`, or `name` for the user of the token; made if absent.
-        private: whether a new repository is private.
-        token, create_pr, commit_message, commit_description, max_shard_size: as in transformers.
-        revision: a branch, made if absent, or an open pull request, such as `refs/pr/1`.
-        overwrite: delete other files of the repository in the same commit; without it they are refused.
+        max_shard_size: maximal size of a file of weights, as in transformers.
         tags: further tags of the card.
+        options: `private`, `token`, `overwrite`, `revision`, `create_pr`, `commit_message` and `commit_description`, of
+            [`~hf_ngsan.sharing.upload_checkpoint`].
 
     Raises:
         ValueError: see [`save_for_hub`]; or no name of a repository.
         UploadError: no token, no right to write, a repository with other files, or a Hub that cannot be reached.
     """
-    repo_id = full_name(repo_id, token)
+    repo_id = full_name(repo_id, options.get("token"))
+    is_tagged = not is_for_pull_request(options.get("revision"), options.get("create_pr", False))
     with TemporaryDirectory() as folder:
         write_checkpoint(
-            model,
-            processor,
-            folder,
-            repo_id,
-            tags=tags or (),
-            max_shard_size=max_shard_size,
-            is_tagged=not is_for_pull_request(revision, create_pr),
+            model, processor, folder, repo_id, tags=tags or (), max_shard_size=max_shard_size, is_tagged=is_tagged
         )
-        return upload_checkpoint(
-            folder,
-            repo_id,
-            private=private,
-            token=token,
-            overwrite=overwrite,
-            revision=revision,
-            create_pr=create_pr,
-            commit_message=commit_message,
-            commit_description=commit_description,
-        )
+        return upload_checkpoint(folder, repo_id, **options)
 
 
 def is_for_pull_request(revision: str | None, create_pr: bool) -> bool:
@@ -102,11 +122,137 @@ def full_name(repo_id: str, token: bool | str | None = None) -> str:
     """
     validate_repo_id(repo_id)
     if token is False or not (token if isinstance(token, str) else get_token()):
-        raise UploadError(f"{repo_id} cannot be written without a token; {LOG_IN}.")
+        raise UploadError(f"{repo_id} cannot be written without a token; log in with hf auth login, or set HF_TOKEN.")
     if "/" in repo_id:
         return repo_id
-    with telling_reasons(repo_id):
+    with as_upload_errors(repo_id):
         return f"{HfApi(token=token).whoami()['name']}/{repo_id}"
+
+
+@contextmanager
+def as_upload_errors(repo_id: str) -> Iterator[None]:
+    """Turns an answer of the Hub that is an error, or a lost connection, into an [`UploadError`]."""
+    try:
+        yield
+    except HTTPError as error:
+        reason = " ".join(str(error).split())[:500].rstrip(".")
+        raise UploadError(
+            f"{repo_id} is not uploaded ({reason}); see that the token may write there, and run the same again, which "
+            "uploads what is missing."
+        ) from error
+
+
+def write_checkpoint(
+    model: PreTrainedModel,
+    processor: Any,
+    folder: str | Path,
+    repo_id: str,
+    *,
+    facts: CardFacts | None = None,
+    tags: Sequence[str] = (),
+    max_shard_size: int | str = "50GB",
+    is_tagged: bool = True,
+    source: Path | None = None,
+) -> None:
+    """Writes the files of a repository of the Hub: model, processor, the code of both, and the card.
+
+    Args:
+        model, processor: see [`save_for_hub`].
+        folder: an empty or new folder.
+        repo_id: name of the repository, for the card.
+        facts: facts about the model besides its configuration, for the card.
+        tags: further tags of the card.
+        max_shard_size: maximal size of a file of weights, as in transformers.
+        is_tagged: whether the card names the tag of the checkpoint, which uploads to branches make.
+        source: folder that the model was loaded from, unchanged; current graphs in its `onnx/` go along.
+    """
+    folder = Path(folder)
+    with without_progress_bars():
+        save_for_hub(model, processor, folder, max_shard_size=max_shard_size)
+    if "image-to-text" in getattr(model.config, "remote_pipelines", {}):
+        shutil.copyfile(HANDLER_CODE, folder / HANDLER)
+    if source is not None:
+        copy_graphs(source, folder)
+    facts = facts or CardFacts()
+    write_facts(folder, facts)
+    write_card(model, folder, repo_id, checkpoint_tag(folder) if is_tagged else None, facts, tags)
+
+
+def write_facts(folder: Path, facts: CardFacts) -> None:
+    """Writes the files that the card refers to: training config, training curve and evaluations."""
+    if facts.training_config is not None:
+        text = yaml.safe_dump(dict(facts.training_config), sort_keys=False)
+        write_text_atomically(folder / TRAINING_CONFIG, text)
+    if facts.history:
+        score = (facts.training_config or {}).get("evaluation", {}).get("metric")
+        with suppress(MissingPlotsError):
+            save_figure(plot_training_curve(facts.history, score), folder / TRAINING_CURVE)
+    if facts.evaluations:
+        weights = weights_checksum(folder)  # the same weights may be in other files now
+        write_evaluations(folder, [replace(one, weights=weights) for one in facts.evaluations])
+        write_eval_results(folder, facts)
+
+
+def files_of(folder: Path) -> list[str]:
+    """Returns all files in a folder, recursively and relative to it."""
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
+
+
+def checkpoint_tag(folder: str | Path) -> str:
+    """Returns the name of a checkpoint: a checksum of all its files but the card, which has this name."""
+    folder = Path(folder)
+    digest = hashlib.sha256()
+    for name in files_of(folder):
+        if name != CARD:
+            digest.update(f"{name}\0{sha256(folder / name)}\n".encode())
+    return f"checkpoint-{digest.hexdigest()[:12]}"
+
+
+def check_checkpoint(folder: str | Path) -> None:
+    """Checks a folder before its upload: its card, its code, and that it loads in another process.
+
+    That process runs only code of this package, which [`save_for_hub`] wrote. This package is hidden from it, unless
+    the code of an architecture of another package imports it.
+
+    Raises:
+        ModelFolderError: the folder does not load, or has or refers to foreign code.
+        ValueError: the Hub could not read the card.
+    """
+    folder = Path(folder).resolve()
+    check_card(folder)
+    check_code(folder)
+    with TemporaryDirectory() as modules:
+        settings = {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1", "HF_HUB_VERBOSITY": "error"}
+        process = subprocess.run(
+            [sys.executable, "-c", LOAD, str(folder), "" if needs_the_package(folder) else "hf_ngsan"],
+            cwd=modules,
+            env={name: value for name, value in os.environ.items() if name != "HF_TOKEN"} | settings,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=SECONDS_TO_LOAD,
+        )
+    if process.returncode != 0:
+        reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
+        raise ModelFolderError(f"{folder} does not load in another process ({reason[:500]}).")
+
+
+def check_code(folder: Path) -> None:
+    """Raises a ModelFolderError unless all code in a folder, and all that it refers to, is this package's."""
+    code = own_code(folder)
+    for name in files_of(folder):
+        is_handler = name == HANDLER and (folder / name).read_bytes() == HANDLER_CODE.read_bytes()
+        if name.endswith(".py") and name not in code and not is_handler:
+            raise ModelFolderError(
+                f"{folder}: {name} is not code of hf_ngsan, or of a package that was imported here; delete it, or "
+                "write the folder again."
+            )
+    for file in sorted(folder.glob(SETTINGS)):
+        for mapping, key in foreign_references(json.loads(file.read_bytes()), code):
+            raise ModelFolderError(
+                f"{folder}: {file.name} refers to code that is not in this folder, or not that of hf_ngsan ({key}: "
+                f"{mapping[key]!r:.200}); write the folder again."
+            )
 
 
 def upload_checkpoint(
@@ -123,13 +269,16 @@ def upload_checkpoint(
 ) -> CommitInfo:
     """Uploads a folder of [`write_checkpoint`] in one commit.
 
-    A commit to a branch gets the tag that its card names; one for a pull request gets none. Broken connections are
-    retried. Called again after a failure, it uploads only files that the Hub lacks.
+    A commit to a branch gets the tag that its card names; one for a pull request gets none. Called again after a
+    failure, it uploads only files that the Hub lacks.
 
     Args:
         folder: folder of the checkpoint.
         repo_id: `user/name`; made if absent.
-        private, token, overwrite, revision, create_pr, commit_message, commit_description: see [`push_to_hub`].
+        private: whether a new repository is private.
+        token, create_pr, commit_message, commit_description: as in transformers.
+        overwrite: delete other files of the repository in the same commit; without it they are refused.
+        revision: a branch, made if absent, or an open pull request, such as `refs/pr/1`.
 
     Raises:
         UploadError: see [`push_to_hub`]; the repository is unchanged.
@@ -137,85 +286,25 @@ def upload_checkpoint(
     folder, api = Path(folder), HfApi(token=token)
     names = files_of(folder)
     for_pull_request = is_for_pull_request(revision, create_pr)
-    with telling_reasons(repo_id):
-        repeat(lambda: api.create_repo(repo_id, private=private, exist_ok=True))
+    with as_upload_errors(repo_id):
+        api.create_repo(repo_id, private=private, exist_ok=True)
         if revision is not None and not for_pull_request:
-            repeat(lambda: api.create_branch(repo_id, branch=revision, exist_ok=True))
-        existing = repeat(lambda: api.list_repo_files(repo_id, revision=revision))
-        others = sorted({*existing} - {*names} - OF_THE_HUB)
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        others = sorted({*api.list_repo_files(repo_id, revision=revision)} - {*names} - OF_THE_HUB)
         if others and not overwrite:
             more = f" and {len(others) - 1} more" if len(others) > 1 else ""
             raise UploadError(
-                f"{repo_id} holds files that are not of this checkpoint: {others[0]}{more}; choose another "
-                "repository, or delete them with --overwrite."
+                f"{repo_id} holds files that are not of this checkpoint: {others[0]}{more}; choose another repository, "
+                "or delete them with --overwrite."
             )
-
-        def commit() -> CommitInfo:
-            added = [CommitOperationAdd(name, folder / name) for name in names]
-            return api.create_commit(
-                repo_id,
-                [*added, *map(CommitOperationDelete, others)],
-                commit_message=commit_message or "Upload model, processor, code and card",
-                commit_description=commit_description,
-                revision=revision,
-                create_pr=create_pr,
-            )
-
-        info = repeat(commit)
-    if not for_pull_request:
-        tag = checkpoint_tag(folder)
-        try:
-            repeat(lambda: api.create_tag(repo_id, tag=tag, revision=info.oid, exist_ok=True))
-        except Exception as error:  # the upload is complete without its tag
-            left = f"the tag {tag} of its card could not be made ({one_sentence(error)}); push again to make it."
-            logger.warning("%s is complete at commit %s, but %s", repo_id, info.oid, left)
+        info = api.create_commit(
+            repo_id,
+            [*(CommitOperationAdd(name, folder / name) for name in names), *map(CommitOperationDelete, others)],
+            commit_message=commit_message or "Upload model, processor, code and card",
+            commit_description=commit_description,
+            revision=revision,
+            create_pr=create_pr,
+        )
+        if not for_pull_request:
+            api.create_tag(repo_id, tag=checkpoint_tag(folder), revision=info.oid, exist_ok=True)
     return info
-
-
-def repeat(step: Callable[[], Result]) -> Result:
-    """Returns the result of a step of an upload; repeats it after a pause if the connection breaks."""
-    pause = 1
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return step()
-        except Exception as error:
-            if not is_transient(error):
-                raise
-        time.sleep(pause)
-        pause = min(2 * pause, MAX_PAUSE)
-    return step()
-
-
-def is_transient(error: Exception) -> bool:
-    """Returns whether an error comes from the connection, or from a busy Hub."""
-    for one in chain(error):
-        if isinstance(one, OfflineModeIsEnabled):
-            return False
-        if isinstance(one, HfHubHTTPError):
-            return one.response.status_code in TRANSIENT
-        if isinstance(one, HTTPError | ConnectionError | TimeoutError):
-            return True
-    return False
-
-
-@contextmanager
-def telling_reasons(repo_id: str) -> Iterator[None]:
-    """Turns errors of the Hub or the connection inside the `with` block into an [`UploadError`] of one sentence."""
-    try:
-        yield
-    except UploadError:
-        raise
-    except Exception as error:
-        status = next((one.response.status_code for one in chain(error) if isinstance(one, HfHubHTTPError)), None)
-        if status == 401:
-            reason = f"{repo_id}: the Hub does not accept the token; {LOG_IN}."
-        elif status == 403:
-            reason = f"{repo_id}: the token has no right to write there; choose a repository of yours, or {LOG_IN}."
-        elif isinstance(error, OfflineModeIsEnabled):
-            reason = f"{repo_id} cannot be reached while HF_HUB_OFFLINE is set; unset it."
-        elif status is not None or is_transient(error):
-            cause = one_sentence(error)
-            reason = f"{repo_id} was not uploaded completely ({cause}); run the same again to upload what is missing."
-        else:
-            raise
-        raise UploadError(reason) from error

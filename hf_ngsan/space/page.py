@@ -6,6 +6,7 @@ launch(page, port=7860)
 ```
 """
 
+import html
 import io
 import json
 from collections.abc import Iterable
@@ -17,12 +18,14 @@ from gradio.routes import ORJSONResponse
 from PIL import Image
 from starlette.middleware import Middleware
 
-from ..io.listening import OwnHosts, host_name, listen
+from ..data.scenes import draw_scene, make_scene
+from ..io.packaged import installed_photographs
 from ..io.weight_sources import licence_of
 from ..models.image_processing_captioning import load_image
+from ..serving.hosts import OwnHosts, host_name, listen
 from ..serving.images import size_of
 from ..sharing.cards import code
-from . import captions, drawing, examples, regions
+from . import drawing, regions
 from .guard import Gate, Page, PageServer, in_words, whole_number
 from .parts import Parts, PhotographSearch, Search
 
@@ -40,7 +43,12 @@ INVITATION = "Drop a photograph here, or tap to choose one.\nIts captions appear
 SAMPLE = "An example. Your photograph and its captions will be here."
 COMING = "<p>The photograph with its captions appears here.</p>"
 UPLOADED_EXAMPLE = "() => JSON.parse(document.querySelector('[data-upload]').dataset.upload)"
-STYLE = Path(__file__).with_name("page.css").read_text(encoding="utf-8")
+EXAMPLES = ("officer", "lion")
+"""Photographs that the page's dependencies bring, to click on."""
+SCENE_SEED = 3
+STYLE, EXAMPLES_STYLE, EXAMPLES_SCRIPT = (
+    Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.css", "examples.css", "examples.js")
+)
 
 
 def make_page(parts: Parts) -> Page:
@@ -76,7 +84,7 @@ def checked_beams(sent: Any) -> int:
 
 
 def add_photograph(parts: Parts) -> None:
-    pictures = examples.example_images()
+    pictures = example_images()
     with gradio.Row():
         with gradio.Column(scale=2, min_width=300):
             image = gradio.Image(
@@ -89,21 +97,21 @@ def add_photograph(parts: Parts) -> None:
             )
             another = gradio.Button("Another photograph", elem_id="another")
             chosen = gradio.HTML(
-                examples.buttons(pictures),
-                css_template=examples.STYLE,
-                js_on_load=examples.SCRIPT,
+                example_buttons(pictures),
+                css_template=EXAMPLES_STYLE,
+                js_on_load=EXAMPLES_SCRIPT,
                 padding=False,
                 elem_id="examples",
             )
         with gradio.Column(scale=3, min_width=300):
             gradio.HTML(
                 sample_of(parts, pictures),
-                css_template=captions.STYLE,
+                css_template=drawing.CAPTION_STYLE,
                 js_on_load=None,
                 padding=False,
                 elem_id="sample",
             )
-            shown = gradio.HTML(css_template=captions.STYLE, js_on_load=None, padding=False, elem_id="captions")
+            shown = gradio.HTML(css_template=drawing.CAPTION_STYLE, js_on_load=None, padding=False, elem_id="captions")
             with gradio.Row(equal_height=True):
                 num_beams = add_beams()
                 button = gradio.Button("Caption again", elem_id="caption", min_width=170, scale=0)
@@ -114,8 +122,8 @@ def add_photograph(parts: Parts) -> None:
             raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
         beams = checked_beams(num_beams)
         photograph = uploaded_image(image["path"], "the photograph")
-        answers = parts.captions(photograph, beams, attention_side=captions.MAP_SIDE)
-        return captions.photograph_with_captions(photograph, answers)
+        answers = parts.captions(photograph, beams, attention_side=drawing.MAP_SIDE)
+        return drawing.photograph_with_captions(photograph, answers)
 
     # The upload is passed on as a file; Gradio itself would decode it, in any format.
     triggers: list[Any] = [image.upload, button.click]
@@ -124,6 +132,25 @@ def add_photograph(parts: Parts) -> None:
     another.click(None, None, [image, shown], js="() => [null, '']", api_visibility="private")
     uploaded = chosen.click(None, None, image, js=UPLOADED_EXAMPLE, api_visibility="private")
     uploaded.then(caption, [image, num_beams], shown, api_visibility="private", preprocess=False)
+
+
+def example_images() -> dict[str, Image.Image]:
+    """Returns the pictures by what they show: the photographs of installed packages, then a scene."""
+    files = installed_photographs()
+    found = {name: load_image(files[name].read_bytes(), name) for name in EXAMPLES if name in files}
+    found["drawn scene"] = draw_scene(make_scene(SCENE_SEED), size=drawing.SHOWN_SIDE // 2)
+    return found
+
+
+def example_buttons(images: dict[str, Image.Image]) -> str:
+    """Returns a small picture to click for each image; the script uploads it as a user uploads a photograph."""
+    made = []
+    for name, image in images.items():
+        shown, label = image.convert("RGB"), html.escape(name)
+        shown.thumbnail((drawing.SHOWN_SIDE, drawing.SHOWN_SIDE))
+        picture = f'<img alt="{label}" src="{drawing.data_url(shown, "JPEG")}">'
+        made.append(f'<button type="button" title="{label}">{picture}</button>')
+    return f'<p class="hint">or try one of these:</p><div class="examples">{"".join(made)}</div>'
 
 
 def uploaded_image(path: str, name: str) -> Image.Image:
@@ -136,8 +163,8 @@ def uploaded_image(path: str, name: str) -> Image.Image:
 def sample_of(parts: Parts, pictures: dict[str, Image.Image]) -> str:
     """Returns the first picture with its captions, which stands where the user's photograph and captions will be."""
     image = next(iter(pictures.values()))
-    answers = parts.captions(image, BEAMS, attention_side=captions.MAP_SIDE)
-    return f"<p>{SAMPLE}</p>{captions.photograph_with_captions(image, answers)}"
+    answers = parts.captions(image, BEAMS, attention_side=drawing.MAP_SIDE)
+    return f"<p>{SAMPLE}</p>{drawing.photograph_with_captions(image, answers)}"
 
 
 def add_regions(parts: Parts, page: Page) -> None:
@@ -149,7 +176,10 @@ def add_regions(parts: Parts, page: Page) -> None:
         button = gradio.Button("Show the example", elem_id="show", min_width=170, scale=0)
     state = gradio.State()
     shown = gradio.HTML(
-        css_template=captions.STYLE + drawing.STYLE, js_on_load=drawing.SCRIPT, elem_id="regions", min_height=200
+        css_template=drawing.CAPTION_STYLE + drawing.REGION_STYLE,
+        js_on_load=drawing.REGION_SCRIPT,
+        elem_id="regions",
+        min_height=200,
     )
 
     @in_words
@@ -302,7 +332,7 @@ def launch(
         page: page of [`make_page`].
         host, port: address to listen at; the first free port from 7860 if `port` is None.
         open_browser: whether to open the page in the user's browser.
-        allowed_hosts: further names that the page answers to; see [`~hf_ngsan.io.listening.OwnHosts`].
+        allowed_hosts: further names that the page answers to; see [`~hf_ngsan.serving.hosts.OwnHosts`].
 
     Returns:
         The URL of the page. `page.close()` ends it.

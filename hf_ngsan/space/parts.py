@@ -11,8 +11,8 @@ import torch
 from datasets import Dataset
 
 from ..data.readers import find_reader, parse_spec
-from ..io.launching import make_accelerator
 from ..io.packaged import DUAL_ENCODER
+from ..io.processes import make_accelerator
 from ..loading.confidence import is_calibrated
 from ..loading.models import load_captioner, load_model, reads_images
 from ..loading.pipelines import CaptioningPipeline

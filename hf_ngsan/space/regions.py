@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .captions import captions_of, viewer
-from .drawing import drawing, regions_over, table_of
+from .drawing import captions_of, drawing, regions_over, table_of, viewer
 from .parts import Parts
 
 MIN_SIDE = 0.03

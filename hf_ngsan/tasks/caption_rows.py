@@ -98,7 +98,7 @@ def rows_for(
 
     Raises:
         DataError: the features are missing, or not of the kind that the model takes.
-        ProvenanceError: the features are of another backbone.
+        ValueError: the features are of another backbone.
     """
     if reads_images(model.config) and "image" in rows.column_names:
         return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])

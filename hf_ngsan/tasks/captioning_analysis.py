@@ -91,13 +91,13 @@ def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[Word
     The paper averages over all images, of which those without the word count as 0, so that frequent words are the most
     visual; here the mean is over occurrences.
     """
-    found = defaultdict(list)
+    of_words = defaultdict(list)
     for caption in captions:
         for word, value in caption:
-            found[word].append(value)
+            of_words[word].append(value)
     table = [
         WordVisualness(word, statistics.fmean(values), len(values), statistics.pstdev(values))
-        for word, values in found.items()
+        for word, values in of_words.items()
     ]
     return sorted(table, key=lambda entry: (-entry.mean, entry.word))
 
@@ -172,26 +172,26 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
     """Captions a row with its own boxes and with others, and follows its own caption through both.
 
     Args:
-        model: a captioner of this package, in evaluation mode.
-        processor: the model's.
+        model, processor: a captioner of this package, in evaluation mode, and its processor.
         row: `visual_features` `(N, D)` and `visual_boxes` `(N, 4)`.
         boxes: the other boxes.
+
+    ```python
+    explain_change(model, processor, row, swap_boxes(row["visual_boxes"], 0, 1)).after.caption
+    ```
     """
-    found, sequences = [], None
-    for of_image in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
-        arguments = {"visual_features": [row["visual_features"]], "visual_boxes": [of_image]}
-        inputs = processor(**arguments).to(model.device)
+    captioned, sequences = [], None
+    for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
+        inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
         with torch.inference_mode():
             generated = model.generate(**inputs)
         sequences = generated if sequences is None else sequences
         [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
         [attention] = word_attention(model, processor.tokenizer, inputs, sequences)
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
-        words, log_probabilities = zip(*scores.words, strict=True) if scores.words else ((), ())
-        weights = attention.weights.tolist()
-        of_words = list(words), list(log_probabilities)
-        found.append(Captioned(caption, scores.score, *of_words, weights, of_image.tolist()))
-    return Counterfactual(*found)
+        words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
+        captioned.append(Captioned(caption, scores.score, words, values, attention.weights.tolist(), given.tolist()))
+    return Counterfactual(*captioned)
 
 
 def score_counterfactuals(
@@ -213,12 +213,12 @@ def score_counterfactuals(
     """
 
     def captions(images: list, prefixes: list[str] | None = None, **options: Any) -> list[str]:
-        found: list[str] = []
+        texts: list[str] = []
         for start in range(0, len(images), batch_size):
             part = slice(start, start + batch_size)
             own = None if prefixes is None else prefixes[part]
-            found += caption_batch(model, processor, images[part], own, **options)
-        return found
+            texts += caption_batch(model, processor, images[part], own, **options)
+        return texts
 
     if rows and "objects" in rows[0] and is_scene(rows[0]):
         pairs = [(row, swap) for row in rows for swap in relation_swaps(row)]
@@ -265,41 +265,36 @@ def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processo
     Raises:
         ValueError: one of them has none, or they read other pixels.
     """
-    seen = []
+    origins = []
     for model, its in ((captioner, processor), (dual_encoder, its_processor)):
         vision = getattr(model.base_model, "vision", None)
         if vision is None:
             raise ValueError(
                 "Confidence needs a captioner and a dual encoder that read images; attach-vision adds that."
             )
-        seen.append(vision_provenance(vision, its.image_processor))
-    preprocessing = [one["checksums"]["preprocessing"] for one in seen]
-    if preprocessing[0] != preprocessing[1]:
+        origins.append(vision_provenance(vision, its.image_processor))
+    difference = provenance_difference(*origins)
+    if len({origin["checksums"]["preprocessing"] for origin in origins}) > 1:
         raise ValueError(
-            f"The dual encoder has {provenance_difference(*seen)} than the captioner, whose pixels it has to read; "
-            "give one with the captioner's image size and preprocessing."
+            f"The dual encoder has {difference} than the captioner, whose pixels it has to read; give one with the "
+            "captioner's image size and preprocessing."
         )
-    return provenance_difference(*seen) is None
+    return difference is None
 
 
 def fit_logistic(inputs: np.ndarray, is_good: np.ndarray) -> np.ndarray:
-    """Returns intercept and coefficients of a logistic regression, by Newton's method.
-
-    Args:
-        inputs: `(captions, inputs)`.
-        is_good: bool `(captions,)`.
-    """
+    """Returns intercept and coefficients of a logistic regression of `is_good` on `(captions, inputs)`, by Newton."""
     mean, scale = inputs.mean(0), np.maximum(inputs.std(0), 1e-12)
     design = np.column_stack([np.ones(len(inputs)), (inputs - mean) / scale])
     penalty = RIDGE * len(inputs) * np.diag([0.0, *np.ones(inputs.shape[1])])
-    found = np.zeros(design.shape[1])
+    weights = np.zeros(design.shape[1])
     for _ in range(25):
-        probabilities = sigmoid(design @ found)
-        gradient = design.T @ (probabilities - is_good) + penalty @ found
+        probabilities = sigmoid(design @ weights)
+        gradient = design.T @ (probabilities - is_good) + penalty @ weights
         curvature = (design * (probabilities * (1 - probabilities))[:, None]).T @ design + penalty
-        found = found - np.linalg.solve(curvature, gradient)
-    coefficients = found[1:] / scale
-    return np.array([found[0] - coefficients @ mean, *coefficients])
+        weights = weights - np.linalg.solve(curvature, gradient)
+    coefficients = weights[1:] / scale
+    return np.array([weights[0] - coefficients @ mean, *coefficients])
 
 
 def area_under_curve(values: np.ndarray, is_good: np.ndarray) -> float:
@@ -329,18 +324,10 @@ def clusters_of(embeddings: np.ndarray, number: int = NUM_CLUSTERS, seed: int = 
     return centres.astype(np.float32)
 
 
-def in_base64(clusters: np.ndarray) -> str:
-    return base64.b64encode(clusters.tobytes()).decode()
-
-
 def fitted(
     log_probabilities: np.ndarray, similarities: np.ndarray, cider_d: np.ndarray, seed: int = 0
 ) -> dict[str, float]:
     """Fits the regression; returns its fields of a [`Calibration`], scores by cross-validation among them.
-
-    Args:
-        log_probabilities, similarities: `(captions,)`.
-        cider_d: CIDEr-D of each caption, against its image's references.
 
     Raises:
         ValueError: too few captions, or all of them equally good.
@@ -420,11 +407,10 @@ def calibrate(
         given = read(take(training_rows, indices))
         return list(embed_visual(encoder, with_features(captioner, given) if shares_vision else given, shares_vision))
 
-    captions, scores, images, similarities = zip(
-        *map_sharded(caption, len(rows), batch_size, description="captioning"), strict=True
-    )
-    found: Any = CiderD().compute(predictions=list(captions), references=list(rows["captions"]), per_image=True)
-    facts = fitted(np.array(scores), np.array(similarities), np.array(found["per_image"]["cider_d"]))
+    captioned = map_sharded(caption, len(rows), batch_size, description="captioning")
+    captions, scores, images, similarities = zip(*captioned, strict=True)
+    quality: Any = CiderD().compute(predictions=list(captions), references=list(rows["captions"]), per_image=True)
+    facts = fitted(np.array(scores), np.array(similarities), np.array(quality["per_image"]["cider_d"]))
     training = np.stack(map_sharded(embed, len(training_rows), batch_size, description="embedding"))
     clusters = clusters_of(training).astype(np.float16)
     members = np.bincount((training @ clusters.astype(np.float32).T).argmax(-1), minlength=len(clusters))
@@ -437,7 +423,7 @@ def calibrate(
         split=split,
         num_images=len(rows),
         num_beams=beams,
-        clusters=in_base64(clusters),
+        clusters=base64.b64encode(clusters.tobytes()).decode(),
         shares=shares,
         shares_vision=shares_vision,
         **facts,

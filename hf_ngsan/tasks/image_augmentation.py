@@ -79,12 +79,15 @@ class ImageAugmentation:
         settings, changed = self.settings, dict(row)
         random = generator_of(self.seed, epoch, row.get("image_id"))
         changed["image"] = load_image(row["image"], f"the image of image_id {row.get('image_id')}")
-        if random.random() < settings.flip and (settings.captions_with_sides == "swap" or not says_sides(row)):
+        says_sides = any(SIDE.search(caption) for caption in row.get("captions") or ())
+        if random.random() < settings.flip and (settings.captions_with_sides == "swap" or not says_sides):
             changed = mirrored(changed)
         if settings.smallest_crop < 1:
             changed = cropped(changed, crop_box(changed["image"].size, settings.smallest_crop, random))
         if settings.color_jitter:
-            changed["image"] = jittered(changed["image"], settings.color_jitter, random)
+            for enhance in JITTERED:
+                factor = random.uniform(1 - settings.color_jitter, 1 + settings.color_jitter)
+                changed["image"] = enhance(changed["image"]).enhance(factor)
         return changed
 
 
@@ -115,19 +118,11 @@ def check_augmentation(config: Any, columns: Sequence[str], has_rewards: bool = 
 
 
 def augmentation_of(config: Any) -> ImageAugmentation | FeatureCopies | None:
-    """Returns the augmentation of a training, or None.
-
-    Raises:
-        DataError: the training config needs copies of features that do not exist.
-    """
+    """Returns the augmentation of a training, or None."""
     settings, data, seed = config.augmentation, config.data, config.training.seed
     if settings.feature_copies:
         return FeatureCopies(data.spec.partition(":")[2], data.train_split, seed)
     return ImageAugmentation(settings, seed) if settings.changes_images else None
-
-
-def says_sides(row: Mapping[str, Any]) -> bool:
-    return any(SIDE.search(caption) for caption in row.get("captions") or ())
 
 
 def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -149,8 +144,7 @@ def other_side(word: re.Match) -> str:
 def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator) -> tuple[int, int, int, int]:
     """Draws left, upper, right and lower pixel of a crop with at least the share `smallest` of an image's area.
 
-    Its aspect ratio is 3/4 to 4/3 times the image's. If none of ten draws fits, the image stays whole ("random resized
-    crop" of Szegedy et al. 2015).
+    It is the "random resized crop" of Szegedy et al. 2015; if none of ten draws fits, the image stays whole.
     """
     width, height = size
     for _ in range(CROP_TRIALS):
@@ -176,10 +170,3 @@ def cropped(row: Mapping[str, Any], box: tuple[int, int, int, int]) -> dict[str,
         boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
         changed["visual_boxes"] = ((boxes * scale - corner) / size).clip(0, 1)
     return changed
-
-
-def jittered(image: Image.Image, strength: float, random: np.random.Generator) -> Image.Image:
-    """Changes brightness, contrast and saturation each by a factor between `1 - strength` and `1 + strength`."""
-    for enhance in JITTERED:
-        image = enhance(image).enhance(random.uniform(1 - strength, 1 + strength))
-    return image

@@ -82,9 +82,12 @@ def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
 
 
 def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) -> Inputs:
-    """Returns random words and sources; all rows but the first have padding in the source."""
-    words = random_words(config, min(WORDS, config.max_position_embeddings), generator)
-    words[:, 0] = start_token(config)
+    """Returns random words, none of them padding, and sources; all rows but the first have padding in the source."""
+    start = getattr(config, "decoder_start_token_id", None)
+    start = config.bos_token_id if start is None else start
+    words = torch.randint(0, config.vocab_size, (ROWS, min(WORDS, config.max_position_embeddings)), generator=generator)
+    words[words == config.pad_token_id] = start
+    words[:, 0] = start
     inputs = {roles.words: words, roles.word_mask: torch.ones_like(words)}
     if roles.draw_source is None or roles.source_mask is None:
         return inputs
@@ -97,18 +100,6 @@ def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) ->
 
 def is_grid(config: Any) -> bool:
     return getattr(config, "order_of_tokens_counts", False)
-
-
-def random_words(config: Any, length: int, generator: torch.Generator) -> torch.Tensor:
-    """Returns ids `(rows, length)`, none of them padding."""
-    words = torch.randint(0, config.vocab_size, (ROWS, length), generator=generator)
-    words[words == config.pad_token_id] = start_token(config)
-    return words
-
-
-def start_token(config: Any) -> int:
-    start = getattr(config, "decoder_start_token_id", None)
-    return config.bos_token_id if start is None else start
 
 
 def largest(*changes: torch.Tensor) -> float:
@@ -136,8 +127,8 @@ class Audit:
         yield Finding("padded words", self.padded_words(), "padding changes predictions")
         if roles.source:
             yield Finding(f"padded {roles.source_name}", self.padded_source(), "padding changes predictions")
-        of_others = f"the other {roles.rows_name} change predictions"
-        yield Finding(f"other {roles.rows_name} of the batch", self.other_rows(), of_others)
+        others = f"other {roles.rows_name}"
+        yield Finding(f"{others} of the batch", self.other_rows(), f"the {others} change predictions")
         if self.is_grid:
             yield Finding("order of regions", None, "the visual tokens are a grid, whose order says where they are.")
         elif roles.source_is_a_set:
@@ -165,7 +156,13 @@ class Audit:
 
     def padded_source(self) -> float:
         padding = self.inputs[self.roles.source_mask or ""] == 0
-        changed = {name: other_values(self.inputs[name], padding) for name in self.roles.source}
+        changed = {}
+        for name in self.roles.source:
+            tensor = self.inputs[name]
+            if tensor.is_floating_point():
+                changed[name] = tensor.masked_fill(padding[..., None], 0.9)
+            else:
+                changed[name] = torch.where(padding, tensor.roll(1, dims=1), tensor)
         change = self.score(**changed) - self.expected
         if self.is_grid:  # its number of cells is fixed
             return largest(change)
@@ -189,21 +186,13 @@ class Audit:
         return largest(self.score(**turned) - self.expected)
 
     def step_by_step(self) -> float:
-        cache, logits = None, []
-        mask = self.inputs[self.roles.word_mask]
+        cache, logits, mask = None, [], self.inputs[self.roles.word_mask]
         for end in range(1, self.words.shape[1] + 1):
             step = {self.roles.words: self.words[:, end - 1 : end], self.roles.word_mask: mask[:, :end]}
             outputs = self.model(**{**self.inputs, **step}, cache=cache, use_cache=True)
             cache = outputs.cache
             logits.append(outputs.logits)
         return largest(torch.cat(logits, dim=1).float().log_softmax(-1) - self.expected)
-
-
-def other_values(tensor: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
-    """Returns a tensor with other numbers, or other ids, at some tokens `(B, N)`."""
-    if tensor.is_floating_point():
-        return tensor.masked_fill(places[..., None], 0.9)
-    return torch.where(places, tensor.roll(1, dims=1), tensor)
 
 
 def explained(finding: Finding, config: Any) -> Finding:

@@ -18,7 +18,6 @@ from transformers.image_utils import SizeDict
 from ..data import CaptionCollator, build_tokenizer
 from ..data.vocabulary import with_words
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..io.bounds import MAX_CAPTION_LENGTH
 from ..io.files import write_output
 from ..io.messages import one_sentence
 from ..loading.models import is_guest
@@ -58,9 +57,7 @@ class RetrievalDataSettings(CaptioningDataSettings):
     """Images, words and captions for training."""
 
     captions_per_image: int = another_default(CaptioningDataSettings, "captions_per_image", 1)
-    max_caption_length: int = setting(
-        40, "longest training caption in tokens; longer ones are cut", minimum=2, maximum=MAX_CAPTION_LENGTH
-    )
+    max_caption_length: int = another_default(CaptioningDataSettings, "max_caption_length", 40)
     word_vectors: str | None = setting(
         None,
         "file that word vectors begin with: .txt, a word and its numbers a line, or .npy with data.dictionary; null = "
@@ -181,13 +178,6 @@ def new_dual_encoder(
         config: sections `model`, `data` and `contrastive` are used.
         captions: every training caption.
         visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
-
-    Returns:
-        The model, on the CPU, and its processor.
-
-    Raises:
-        ConfigError: unknown model type or field, a field of the wrong type, or features of another dimension.
-        DataError: the file of word vectors cannot be used.
     """
     guest = trained_guest(config, "retrieval", ONLY_OURS)
     if guest is not None:
@@ -223,8 +213,7 @@ def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]
             tokenizer = AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
         except (OSError, ValueError) as error:
             raise ConfigError(
-                f"model.text_pretrained is {pretrained}, whose tokenizer cannot be loaded ({one_sentence(error)}); "
-                "give the folder of an encoder of transformers or its name on the Hub."
+                f"model.text_pretrained: {pretrained} has no tokenizer ({one_sentence(error)})."
             ) from error
         # texts are cut only where that is asked for, whatever was saved with the tokenizer
         tokenizer.backend_tokenizer.no_truncation()
@@ -328,17 +317,17 @@ class RetrievalTask(Task):
         text = [*projection, dual_encoder.text, dual_encoder.text_projection, dual_encoder.text_pooling]
         image = [*text, dual_encoder.image_states, dual_encoder.image_pooling]
         trains_vision = dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
-        words = config.training.train_word_vectors
-        stages = []
-        for name, settings, modules, vision in (
-            ("projection", config.projection_stage, projection, False),
-            ("text", config.text_stage, text, False),
-            ("image", config.image_stage, image, trains_vision),
-        ):
-            present = [module for module in modules if module is not None]
+
+        def stage(name: str, settings: ScheduleSettings, modules: list, vision: bool = False) -> Stage:
+            present, words = [module for module in modules if module is not None], config.training.train_word_vectors
             prepare = partial(train_only, modules=present, vision=vision, words=words)
-            stages.append(Stage(name, objective, settings, epoch_name=f"{name} epoch", prepare=prepare))
-        return stages
+            return Stage(name, objective, settings, epoch_name=f"{name} epoch", prepare=prepare)
+
+        return [
+            stage("projection", config.projection_stage, projection),
+            stage("text", config.text_stage, text),
+            stage("image", config.image_stage, image, trains_vision),
+        ]
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
         data = self.config.data
@@ -418,10 +407,7 @@ class RetrievalTask(Task):
 
 
 def pairs_of(processor: Any, captions: Sequence[Sequence[str | None]], max_length: int, **visual: Any) -> dict:
-    """Returns a batch of images or features with an equal number of captions each.
-
-    A caption that an image lacks is `None`; one of its other captions is repeated instead.
-    """
+    """Returns a batch of images or features with an equal number of captions each."""
     texts = with_words(processor.tokenizer, equal_numbers(captions))
     return processor(text=texts, truncation=True, max_length=max_length, **visual)
 
@@ -432,7 +418,7 @@ def pairs_of_guest(guest: DualEncoder, images: Sequence[Any], captions: Sequence
 
 
 def equal_numbers(captions: Sequence[Sequence[str | None]]) -> list[str]:
-    """Returns as many captions of each image; where it lacks one, another of its own is repeated."""
+    """Returns as many captions of each image; where it lacks one (`None`), another of its own is repeated."""
     texts = []
     for of_image in captions:
         own = [caption for caption in of_image if caption is not None]

@@ -130,15 +130,15 @@ def index_images(
 
     def publish() -> IndexFolder:
         chosen = backend or (index if earlier is None else earlier.index).backend
-        search_backend = open_backend(index, chosen, kind)
-        search_backend.add(None if earlier is None else earlier.index)
+        open_backend(index, chosen, kind).add(None if earlier is None else earlier.index)
         if chosen != index.backend:
             index.backend = chosen
         if earlier is not None:
             write_folder_atomically(lock.folder, take_over, manifest=False)
             remove(growing)
-        search_backend.drop_earlier()
-        return index if earlier is None else IndexFolder.open(lock.folder)
+        current = index if earlier is None else IndexFolder.open(lock.folder)
+        open_backend(current, chosen).drop_earlier()
+        return current
 
     def take_over(new: Path) -> None:
         for path in growing.iterdir():

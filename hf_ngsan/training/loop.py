@@ -21,8 +21,7 @@ from tqdm.auto import tqdm
 from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import EpochSampler
-from ..io.fields import read_json_or_none
-from ..io.files import write_text_atomically
+from ..io.files import read_json_or_none, write_text_atomically
 from ..io.folders import replace_folder_contents, write_folder_atomically
 from ..io.progress_display import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars

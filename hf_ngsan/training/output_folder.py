@@ -7,7 +7,7 @@ somebody put beside them stay. A run that ended before it saved anything is repl
 import shutil
 from pathlib import Path
 
-from ..io.fields import read_json_or_none
+from ..io.files import read_json_or_none
 from ..io.folders import FolderLock, is_empty, remove_leftovers
 from .checkpoints import Checkpoints
 from .config import RUN_HEADER, ConfigError, TrainingConfig, load_training_config, save_training_config

@@ -24,7 +24,7 @@ from transformers import PreTrainedModel
 
 from ..data.errors import MissingSplitError
 from ..data.readers import VALIDATION, set_aside
-from ..io.launching import make_accelerator
+from ..io.processes import make_accelerator
 from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from, is_guest
 from .adapters import UnknownPartError, add_adapters, freeze

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..io.bounds import MAX_BATCH_SIZE, MAX_INTEGER, MAX_THREADS, MAX_WORKERS
+from ..io.bounds import MAX_BATCH_SIZE, MAX_INTEGER, MAX_WORKERS
 
 
 def setting(
@@ -109,7 +109,7 @@ class TrainingSettings(ScheduleSettings):
         None, "fp16, bf16, auto = bf16 where the device computes in it, null = none", choices=("fp16", "bf16", "auto")
     )
     num_threads: int | None = setting(
-        None, "CPU threads of each process; null = PyTorch decides", minimum=1, maximum=MAX_THREADS
+        None, "CPU threads of each process; null = PyTorch decides", minimum=1, maximum=1_024
     )
     save_every_steps: int | None = setting(
         None, "also save a checkpoint every so many updates; null = after each epoch", minimum=1, free_on_resume=True

@@ -1,7 +1,5 @@
 """What every command does about models that are not there, and mistakes before processes are started."""
 
-import os
-
 import pytest
 from safetensors.torch import load_file, save_file
 
@@ -16,9 +14,7 @@ SPEC = DATA["spec"]
 
 def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_path, monkeypatch, capsys):
     started = []
-    monkeypatch.setattr(os, "execv", lambda *arguments: started.append(arguments))
-    monkeypatch.delenv("WORLD_SIZE", raising=False)
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    monkeypatch.setattr("hf_ngsan.io.processes.run_processes", lambda *arguments: started.append(arguments) or 7)
     several = ("--num-processes", 2)
     assert "epoch" in fails(capsys, "train", "--config", config, "training.epoch=3", *several)
     assert "already holds a run" in fails(capsys, "train", "--config", config, *several)
@@ -26,8 +22,8 @@ def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_pa
     evaluate = ("evaluate", "--model", run, "--data", SPEC, *several)
     assert "is a folder" in fails(capsys, *evaluate, "--output", tmp_path)
     assert not started
-    main([str(argument) for argument in evaluate])
-    assert "hf_ngsan.io.launching" in started[0][1]
+    assert main([str(argument) for argument in evaluate]) == 7
+    assert started == [(["-m", "hf_ngsan.cli", *map(str, evaluate)], 2)]
 
 
 @each_row("command", ["evaluate", "caption"])

@@ -12,7 +12,7 @@ import yaml
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_captioner, save_model
-from hf_ngsan.sharing.known_facts import known_facts
+from hf_ngsan.sharing.facts import known_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.tiny import tiny_tokenizer
@@ -158,21 +158,6 @@ def test_of_unknown_features_the_dimension_alone_is_compared(journey, tmp_path, 
     message = fails(capsys, *attach(journey, tmp_path / "refused", model=tmp_path / "forgetful"))
     assert "is 8" in message and "visual_feature_size=6" in message
     assert not (tmp_path / "refused").exists()
-
-
-def test_folders_that_cannot_be_used(journey, tmp_path, capsys):
-    prints(capsys, *attach(journey, tmp_path / "captioner"))
-    before = sorted((tmp_path / "captioner").iterdir())
-    assert str(tmp_path / "captioner") in fails(capsys, *attach(journey, tmp_path / "captioner"))
-    assert sorted((tmp_path / "captioner").iterdir()) == before
-    again = attach(journey, tmp_path / "again", model=tmp_path / "captioner")
-    assert "has a vision encoder already" in fails(capsys, *again)
-    assert "no model folder" in fails(capsys, *attach(journey, tmp_path / "again", model="nothing"))
-    left_out = (*attach(journey, tmp_path / "again"), "--leave-out-backbone")
-    assert str(journey / "backbone") in fails(capsys, *left_out)
-    (tmp_path / "file").touch()
-    assert "is a file" in fails(capsys, *attach(journey, tmp_path / "file" / "captioner"))
-    assert not (tmp_path / "again").exists()
 
 
 def test_a_failure_while_writing_leaves_nothing(journey, tmp_path, capsys, monkeypatch):

@@ -234,7 +234,7 @@ def test_what_does_not_go_together(capsys, model, blind, photos, photo_data):
     assert "not both" in fails(capsys, "caption", "--model", model, "--data", "scenes", photos[0])
     for images in ([photos[0]], ["--data", photo_data]):
         message = fails(capsys, "caption", "--model", blind, *images)
-        assert "no vision encoder" in message and "hf-ngsan attach-vision" in message
+        assert "hf-ngsan attach-vision" in message
     assert "photo 0.png" in fails(capsys, "caption", "--model", model, photos[0], "--save-attention", photos[0])
     assert "dimension" in fails(capsys, "caption", "--model", model, "--data", SPEC)
 

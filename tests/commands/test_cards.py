@@ -1,7 +1,6 @@
 """Cards of trained models: every number with what it depends on, and nothing that is not known."""
 
 import json
-import re
 import shutil
 
 import pytest
@@ -12,10 +11,8 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
-from hf_ngsan.sharing.cards import CardFacts, training
-from hf_ngsan.sharing.evaluations import EVALUATIONS, EvaluationsError, read_evaluations, weights_checksum
-from hf_ngsan.sharing.examples import write_examples
-from hf_ngsan.sharing.known_facts import known_facts
+from hf_ngsan.sharing.cards import training, write_examples
+from hf_ngsan.sharing.facts import CardFacts, known_facts, read_evaluations
 from hf_ngsan.tasks import load_training_config
 from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY
@@ -129,9 +126,6 @@ def test_scores_of_other_weights_are_not_told(evaluated, tmp_path):
     model.save_pretrained(folder)
     assert read_evaluations(folder) == []
     assert "not been evaluated" in written(folder, tmp_path / "card").text
-    (folder / EVALUATIONS).write_text('[{"data": 1}]')
-    with pytest.raises(EvaluationsError, match=EVALUATIONS):
-        known_facts(folder)
 
 
 MARKUP = (
@@ -148,76 +142,6 @@ MARKUP = (
 )
 
 
-def test_markup_in_evaluations_stays_text(run, tmp_path):
-    folder = tmp_path / "model"
-    shutil.copytree(run / "best", folder)
-    one = {**EVALUATION, "weights": weights_checksum(folder)}
-    makings = (
-        lambda text: {"data": text},
-        lambda text: {"split": text},
-        lambda text: {"scores": {text: 0.5}},
-        lambda text: {"fingerprints": {"cider_d": text}},
-    )
-    for make in makings:
-        told = [{**one, "rows": number, **make(text)} for number, text in enumerate(MARKUP, start=1)]
-        (folder / EVALUATIONS).write_text(json.dumps(told))
-        card = written(folder, tmp_path / "card")
-        assert all(f"({number} rows)" in card.text for number in range(2, len(MARKUP) + 1))
-        text = re.sub(r"```.*?```|`[^`\n]*`|</?code>", "", card.text, flags=re.DOTALL)
-        assert not re.search(r"[<>`\u202e]|!\[\]?\(|\]\((?!training_c)|\n# Title|://|www\.", text), told[0]
-        assert not any(re.search(r"[<>`\]]", str(found.dataset_name)) for found in card.data.eval_results), told[0]
-        shutil.rmtree(tmp_path / "card")
-
-
-@each_row(
-    "text",
-    ["", "null", "5", "[5]", "[[]]", "{}", "[" * 5_000, "[{}]"]
-    + [
-        json.dumps([{**EVALUATION, field: value}])
-        for field, value in [
-            ("data", None),
-            ("split", ["x"]),
-            ("rows", "x"),
-            ("rows", -1),
-            ("rows", True),
-            ("seed", [1]),
-            ("seed", 10**30),
-            ("chose_epoch", "yes"),
-            ("scores", {"cider_d": "x"}),
-            ("scores", {"cider_d": 10**400}),
-            ("scores", {"cider_d": float("nan")}),
-            ("scores", [0.5]),
-            ("fingerprints", {"cider_d": 5}),
-            ("data", "\ud800"),
-            ("more", 1),
-        ]
-    ],
-)
-def test_evaluations_that_are_damaged(text, tmp_path):
-    tiny_captioner().save_pretrained(tmp_path)
-    (tmp_path / EVALUATIONS).write_text(text)
-    with pytest.raises(EvaluationsError, match=EVALUATIONS):
-        known_facts(tmp_path)
-
-
-@each_row("text", ["text", "data: []", "training: 5", "a: &a [*a]", "base: ngsan/scenes", "!!python/name:os.system ''"])
-def test_a_training_config_that_is_none(text, tmp_path):
-    tiny_captioner().save_pretrained(tmp_path)
-    (tmp_path / "training_config.yaml").write_text(text)
-    with pytest.raises(ModelFolderError, match=r"training_config\.yaml"):
-        known_facts(tmp_path)
-
-
-def test_a_training_config_is_quoted_as_text():
-    sections = {
-        "data": {"spec": "`<hr>`", "train_split": "<hr>", "validation_split": ["![](x)"]},
-        "training": {"seed": {"<hr>": 1}, "stage": ["auto"]},
-        "model": {"init_from": "</code><hr>"},
-    }
-    told = " ".join(training(tiny_captioner(), CardFacts(training_config=sections), has_curve=False))
-    assert "<hr>" not in told and "![](" not in told
-
-
 @each_row("name", ["training_config.yaml", "history.jsonl", "best", "best/best_scores.json"])
 def test_a_run_of_which_a_part_lies_elsewhere(run, name, tmp_path):
     folder, outside = tmp_path / "run", tmp_path / "outside"
@@ -228,23 +152,6 @@ def test_a_run_of_which_a_part_lies_elsewhere(run, name, tmp_path):
     for place in (folder, folder / "best"):
         with pytest.raises(ModelFolderError, match=part.name):
             known_facts(place)
-
-
-def test_a_run_whose_training_config_has_a_base(run, tmp_path):
-    shutil.copytree(run, tmp_path / "run")
-    config = tmp_path / "run" / "training_config.yaml"
-    config.write_text(f"base: {tmp_path / 'secret.yaml'}\n{config.read_text()}")
-    (tmp_path / "secret.yaml").write_text("model:\n  secret: 1\n")
-    with pytest.raises(ModelFolderError, match="base"):
-        known_facts(tmp_path / "run")
-
-
-@each_row("entry", ["5", "[1]", "{}", '{"epoch": {}}', '{"epoch": 1, "loss": []}', "[" * 5_000])
-def test_a_history_that_is_damaged(run, entry, tmp_path):
-    shutil.copytree(run, tmp_path / "run")
-    (tmp_path / "run" / "history.jsonl").write_text(entry)
-    with pytest.raises(ModelFolderError, match=r"history\.jsonl"):
-        known_facts(tmp_path / "run")
 
 
 @pytest.mark.slow

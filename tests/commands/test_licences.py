@@ -141,19 +141,6 @@ def test_a_card_of_a_user_states_a_licence_if_the_weights_have_one(licensed, tmp
     prints(capsys, "push", tmp_path / "mine", REPOSITORY, "--dry-run", tmp_path / "shared")
 
 
-def test_a_licence_that_is_a_link_to_elsewhere_is_not_read(licensed, tmp_path):
-    (tmp_path / "secret").write_text("secret")
-    (licensed / "LICENSE.md").unlink()
-    (licensed / "LICENSE").symlink_to(tmp_path / "secret")
-    save_model(*load_model(licensed), tmp_path / "mine")
-    assert not (tmp_path / "mine" / "LICENSE").exists()
-
-
-def test_strange_sources_are_passed_over(tmp_path):
-    for listed in (None, "x", [1], [{}], [{"name": 3}], [{"name": "x", "other": "y"}], {"name": "x"}):
-        assert sources_of({"weights_from": listed}) == [], listed
-
-
 def test_a_model_of_the_hub_is_named_by_its_repository(licensed, tmp_path, monkeypatch, capsys, unchecked):
     """Its card and terms are in the cache, which the name and the path of the snapshot both lead to."""
     cache = tmp_path / "hub"

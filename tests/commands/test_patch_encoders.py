@@ -12,7 +12,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_captioner
 from tests.extraction.tiny import write_coco_file
-from tests.models.test_patch_encoders import write_clip
+from tests.models.test_transformers_backbones import write_clip
 from tests.models.tiny_photos import PHOTOS
 from tests.tables import each_row
 from tests.tasks.tiny import tiny_sections

@@ -212,12 +212,6 @@ def test_results_may_come_through_a_pipe(files, capsys, check):
     writer.join()
 
 
-@each_row("side", ["results", "references"])
-def test_an_empty_device_is_an_empty_file(files, side):
-    with pytest.raises(ValueError, match=f"{os.devnull}"):
-        score(files, **{side: os.devnull})
-
-
 def test_missing_files_are_explained(files):
     with pytest.raises(FileNotFoundError, match=r"nothing\.json"):
         score(files, results="nothing.json")
@@ -229,13 +223,6 @@ def test_missing_files_are_explained(files):
         score(files, "--per-image", str(files))
     with pytest.raises(ValueError, match="--references"):
         score(files, references=None)
-
-
-def test_values_of_images_are_written_behind_a_symbolic_link(files):
-    (files / "link.json").symlink_to("scores.json")
-    score(files, "--per-image", str(files / "link.json"))
-    assert (files / "link.json").is_symlink()
-    assert [row["image_id"] for row in json.loads((files / "scores.json").read_text())] == [3, 7]
 
 
 def test_server_format(files, capsys):

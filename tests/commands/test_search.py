@@ -13,7 +13,7 @@ from PIL import Image
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
-from hf_ngsan.retrieval import IndexFolder, search
+from hf_ngsan.retrieval import IndexFolder
 from hf_ngsan.tasks import retrieval_index as image_index
 from hf_ngsan.tasks.retrieval_search import embed_pixels
 from tests.data.images.photos import write_image_folder
@@ -317,17 +317,6 @@ def test_images_that_are_gone_stay_until_they_are_pruned(model, photos, tmp_path
     assert same_index(index, at_once)
 
 
-def test_captions_of_an_index_grow_with_it(model, photos, tmp_path, capsys):
-    file = write_coco_file(tmp_path / "list.json", {1: "photo0.png", 2: "photo1.png"}, {1: ["a dog"], 2: ["a cat"]})
-    options = ["--model", model, "--images", file, "--image-folder", photos, *HERE]
-    prints(capsys, "index", *options, "--output", tmp_path / "index")
-    names = {1: "photo0.png", 2: "photo1.png", 3: "photo2.png"}
-    write_coco_file(file, names, {1: ["a wolf"], 2: ["a cat"], 3: ["it"]})
-    prints(capsys, "index", *options, "--output", tmp_path / "index")
-    lines = [line.split("\t")[1:] for line in prints(capsys, "search", tmp_path / "index", "a red ball").splitlines()]
-    assert sorted(lines) == [["photo0.png", "a wolf"], ["photo1.png", "a cat"], ["photo2.png", "it"]]
-
-
 def grow(capsys, model, images, index, *options) -> list[str]:
     """Runs `hf-ngsan index`; returns the names of the images, sorted."""
     prints(capsys, "index", "--model", model, "--images", images, "--output", index, *options, *SKIPPING)
@@ -343,27 +332,6 @@ def test_a_file_that_could_not_be_read_is_embedded_once_it_can_be(model, photos,
     assert index.stat().st_ino == folder  # not written anew in vain
     PHOTOS[0].save(photos / "broken.png")
     assert "broken.png" in grow(capsys, model, photos, index) and sum(embedded) == 6
-
-
-def test_a_listed_file_that_is_gone_stays_until_it_is_pruned(model, photos, tmp_path, capsys, embedded):
-    file = write_coco_file(tmp_path / "list.json", {1: "photo0.png", 2: "photo1.png"})
-    command = [capsys, model, file, tmp_path / "index", "--image-folder", photos]
-    grow(*command)
-    (photos / "photo1.png").unlink()
-    assert grow(*command) == ["photo0.png", "photo1.png"]
-    for options in (["--prune"], ["--prune"], []):
-        assert grow(*command, *options) == ["photo0.png"]
-    assert sum(embedded) == 2
-
-
-def test_images_that_are_no_longer_listed_may_change(model, photos, tmp_path, capsys):
-    file = write_coco_file(tmp_path / "list.json", {1: "photo0.png", 2: "photo1.png"})
-    command = [capsys, model, file, tmp_path / "index", "--image-folder", photos]
-    grow(*command)
-    write_coco_file(file, {1: "photo0.png"})
-    grow(*command)
-    PHOTOS[4].save(photos / "photo1.png")
-    assert grow(*command) == ["photo0.png", "photo1.png"]
 
 
 def test_images_of_one_name_stay_as_many_as_they_are(model, photos, tmp_path, capsys, embedded):
@@ -431,33 +399,6 @@ def test_other_images_of_the_same_names_are_refused(model, photos, tmp_path, cap
         assert str(index) in said and IndexFolder.open(index).checksum() == before
 
 
-@each_row("place", ["another working directory", "a moved folder"])
-def test_an_index_grows_whatever_the_images_folder_is_called(
-    model, photos, tmp_path, capsys, monkeypatch, embedded, place
-):
-    index = tmp_path / "index"
-    embedded.clear()
-    grow(capsys, model, photos, index)
-    PHOTOS[0].save(photos / "new.png")
-    if place == "a moved folder":
-        photos = photos.rename(tmp_path / "moved")
-    monkeypatch.chdir(tmp_path)
-    assert "new.png" in grow(capsys, model, photos.name, index) and sum(embedded) == 6
-
-
-@each_row("place", [".", "link"])
-def test_an_index_grows_wherever_it_is(model, photos, tmp_path, capsys, monkeypatch, place):
-    (tmp_path / "new" / "index").mkdir(parents=True)
-    (tmp_path / "link").symlink_to(tmp_path / "new" / "index")
-    monkeypatch.chdir(tmp_path / "new" / "index" if place == "." else tmp_path)
-    grow(capsys, model, photos, Path(place))
-    assert len(prints(capsys, "search", place, "a red ball").splitlines()) == 5
-    PHOTOS[0].save(photos / "new.png")
-    prints(capsys, "index", "--model", model, "--images", photos, "--output", place, *HERE)
-    assert len(IndexFolder.open(tmp_path / "new" / "index").items()[0]) == 6
-    assert os.listdir(tmp_path / "new") == ["index"] and (tmp_path / "link").is_symlink()
-
-
 @each_row("first", [True, False])
 def test_images_change_between_a_kill_and_the_next_run(model, photos, tmp_path, capsys, monkeypatch, first):
     """The index that was begun is of other images then; what it has of the same ones is kept."""
@@ -481,18 +422,6 @@ def test_images_change_between_a_kill_and_the_next_run(model, photos, tmp_path, 
     grow(capsys, model, photos, tmp_path / "at_once", "--images-per-shard", 1)
     assert same_index(index, tmp_path / "at_once")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["at_once", "index", "photos"]
-
-
-def test_who_has_an_index_open_finds_the_one_that_it_has_become(model, photos, tmp_path, capsys):
-    index = tmp_path / "index"
-    grow(capsys, model, photos, index, "--images-per-shard", 1)
-    opened = IndexFolder.open(index)
-    query = np.ones((1, opened.description.dimension), np.float32)
-    assert len(search(opened, query, 9)[0]) == 5 and opened.current() is opened
-    PHOTOS[0].save(photos / "a_new.png")
-    grow(capsys, model, photos, index, "--images-per-shard", 1)
-    assert search(opened.current(), query, 9) == search(IndexFolder.open(index), query, 9)
-    assert len(search(opened.current(), query, 9)[0]) == 6
 
 
 def test_an_index_of_another_model_does_not_grow(model, photos, tmp_path, capsys):

@@ -62,7 +62,7 @@ def test_every_option_reaches_the_server(tmp_path, monkeypatch):
 
     monkeypatch.setattr("hf_ngsan.loading.engines.use_engine", engine_used)
     monkeypatch.setattr("hf_ngsan.serving.BoundedServer", Server)
-    monkeypatch.setattr("hf_ngsan.io.listening.listen", listened)
+    monkeypatch.setattr("hf_ngsan.serving.hosts.listen", listened)
     address, bounds = "--host localhost --port 8001", "--batch-size 2 --wait-ms 3 --max-images 4 --max-bytes 5"
     more = "--max-pixels 6 --max-cost 7 --max-seconds 8 --max-connections 9 --allow-urls --engine auto"
     more += " --allowed-host Captions.example. --allowed-host 192.0.2.7"
@@ -83,7 +83,6 @@ def test_every_option_reaches_the_server(tmp_path, monkeypatch):
         pixels=6,
         cost=7,
         seconds=8,
-        head_seconds=8,
         connections=9,
         batch_size=2,
         wait_ms=3,

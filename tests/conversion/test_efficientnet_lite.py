@@ -9,7 +9,7 @@ from transformers import pipeline
 from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.loading.preprocessing import load_image_processor
 from hf_ngsan.loading.provenance import vision_provenance
-from hf_ngsan.models.pretrained_backbones import find_packaged_weights
+from hf_ngsan.models.pretrained_weights import find_packaged_weights
 from tests.tables import each_row
 
 NAME = "efficientnet-lite0"

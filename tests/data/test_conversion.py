@@ -169,6 +169,6 @@ def test_inputs_that_cannot_be_opened_are_listed(regions, tmp_path):
 
 def test_files_without_an_image_become_nothing(tmp_path):
     (tmp_path / "regions.tsv").write_bytes(b"\n\n")
-    with fails_naming("no images"):
+    with fails_naming("no images besides"):
         convert_features([tmp_path / "regions.tsv"], tmp_path / "out", source_format="bottom-up-tsv")
     assert [path.name for path in tmp_path.iterdir()] == ["regions.tsv"]

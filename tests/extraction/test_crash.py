@@ -100,3 +100,24 @@ def test_a_shard_that_was_cut_is_extracted_again(photos, straight, tmp_path):
     shard.write_bytes(shard.read_bytes()[:1000])
     extract_tiny(photos, output, skip_errors=True)
     assert files_of(output) == straight[0]
+
+
+@pytest.mark.slow
+def test_two_processes_write_what_one_writes_also_after_a_kill(tmp_path):
+    vision, photos = tmp_path / "vision", write_photos(tmp_path / "photos", 13)
+    tiny_vision().save_pretrained(vision)
+    tiny_processor().save_pretrained(vision)
+    (photos / "000007.png").write_bytes(b"")
+    extract_tiny(photos, tmp_path / "one", split="test", skip_errors=True)
+    extract_tiny(photos, tmp_path / "two", split="test", skip_errors=True)
+    expected = files_of(tmp_path / "one")
+    for file in ("state.json", "shard-000-000001.arrow", "shard-000-000003.arrow"):  # as if both had been killed
+        (tmp_path / "two" / file).unlink()
+    arguments = ["--images", photos, "--backbone", vision, "--split", "test", "--batch-size", "2", "--num-workers", "0"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
+    command += ["hf_ngsan.cli", "extract", *map(str, arguments), "--skip-errors", "--output", str(tmp_path / "two")]
+    result = subprocess.run(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("features of 12 images") == result.stdout.count("skipped: ") == 1
+    assert "000007.png" in result.stdout
+    assert files_of(tmp_path / "two") == expected

@@ -64,13 +64,6 @@ def test_an_image_that_cannot_be_read_is_skipped_and_named(tmp_path, dataset):
     assert skipped["image_id"] == 9 and "image_id 9" in skipped["reason"]
 
 
-def test_an_extraction_is_resumed_with_what_is_missing(tmp_path, dataset):
-    images = list_images(dataset, split="train")
-    whole = extract(images, tmp_path / "whole", split="train", num_workers=1)
-    again = extract(list_images(dataset, split="train"), tmp_path / "whole", split="train")
-    assert (whole.num_new, again.num_new, again.num_rows) == (5, 0, 5)
-
-
 def test_images_that_changed_under_their_ids_are_noticed(tmp_path, photos, dataset):
     extract(list_images(dataset, split="train"), tmp_path / "features", split="train")
     assert extract(photos, tmp_path / "of_files", split="train").num_new == 5

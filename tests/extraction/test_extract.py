@@ -82,22 +82,6 @@ def test_float32_and_captions(photos, tmp_path):
     assert dataset["file_name"][:] == ["000003.png", "000001.png"]
 
 
-def test_images_of_several_sizes_in_a_batch(photos, tmp_path):
-    processor = tiny_processor(size={"shortest_edge": SIDE, "longest_edge": 2 * SIDE})
-    extract(photos, tmp_path / "out", processor=processor, model=tiny_vision(grid_size=None))
-    lengths = {len(row["visual_features"]) for row in rows_of(tmp_path / "out")}
-    assert len(lengths) > 1
-    assert all(len(row["visual_boxes"]) == len(row["visual_features"]) for row in rows_of(tmp_path / "out"))
-
-
-def test_running_again_changes_nothing(photos, finished):
-    before, stamps = files_of(finished), {file.name: file.stat().st_mtime_ns for file in finished.glob("*.arrow")}
-    result = extract(photos, finished, split="test")
-    assert (result.num_rows, result.num_new) == (11, 0)
-    assert files_of(finished) == before
-    assert {file.name: file.stat().st_mtime_ns for file in finished.glob("*.arrow")} == stamps
-
-
 def test_another_split_is_added(photos, tmp_path):
     write_photos(tmp_path / "more", 5, first=50)
     extract(photos, tmp_path / "out", split="train")
@@ -107,17 +91,6 @@ def test_another_split_is_added(photos, tmp_path):
     assert rows_of(tmp_path / "out")[:11] == before
     assert load_data(f"features:{tmp_path / 'out'}", "test")["image_id"][:] == list(range(50, 55))
     assert len(load_data(f"features:{tmp_path / 'out'}", "train")) == 11
-
-
-def test_images_added_to_a_folder_are_added_to_its_features(tmp_path):
-    photos = write_photos(tmp_path / "photos", 5)
-    extract(photos, tmp_path / "out")
-    before = files_of(tmp_path / "out")
-    write_photos(photos, 3, first=6)
-    assert extract(photos, tmp_path / "out").num_new == 3
-    after = files_of(tmp_path / "out")
-    assert [row["image_id"] for row in rows_of(tmp_path / "out")] == list(range(1, 9))
-    assert all(after[name] == content for name, content in before.items() if name.endswith(".arrow"))
 
 
 def spoil(photos):
@@ -215,16 +188,6 @@ def swap(first, second):
     rewrite(second, contents[0])
 
 
-def test_the_stamp_of_an_image_is_of_what_was_decoded(tmp_path):
-    photos = write_photos(tmp_path / "photos", 3)
-    extract(photos, tmp_path / "out")
-    records = [json.loads(file.read_text()) for file in (tmp_path / "out" / "records").iterdir()]
-    stamps = {key: files.FileStamp(*stamp) for record in records for key, stamp in record["images"].items()}
-    assert stamps == {str(number): files.stamp_of(photos / f"00000{number}.png") for number in (1, 2, 3)}
-    picture, stamp = list_images(photos).read(1)
-    assert (picture.size, stamp) == ((32, 22), stamps["2"])
-
-
 def test_an_image_that_changed_under_its_name_is_noticed(tmp_path):
     photos = write_photos(tmp_path / "photos", 5)
     extract(photos, tmp_path / "out")
@@ -235,17 +198,6 @@ def test_an_image_that_changed_under_its_name_is_noticed(tmp_path):
     for fact in (str(photos), "000002.png", "image 2", "1 more"):
         assert fact in str(caught.value)
     assert files_of(tmp_path / "out") == before
-
-
-def test_an_image_of_the_same_size_that_changed_is_noticed(tmp_path):
-    photos = tmp_path / "photos"
-    photos.mkdir()
-    for number, colour in ((1, 10), (2, 20)):
-        Image.new("RGB", (20, 20), (colour,) * 3).save(photos / f"{number}.bmp")
-    extract(photos, tmp_path / "out")
-    swap(photos / "1.bmp", photos / "2.bmp")
-    with pytest.raises(ExtractionError, match=r"1\.bmp"):
-        extract(photos, tmp_path / "out")
 
 
 def test_images_of_the_same_content_and_those_that_are_gone_are_no_others(tmp_path, monkeypatch):
@@ -338,34 +290,6 @@ def test_features_that_float16_cannot_hold_are_an_error(photos, tmp_path):
         next(model.parameters()).fill_(float("nan"))
     with pytest.raises(ExtractionError, match=r"000001\.png"):
         extract(photos, tmp_path / "nan", model=model)
-
-
-def test_a_folder_without_any_row_is_begun_anew(photos, tmp_path):
-    unreadable = write_photos(tmp_path / "unreadable", 4)
-    for file in unreadable.iterdir():
-        file.write_bytes(b"")
-    write_photos(unreadable, 1, first=5)
-    with pytest.raises(ExtractionError, match=r"000005\.png"):  # after a shard without rows
-        model = tiny_vision()
-        with torch.no_grad():
-            next(model.parameters()).fill_(float("nan"))
-        extract(unreadable, tmp_path / "out", model=model, batch_size=1, images_per_shard=4, skip_errors=True)
-    assert list((tmp_path / "out/records").iterdir())
-    extract(photos, tmp_path / "out", split="train")
-    extract(photos, tmp_path / "straight", split="train")
-    assert files_of(tmp_path / "out") == files_of(tmp_path / "straight")
-
-
-def test_a_folder_whose_rows_are_lost_is_not_described_by_them(photos, tmp_path):
-    extract(photos, tmp_path / "out", split="train")
-    for shard in (tmp_path / "out").glob("*.arrow"):
-        shard.write_bytes(shard.read_bytes()[:100])
-    others = write_photos(tmp_path / "others", 6)
-    (others / "000006.png").write_bytes(b"")
-    with pytest.raises(ExtractionError):  # in the second shard
-        extract(others, tmp_path / "out", model=tiny_vision(seed=5), split="train", images_per_shard=3)
-    assert len(list((tmp_path / "out").glob("*.arrow"))) == 1
-    assert not (tmp_path / "out/state.json").exists()  # so that nobody reads its rows as those of the first model
 
 
 def test_only_one_extraction_at_a_time_writes_a_folder(photos, tmp_path, monkeypatch):

@@ -1,5 +1,4 @@
 import json
-import os
 
 import pytest
 from PIL import Image
@@ -46,22 +45,6 @@ def test_links_to_folders_are_followed_once(tmp_path):
     (tmp_path / "photos" / "link").symlink_to(tmp_path / "real")
     (tmp_path / "real" / "back").symlink_to(tmp_path / "photos")
     assert listed(tmp_path / "photos") == [(1, "link/1.png")]
-
-
-def test_the_names_of_linked_images_do_not_depend_on_the_order_of_a_folder(tmp_path, monkeypatch):
-    touch(tmp_path / "elsewhere", "1.png")
-    (tmp_path / "photos").mkdir()
-    for name in ("b", "a", "c"):
-        (tmp_path / "photos" / name).symlink_to(tmp_path / "elsewhere")
-    walk = os.walk
-
-    def backwards(*arguments, **options):
-        for place, folders, files in walk(*arguments, **options):
-            folders.sort(reverse=True)
-            yield place, folders, files
-
-    monkeypatch.setattr("hf_ngsan.data.images.folder.os.walk", backwards)
-    assert listed(tmp_path / "photos") == [(1, "a/1.png")]
 
 
 @each_row("place", ["", "images"])

@@ -13,8 +13,6 @@ from transformers import (
 )
 
 from hf_ngsan.extraction import load_vision, provenance_difference, vision_provenance
-from hf_ngsan.loading.preprocessing import PreprocessingError
-from hf_ngsan.loading.provenance import unusual_settings
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.tasks.captioning_models import new_captioner
@@ -95,15 +93,6 @@ def test_a_bare_backbone_becomes_a_grid(models, caplog):
     expected = tiny_vision(grid_size=[3, 2])
     pixels = torch.rand(1, 3, 32, 32)
     torch.testing.assert_close(model(pixels).visual_features, expected(pixels).visual_features)
-
-
-def test_a_vision_part_that_leaves_its_backbone_out(models, tmp_path):
-    vision = pretrained_vision(models / "resnet", save_frozen_weights=False)
-    vision.save_pretrained(tmp_path)
-    tiny_processor().save_pretrained(tmp_path)
-    model, _ = load_vision(tmp_path)
-    pixels = torch.rand(1, 3, 32, 32)
-    assert torch.equal(model(pixels).visual_features, vision(pixels).visual_features)
 
 
 def test_preprocessing_of_a_classifier_takes_the_whole_image(models):
@@ -188,7 +177,7 @@ def test_what_cannot_be_loaded_is_refused_in_one_sentence(models, name, fields, 
 def test_a_processor_that_crops_is_refused(models, tmp_path):
     tiny_vision().save_pretrained(tmp_path)
     tiny_processor(do_center_crop=True, crop_size={"height": 16, "width": 16}).save_pretrained(tmp_path)
-    with pytest.raises(PreprocessingError, match="cuts images"):
+    with pytest.raises(ValueError, match="cuts images"):
         load_vision(tmp_path)
 
 
@@ -198,23 +187,3 @@ def test_identity_depends_on_what_changes_features_and_on_nothing_else():
     assert provenance_difference(base, same) is None
     assert provenance_difference(base, vision_provenance(tiny_vision(seed=1), tiny_processor())) == "other weights"
     assert provenance_difference(base, vision_provenance(tiny_vision(), tiny_processor(do_flip_channel_order=True)))
-
-
-def test_a_later_version_with_more_settings_says_the_same():
-    class Earlier:
-        def __init__(self, size=(1, 2)):
-            self.settings = {"size": size, "nested": {"a": 1, "b": [2]}}
-
-        def to_dict(self):
-            return self.settings
-
-    class Later(Earlier):
-        def __init__(self, **settings):
-            super().__init__(**settings)
-            self.settings |= {"smooth": False, "nested": {"a": 1, "b": [2], "c": None}}
-
-    assert unusual_settings(Earlier()) == unusual_settings(Later()) == {}
-    assert unusual_settings(Earlier(size=(1, 3))) == unusual_settings(Later(size=[1, 3.0])) == {"size": [1, 3]}
-    changed = Later()
-    changed.settings["nested"] = {"a": 1, "b": [3], "c": None}
-    assert unusual_settings(changed) == {"nested": {"b": [3]}}

@@ -19,7 +19,7 @@ from tests.dying import DIED, in_process, workers
 
 pytestmark = pytest.mark.timeout(3600)
 
-PRELOADED = ["tests.io.test_kills", "hf_ngsan.sharing.evaluations", "hf_ngsan.commands.export", "hf_ngsan.cli"]
+PRELOADED = ["tests.io.test_kills", "hf_ngsan.sharing.facts", "hf_ngsan.commands.export", "hf_ngsan.cli"]
 PRELOADED += ["hf_ngsan.exporting", "hf_ngsan.tasks.caption_rows", "hf_ngsan.data.conversion", "tests.models.tiny"]
 PRELOADED += [
     "hf_ngsan.tasks.retrieval_index",
@@ -167,19 +167,19 @@ def read_index(folder: Path) -> int:
 
 
 def evaluation(score: float) -> Any:
-    from hf_ngsan.sharing.evaluations import RecordedEvaluation, weights_checksum
+    from hf_ngsan.sharing.facts import RecordedEvaluation, weights_checksum
 
     return RecordedEvaluation("scenes", "test", 3, {"bleu": score}, {"bleu": "print"}, weights=weights_checksum("."))
 
 
 def record(folder: Path, score: float) -> None:
-    from hf_ngsan.sharing.evaluations import record_evaluation
+    from hf_ngsan.sharing.facts import record_evaluation
 
     record_evaluation(folder, evaluation(score))
 
 
 def read_record(folder: Path) -> list[dict]:
-    from hf_ngsan.sharing.evaluations import read_evaluations
+    from hf_ngsan.sharing.facts import read_evaluations
 
     return [one.scores for one in read_evaluations(folder)]
 

@@ -10,7 +10,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.hub import save_for_hub
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.loading.provenance import ProvenanceError, description_of, features_provenance, provenance_difference
+from hf_ngsan.loading.provenance import description_of, features_provenance, provenance_difference
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.captioning_models import new_captioner
@@ -94,13 +94,13 @@ def test_features_of_another_backbone_are_refused_in_one_sentence(command, train
 
 
 def test_training_and_validation_rows_do_not_mix(features, tmp_path):
-    with pytest.raises(ProvenanceError, match="weights"):
+    with pytest.raises(ValueError, match="weights"):
         train(config_on(features["mixed"], tmp_path / "run"))
     assert not (tmp_path / "run").exists()
 
 
 def test_fine_tuning_needs_the_same_features(trained, features, tmp_path):
-    with pytest.raises(ProvenanceError, match="weights"):
+    with pytest.raises(ValueError, match="weights"):
         train(tuning(features["others"], trained, tmp_path / "others"))
     assert not (tmp_path / "others").exists()
     for name in ("ours", "unknown"):
@@ -138,7 +138,7 @@ def test_other_descriptions_say_nothing():
 
 def test_rows_of_two_backbones_put_together_are_refused(features):
     ours, others = (load_data(features[name], "test") for name in ("ours", "others"))
-    with pytest.raises(ProvenanceError, match="2 backbones"):
+    with pytest.raises(ValueError, match="2 backbones"):
         features_provenance(concatenate_datasets([ours, others]), "both")
     assert features_provenance(concatenate_datasets([ours, ours]).shuffle(0).select(range(3)), "ours") == identity("A")
 
@@ -164,14 +164,14 @@ def test_features_must_be_those_of_the_vision_encoder(seen, tmp_path):
     named = {**VISION, "pretrained": str(seen / "backbone")}
     model, processor = new_captioner(tiny_training_config(tmp_path, {"vision_config": named}), ["noise"])
     assert len(rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")) == 3
-    with pytest.raises(ProvenanceError, match="weights"):
+    with pytest.raises(ValueError, match="weights"):
         rows_for(model, processor, load_data(f"features:{seen / 'others'}", "test"), "others")
     processor.image_processor.image_mean = [0.0, 0.0, 0.0]
-    with pytest.raises(ProvenanceError, match="preprocessing"):
+    with pytest.raises(ValueError, match="preprocessing"):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
     larger = {**named, "grid_size": [3, 3]}
     model, processor = new_captioner(tiny_training_config(tmp_path, {"vision_config": larger}), ["noise"])
-    with pytest.raises(ProvenanceError, match="2 x 2, not 3 x 3"):
+    with pytest.raises(ValueError, match="2 x 2, not 3 x 3"):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
 
 

@@ -9,7 +9,7 @@ from transformers.cache_utils import DynamicCache
 from hf_ngsan.models.captioning import WordDecoder
 from tests.models.loops import decode
 from tests.models.test_attention import randomize
-from tests.models.tiny import FEATURE_SIZE, one_image, random_images, tiny_captioner, tiny_config
+from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_config
 from tests.tables import each_row
 
 LENGTHS = [5, 3, 4]
@@ -69,12 +69,6 @@ def test_loss_is_the_cross_entropy_of_each_word_given_those_before_it():
     assert outputs.logits.shape == (3, 4, NUM_WORDS)
 
 
-def test_labels_are_shifted_behind_the_start_token():
-    labels = torch.tensor([[5, 6, 2], [7, 2, -100], [-100, -100, -100]])
-    shifted = tiny_captioner().prepare_decoder_input_ids_from_labels(labels)
-    assert shifted.tolist() == [[1, 5, 6], [1, 7, 2], [1, 0, 0]]
-
-
 @pytest.fixture(params=["eager", "sdpa"])
 def several_captions(request):
     """A captioner, two captions an image, and the same work with every image given twice."""
@@ -99,79 +93,6 @@ def test_several_captions_of_an_image_are_the_image_repeated(several_captions):
         assert len(together[name]) == len(apart[name])
         for ours, theirs in zip(together[name], apart[name], strict=True):
             torch.testing.assert_close(ours, theirs, **close)
-
-
-def test_several_captions_of_an_image_give_the_gradients_of_the_image_repeated(several_captions):
-    model, shared, repeated = several_captions
-    gradients = []
-    for batch in (shared, repeated):
-        model.zero_grad()
-        model(**batch).loss.backward()
-        gradients.append([parameter.grad.clone() for parameter in model.parameters()])
-    for ours, theirs in zip(*gradients, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
-
-
-@torch.no_grad()
-def test_several_captions_with_a_prefix_mask_and_a_cache(several_captions):
-    model, shared, _ = several_captions
-    images = {name: tensor for name, tensor in shared.items() if name != "labels"}
-    words = random_words(6, 5)
-    mask = torch.ones_like(words)
-    mask[2, 0] = mask[5, :2] = 0
-    expected = model(**images, decoder_input_ids=words, decoder_attention_mask=mask).logits
-    cache, logits = None, []
-    for position in range(5):
-        outputs = model(
-            **images,
-            decoder_input_ids=words[:, position : position + 1],
-            decoder_attention_mask=mask[:, : position + 1],
-            cache=cache,
-            use_cache=True,
-        )
-        cache = outputs.cache
-        logits.append(outputs.logits)
-    real = mask.bool()
-    torch.testing.assert_close(torch.cat(logits, dim=1)[real], expected[real], rtol=1e-5, atol=1e-5)
-
-
-@torch.no_grad()
-def test_encoder_outputs_as_a_tuple_and_embedded_words_do_the_same():
-    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
-    expected = model(**images, decoder_input_ids=words).logits
-    given = {"attention_mask": images["attention_mask"]}
-    encoded = model.model.encoder(**images, return_dict=False)
-    torch.testing.assert_close(model(**given, encoder_outputs=encoded, decoder_input_ids=words).logits, expected)
-    embedded = model.get_input_embeddings()(words)
-    torch.testing.assert_close(model(**images, decoder_inputs_embeds=embedded).logits, expected)
-    positions = torch.arange(5)[None].expand(3, -1)
-    torch.testing.assert_close(
-        model(**images, decoder_input_ids=words, decoder_position_ids=positions).logits, expected
-    )
-
-
-def test_unusable_decoder_inputs_are_named():
-    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
-    with pytest.raises(ValueError, match="input_ids"):
-        model(**images)
-    with pytest.raises(ValueError, match="input_ids"):
-        model(**images, decoder_input_ids=words, decoder_inputs_embeds=model.get_input_embeddings()(words))
-    with pytest.raises(ValueError, match=r"4 .*3 images"):
-        model(**images, decoder_input_ids=random_words(4, 5))
-    with pytest.raises(ValueError, match="visual_features"):
-        model(decoder_input_ids=words)
-
-
-def test_images_without_regions_are_refused_with_their_shape():
-    with pytest.raises(ValueError, match=rf"\(3, 0, {FEATURE_SIZE}\)"):
-        tiny_captioner(geometric_bias=[]).generate(visual_features=torch.zeros(3, 0, FEATURE_SIZE))
-
-
-def test_words_as_input_ids_are_refused_by_the_model():
-    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
-    for part in (model, model.model):
-        with pytest.raises(TypeError, match="input_ids"):
-            part(**images, input_ids=words)
 
 
 @torch.no_grad()

@@ -207,72 +207,47 @@ def test_a_configuration_survives_saving(name, fields, tmp_path):
 WRONG = {
     "ngsan": [
         ({"query_norm": "group"}, "query_norm .*'group'.*'batch'"),
-        ({"key_norm": "none"}, "key_norm"),
         ({"geometric_bias": ["query", "keys"]}, "geometric_bias.*'keys'.*'content'"),
         ({"geometric_bias": "query"}, "geometric_bias"),
-        ({"geometric_bias": None}, "geometric_bias"),
         ({"geometric_bias": ["query", "query"]}, "geometric_bias .*'query'"),
         ({"geometry_features": "polar"}, "geometry_features .*'polar'"),
         ({"hidden_size": 30}, r"hidden_size \(30\).*num_attention_heads \(4\)"),
         ({"hidden_size": 36, "absolute_geometry": True}, "absolute_geometry.*36"),
         ({"hidden_size": "32"}, "hidden_size"),
-        ({"hiden_size": 32}, "'hiden_size'.*'hidden_size'"),
+        ({"hiden_size": 32}, "'hiden_size'.* hidden_size"),
         ({"num_beams": 5}, "'num_beams'"),
-        ({"norm_affine": "yes"}, "norm_affine"),
         ({"is_encoder_decoder": False}, "is_encoder_decoder"),
+        ({"vision_config": {"gridsize": [2, 2]}}, "'gridsize'.* grid_size"),
     ],
     "rstnet": [
         ({"geometry_fusion": "product"}, "geometry_fusion"),
-        ({"geometry_embedding": "cubic"}, "geometry_embedding"),
-        ({"grid_size_offset": 2}, "grid_size_offset"),
-        ({"position_embedding": "learned"}, "position_embedding"),
-        ({"finished_beams": "gone"}, "finished_beams"),
-        ({"language_signal_projection": "none"}, "language_signal_projection"),
         ({"language_attention": "sideways"}, "language_attention"),
         ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "vocab_size": 9}}, "vocab_size .*24.* 9"),
-        ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "hidden_size": 64}}, "hidden_size .*32.* 64"),
         ({"language_tokenization": "caption_ids", "vocab_size": 41}, "40 .* 41"),
         ({"adaptive_attention": False, "pretrained_language_model": "folder"}, "pretrained_language_model"),
     ],
     "rstnet_language_model": [
-        ({"vocab_size": 50, "language_tokenization": "caption_ids"}, "40 .* 50"),
         ({"text_encoder_config": {"model_type": "distilbert"}}, "distilbert"),
         ({"text_encoder_config": {"model_type": "nonsense"}}, "'nonsense'"),
-        ({"text_encoder_config": {}}, "model_type"),
-        ({"language_attention": "forward"}, "language_attention"),
         ({"language_tokenization": "letters"}, "language_tokenization"),
-        ({"position_embedding": "none"}, "position_embedding"),
-        ({"hidden_size": 30}, "hidden_size"),
     ],
     "spatial_captioner": [
         ({"attention_temperature": "length"}, "attention_temperature .*'length'.*'head_dim'"),
-        ({"position_embedding": "rows"}, "position_embedding .*'rows'"),
         ({"position_embedding": "boxes", "hidden_size": 12}, "position_embedding.* 12"),
         ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
-        ({"vision_config": {"backbone_config": {"depths": [1]}}}, "backbone_config"),
-        ({"attention_bias": "no"}, "attention_bias"),
     ],
     "nsa_transformer": [
-        ({"hidden_size": 18}, "num_attention_heads"),
         ({"query_norm": "group"}, "query_norm"),
-        ({"key_norm": "group"}, "key_norm"),
         ({"tie_word_embeddings": False}, "tie_word_embeddings"),
     ],
     "mcan": [
-        ({"hidden_size": 18}, r"hidden_size \(18\).*num_attention_heads \(4\)"),
         ({"geometric_bias": ["querry"]}, "geometric_bias .*'querry'"),
-        ({"geometry_features": "both"}, "geometry_features"),
         ({"loss_reduction": "max"}, "loss_reduction"),
-        ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
     ],
     "mhsan": [
         ({"loss": "softest"}, "loss .*'softest'.*'info_nce'"),
-        ({"loss_reduction": "max"}, "loss_reduction"),
-        ({"hardest_negatives": 0}, "hardest_negatives"),
         ({"temperature": 0}, "temperature"),
-        ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
         ({"text": {"hidden_size": 15, "bidirectional": True}}, r"hidden_size \(15\)"),
-        ({"text": {"activation": "gelu"}}, "activation .*'gelu'"),
         ({"text": {"num_layers": 3}}, "'num_layers'.*num_hidden_layers"),
         ({"text": {"model_type": "no_such_type"}}, "'no_such_type'"),
     ],
@@ -284,15 +259,6 @@ def test_wrong_values_are_refused_with_the_name_of_the_field(name, fields, named
     with pytest.raises(ValueError, match=named) as caught:
         MAKE[name](**fields)
     assert "\n" not in str(caught.value)
-
-
-def test_configurations_share_no_list_and_no_part():
-    first, second = NGSANConfig(), NGSANConfig()
-    first.geometric_bias.append("key")
-    assert second.geometric_bias == NGSANConfig().geometric_bias == ["query"]
-    first, second = SpatialCaptionerConfig(), SpatialCaptionerConfig()
-    first.vision_config.backbone_config.hidden_sizes.append(7)
-    assert second.vision_config.backbone_config.hidden_sizes[-1] == 512
 
 
 def test_configuration_of_a_trained_language_model_is_taken(tmp_path):

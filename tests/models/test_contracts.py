@@ -13,7 +13,6 @@ from tests.models.architectures import (
     VARIANTS,
     WORDS,
     every_architecture,
-    every_captioner,
     every_variant,
     logits_of,
     make,
@@ -66,16 +65,6 @@ def test_no_word_sees_those_after_it(name, variant):
             logits = model(**inputs, decoder_input_ids=changed).logits
             torch.testing.assert_close(logits[:, :position], expected[:, :position], **CLOSE)
             assert (logits[:, position:] - expected[:, position:]).abs().max() > 1e-2
-
-
-@every_captioner
-@torch.no_grad()
-def test_several_captions_of_an_image_share_its_encoding(name):
-    model, inputs = make(name), ARCHITECTURES[name].inputs()
-    captions = torch.cat([WORDS, WORDS.flip(0)])[[0, 4, 1, 5, 2, 6, 3, 7]]
-    twice = {key: tensor.repeat_interleave(2, dim=0) for key, tensor in inputs.items()}
-    expected = model(**twice, decoder_input_ids=captions).logits
-    torch.testing.assert_close(model(**inputs, decoder_input_ids=captions).logits, expected, **CLOSE)
 
 
 @every_variant
@@ -207,9 +196,3 @@ WRONG = {
         ({"input_ids": None}, "input_ids"),
     ],
 }
-
-
-@each_row(("name", "changes", "named"), [(name, *case) for name, cases in WRONG.items() for case in cases])
-def test_wrong_inputs_are_named(name, changes, named):
-    with pytest.raises(ValueError, match=named):
-        make(name)(**{**ARCHITECTURES[name].inputs(), "labels": LABELS, **changes})

@@ -4,7 +4,6 @@ import itertools
 
 import pytest
 import torch
-from transformers.generation import StoppingCriteriaList
 
 from hf_ngsan import EnsembleForConditionalGeneration
 from hf_ngsan.loading.pipelines import CaptioningPipeline
@@ -113,15 +112,6 @@ def test_without_groups_and_words_it_is_beam_search(asked, options):
         torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
 
 
-def test_finished_captions_may_compete_with_the_others():
-    model, inputs = rstnet.tiny_captioner(seed=5, release=True), rstnet.random_grids(2)
-    options = {"num_beams": 3, "num_return_sequences": 3}
-    expected = model.generate(**inputs, **options)
-    found = model.generate(**inputs, custom_generate=diverse_beam_search, num_beam_groups=1, **options)
-    assert model.config.finished_beams == "compete"
-    assert [*map(without_padding, found)] == [*map(without_padding, expected)]
-
-
 def test_words_that_the_caption_begins_with_count(asked):
     model, inputs = asked
     start = torch.tensor([[START, 5], [START, 4]])
@@ -130,23 +120,6 @@ def test_words_that_the_caption_begins_with_count(asked):
     assert (found[:, :2] == start).all()
     for row in found.tolist():
         assert {4, 5} <= set(row)
-
-
-def test_words_that_cannot_all_be_said(asked):
-    with pytest.raises(ValueError, match=r"4 new tokens .* 5 required"):
-        generate(asked, constrained_beam_search, num_beams=2, required_words=[[token] for token in (0, 3, 4, 5, 6)])
-    for ids in ([], [VOCAB_SIZE], [-1]):
-        with pytest.raises(ValueError, match=r"required_words\[0\]"):
-            generate(asked, constrained_beam_search, num_beams=2, required_words=[ids])
-
-
-def test_the_first_of_wide_groups_finds_the_best_captions_of_all_and_the_others_different_ones(asked):
-    options = {"num_beam_groups": 2, "diversity_penalty": 0.0, "num_return_sequences": 4, "early_stopping": "never"}
-    found = generate(asked, diverse_beam_search, num_beams=2 * EVERY_BEAM, **options)
-    for image in range(NUMBER):
-        of_image = found[4 * image : 4 * image + 4]
-        assert of_image[::2] == [ids for _, ids in all_captions(*asked, image)[:2]]
-        assert len(set(map(tuple, of_image))) == 4
 
 
 @torch.no_grad()
@@ -253,21 +226,6 @@ def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
             assert without_padding(together[image][padding:]) == without_padding(alone)
 
 
-def test_users_may_stop_searches_and_change_probabilities(asked):
-    """As they stop and change those of transformers."""
-    model, inputs = asked
-    stops = StoppingCriteriaList([lambda ids, scores: (ids == 5).any(-1)])
-    options = {"stopping_criteria": stops, "max_new_tokens": 6, "suppress_tokens": [3], "repetition_penalty": 1.5}
-    expected = model.generate(**inputs, **options)
-    greedy = {"custom_generate": contrastive_search, "penalty_alpha": 0.0}
-    assert torch.equal(model.generate(**inputs, **options, **greedy), expected)
-    options["num_beams"] = 3
-    expected = model.generate(**inputs, **options)
-    found = model.generate(**inputs, **options, custom_generate=diverse_beam_search, num_beam_groups=1)
-    found, expected = ([without_padding(row, (END, 5)) for row in rows] for rows in (found, expected))
-    assert found == expected and any(5 in row for row in found)
-
-
 @each_row(
     ("search", "options", "fact"),
     [
@@ -285,13 +243,6 @@ def test_users_may_stop_searches_and_change_probabilities(asked):
 def test_what_cannot_be_done(asked, search, options, fact):
     with pytest.raises(ValueError, match=fact):
         generate(asked, search, **options)
-
-
-def test_visualness_of_diverse_captions():
-    model, inputs = captioner_and_images("rstnet")
-    options = {"return_dict_in_generate": True, "num_return_sequences": 2, **SEARCHES["diverse"]}
-    output = model.generate(**inputs, **options, return_visualness=True)
-    assert output.visualness.shape == output.sequences.shape and len(output.sequences) == 2 * NUMBER
 
 
 def test_ensembles_search_with_groups_and_words():
@@ -330,11 +281,3 @@ def test_options_of_the_pipeline(pipe, rows, monkeypatch):
     greedy = pipe(rows, num_beams=1)
     monkeypatch.setattr(pipe.model.generation_config, "num_beams", 2)
     assert pipe(rows, penalty_alpha=0.0) == greedy != pipe(rows, penalty_alpha=1.0, candidates=8)
-
-
-def test_options_that_a_pipeline_cannot_take(pipe, rows):
-    for word in ("zebra", "red ball", "", "<s>"):
-        with pytest.raises(ValueError, match=repr(word)):
-            pipe(rows[0], required_words=[[word]], num_beams=2)
-    with pytest.raises(ValueError, match=r"num_beam_groups .*penalty_alpha"):
-        pipe(rows[0], num_beam_groups=2, penalty_alpha=0.6)

@@ -8,7 +8,6 @@ from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import one_image, random_images
-from tests.models.tiny_photos import pixel_captioner
 from tests.tables import each_row
 
 LENGTHS = [6, 3, 4]
@@ -75,34 +74,6 @@ def test_beams_have_the_sum_of_the_means(options, members, images):
         assert output.sequences_scores[row].item() == pytest.approx(expected, abs=1e-4)
 
 
-@each_row("num_beams", [1, 3])
-def test_an_ensemble_of_one_is_that_one(num_beams, members, images):
-    for member in members:
-        alone = member.generate(**images, num_beams=num_beams)
-        assert torch.equal(EnsembleForConditionalGeneration([member]).generate(**images, num_beams=num_beams), alone)
-        twice = EnsembleForConditionalGeneration([member, member])
-        assert torch.equal(twice.generate(**images, num_beams=num_beams), alone)
-
-
-def test_features_or_pixels_may_come_without_a_name(members):
-    features = random_images([4])
-    ensemble = EnsembleForConditionalGeneration(members)
-    others = {name: one for name, one in features.items() if name != "visual_features"}
-    assert torch.equal(ensemble.generate(features["visual_features"], **others), ensemble.generate(**features))
-    pixels, ensemble = torch.randn(1, 3, 32, 32), EnsembleForConditionalGeneration([pixel_captioner()] * 2)
-    assert torch.equal(ensemble.generate(pixels), ensemble.generate(pixel_values=pixels))
-
-
-def test_finished_beams_compete_as_those_of_the_first_do():
-    released, images = rstnet.tiny_captioner(release=True, seed=5, output_bias=True), rstnet.random_grids(3)
-    beams = {"num_beams": 4, "num_return_sequences": 4, "max_new_tokens": 4, "length_penalty": 0.0}
-    alone = released.generate(**images, **beams)
-    ensemble = EnsembleForConditionalGeneration([released, released])
-    assert torch.equal(ensemble.generate(**images, **beams), alone)
-    released.config.finished_beams = "aside"
-    assert not torch.equal(released.generate(**images, **beams), alone)
-
-
 @torch.no_grad()
 def test_a_cache_changes_nothing(members, images):
     ensemble, words = EnsembleForConditionalGeneration(members), torch.tensor([[1, 5, 6, 7]]).expand(3, -1)
@@ -121,13 +92,3 @@ def test_members_that_do_not_go_together_are_named(members):
         EnsembleForConditionalGeneration([members[0], tiny.tiny_captioner(vocab_size=25)])
     with pytest.raises(ValueError, match=r"visual_feature_size .* 2 "):
         EnsembleForConditionalGeneration([members[0], tiny.tiny_captioner(visual_feature_size=5)])
-
-
-def test_what_an_ensemble_cannot_do_is_said(members, images, tmp_path):
-    ensemble = EnsembleForConditionalGeneration(members)
-    with pytest.raises(ValueError, match="return_visualness"):
-        ensemble.generate(**images, return_visualness=True)
-    with pytest.raises(ValueError, match="cache_implementation"):
-        ensemble.generate(**images, cache_implementation="static")
-    with pytest.raises(NotImplementedError, match="members"):
-        ensemble.save_pretrained(tmp_path)

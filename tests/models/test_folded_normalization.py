@@ -46,13 +46,6 @@ def maps(model: nn.Module, pixels: torch.Tensor, folded: bool) -> torch.Tensor:
 NAMES = ["efficientnet", "resnext", "resnext, frozen"]
 
 
-def test_frozen_normalization_is_that_of_pytorch_in_inference():
-    frozen, batch_norm = backbone("resnext, frozen"), backbone("resnext")
-    batch_norm.load_state_dict(frozen.state_dict(), strict=False)  # which lacks the numbers of batches
-    for folded in (False, True):
-        torch.testing.assert_close(maps(frozen, images(), folded), maps(batch_norm, images(), folded))
-
-
 @each_row("name", NAMES)
 def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
     model = backbone(name)
@@ -64,17 +57,6 @@ def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
             module.register_forward_hook(lambda layer, *_: passed.append(layer))
     maps(model, images(), folded=True)
     assert not passed  # normalizations are part of the convolutions
-
-
-@each_row("size", [(64, 64), (33, 47), (40, 35), (35, 40), (66, 66)])
-@each_row("layout", [torch.contiguous_format, torch.channels_last])
-@each_row("with_onednn", [True, False])
-def test_padding_differs_with_sizes_and_maps_do_not_with_libraries(size, layout, with_onednn):
-    model = backbone("efficientnet")
-    pixels = torch.randn(2, 3, *size, generator=torch.Generator().manual_seed(2)).to(memory_format=layout)
-    with torch.backends.mkldnn.flags(enabled=with_onednn):
-        folded = maps(model, pixels, folded=True)
-    torch.testing.assert_close(folded, maps(model, pixels, folded=False), rtol=1e-4, atol=2e-4)
 
 
 @each_row("name", NAMES)
@@ -107,23 +89,3 @@ def test_parts_of_a_batch_have_the_maps_of_each_image(name, monkeypatch):
         assert all(len(one) == 5 for one in (*all_maps.hidden_states, *all_maps.feature_maps))
         torch.testing.assert_close(all_maps.feature_maps[-1], maps(model, images(), folded=False), rtol=1e-4, atol=2e-4)
     assert found == [5, 3, 1]
-
-
-def test_statistics_are_counted_in_training_without_gradients():
-    model = backbone("efficientnet").train()
-    before = model.stages["stem"].normalization.running_mean.clone()
-    with torch.no_grad():
-        model(images())
-    assert not torch.equal(model.stages["stem"].normalization.running_mean, before)
-
-
-def test_a_model_moved_to_another_precision_computes_in_it():
-    model = backbone("efficientnet")
-    maps(model, images(), folded=True)
-    assert maps(model.double(), images().double(), folded=True).dtype == torch.float64
-
-
-def test_the_images_are_left_as_they_are():
-    model, pixels = backbone("efficientnet"), images()
-    maps(model, pixels, folded=True)
-    assert torch.equal(pixels, images())

@@ -9,9 +9,7 @@ from torch.nn.functional import pad
 from transformers.trainer_pt_utils import LabelSmoother
 
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.architectures import ARCHITECTURES, LABELS, every_architecture, make
-from tests.models.rstnet.tiny import tiny_language_model
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
 
 START = 1
@@ -61,26 +59,11 @@ def check_compiled(name, variant=None):
     torch.testing.assert_close(graph(**inputs, labels=BEHIND_START).loss, model(**inputs, labels=LABELS).loss, **SAME)
 
 
-@torch.no_grad()
-def test_a_compiled_captioner_drops_a_start_token():
-    check_compiled("ngsan")
-
-
 @pytest.mark.slow
 @every_architecture
 @torch.no_grad()
 def test_every_compiled_model_drops_a_start_token(name, variant):
     check_compiled(name, variant)
-
-
-@torch.no_grad()
-def test_a_language_model_drops_a_start_token():
-    model = tiny_language_model()
-    expected = model(labels=LABELS).loss
-    for labels in (BEHIND_START, PADDED_LEFT):
-        torch.testing.assert_close(model(labels=labels).loss, expected, **SAME)
-    words = BEHIND_START.clamp(min=0)
-    torch.testing.assert_close(model(input_ids=words, labels=BEHIND_START).loss, expected, **SAME)
 
 
 @torch.no_grad()
@@ -104,21 +87,6 @@ def test_inputs_that_were_shifted_outside_with_their_start_token_learn_no_copy()
     without_start = BEHIND_START.where(BEHIND_START != START, -100)
     expected = model(**inputs, decoder_input_ids=words, labels=without_start).loss
     torch.testing.assert_close(model(**inputs, decoder_input_ids=words, labels=BEHIND_START).loss, expected)
-
-
-def test_text_of_images_makes_labels_beside_the_words_so_far():
-    processor: NGSANProcessor = tiny_processor()
-    word = dict(zip(["a", "red", "ball"], processor.tokenizer.convert_tokens_to_ids(["a", "red", "ball"]), strict=True))
-    batch = processor(text=["a red ball", "a", ""])
-    a, red, ball = word.values()
-    assert batch["decoder_input_ids"].tolist() == [[1, a, red, ball], [0, 0, 1, a], [0, 0, 0, 1]]
-    assert batch["labels"].tolist() == [[a, red, ball, 2], [-100, -100, a, 2], [-100] * 4]
-    cut = {"padding": "max_length", "max_length": 3, "truncation": True}
-    assert processor(text="a red ball", **cut)["labels"].tolist() == [[a, red, 2]]
-    assert processor(text="a", **cut)["labels"].tolist() == [[-100, a, 2]]
-    assert processor(text="a", padding_side="right", **cut)["labels"].tolist() == [[a, 2, -100]]
-    assert processor(text=["a", "a red"], return_attention_mask=False)["labels"].tolist() == [[-100, a, 2], [a, red, 2]]
-    assert processor(text="a red", return_tensors="np")["labels"].tolist() == [[a, red, 2]]
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ import torch
 from hf_ngsan.exporting.graphs import DecoderGraph, decoder_inputs, encoder_inputs
 from hf_ngsan.models.decoding import StepwiseDecoder, constrained_beam_search, contrastive_search, diverse_beam_search
 from tests.drift.checkpoints import CHECKPOINTS, WORDS
-from tests.models.test_keywords import WRITERS, model_and_inputs
+from tests.models.test_modeling_base import WRITERS, model_and_inputs
 from tests.tables import each_row
 
 SEARCHES = {
@@ -85,14 +85,6 @@ def test_a_later_word_alone(name, told_by):
         inputs[f"{prefix}position_ids"] = torch.full((2, 1), 3)
     with pytest.raises(ValueError, match="words before"):
         model(**inputs)
-
-
-@each_row("name", ["ngsan", "nsa_transformer"])
-def test_a_later_word_alone_in_an_export(name):
-    model, inputs = model_and_inputs(name)
-    inputs |= {"decoder_input_ids": WORDS[:, 3:4], "decoder_attention_mask": torch.ones(2, 4, dtype=torch.long)}
-    with pytest.raises(Exception, match="words before"):
-        torch.export.export(model, (), {**inputs, "use_cache": False})
 
 
 @each_row("name", ["ngsan", "spatial_captioner"])

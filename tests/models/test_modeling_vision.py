@@ -9,7 +9,7 @@ from transformers import AutoModel, DFineConfig, ResNetConfig, RTDetrConfig, RTD
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.models.modeling_vision import region_features
-from hf_ngsan.models.transformers_backbones import class_scores, corner_boxes, not_suppressed
+from hf_ngsan.models.transformers_backbones import corner_boxes, not_suppressed
 from tests.models.tiny import pretrained_vision, random_boxes
 from tests.tables import each_row
 
@@ -72,14 +72,6 @@ def test_a_cell_has_its_place_on_the_map_and_its_box(pixels):
     assert output.attention_mask.all()
 
 
-def test_a_map_is_pooled_to_the_grid(pixels):
-    vision, whole = make_vision(grid_size=[4, 2]), make_vision()
-    feature_map = whole(pixels).visual_features.mT.unflatten(-1, (32, 32))
-    expected = feature_map.unflatten(-1, (2, 16)).unflatten(-3, (4, 8)).mean((-1, -3)).flatten(2).mT
-    torch.testing.assert_close(vision(pixels).visual_features, expected)
-    assert vision(pixels).visual_boxes[0, 1].tolist() == [0.5, 0, 1, 0.25]
-
-
 @each_row("grid_size", [None, [3, 5]])
 def test_maps_of_several_stages_are_side_by_side_in_the_cells_of_the_last(pixels, grid_size):
     """Against cells of the finer map averaged one by one."""
@@ -104,42 +96,6 @@ def test_maps_of_several_stages_are_side_by_side_in_the_cells_of_the_last(pixels
     else:
         pooled = torch.nn.functional.adaptive_avg_pool2d(expected, grid_size).flatten(2).mT
         torch.testing.assert_close(make_vision(**fields, grid_size=grid_size)(pixels).visual_features, pooled)
-
-
-def test_given_boxes_see_the_maps_of_several_stages(pixels):
-    vision, boxes = make_vision(out_features=["stage1", "stage2"]), random_boxes(3, 4)
-    maps = vision.backbone(pixels).feature_maps
-    pooled = torch.nn.functional.adaptive_avg_pool2d(maps[0], maps[1].shape[-2:])
-    expected = region_features(torch.cat([pooled, maps[1]], dim=1), boxes)
-    torch.testing.assert_close(vision(pixels, visual_boxes=boxes).visual_features, expected)
-
-
-def test_stages_are_a_setting_of_their_own_or_of_the_backbone(pixels, tmp_path):
-    stages = ["stage1", "stage2"]
-    own, of_backbone = make_vision(out_features=stages), make_vision(backbone_config={**VGG, "out_features": stages})
-    assert own.config.feature_size == of_backbone.config.feature_size == 12
-    assert torch.equal(own(pixels).visual_features, of_backbone(pixels).visual_features)
-    assert VisionConfig.from_dict(own.config.to_dict()).to_dict() == own.config.to_dict()
-    own.save_pretrained(tmp_path)
-    assert torch.equal(VisionModel.from_pretrained(tmp_path)(pixels).visual_features, own(pixels).visual_features)
-    given = ResNetConfig(**SMALL_RESNET)
-    VisionConfig(backbone_config=given, out_features=["stage1"])
-    assert given.out_features == ["stage4"]  # a configuration of the user's stays as it was
-
-
-def test_any_backbone_of_transformers(pixels):
-    config = VisionConfig(backbone_config=ResNetConfig(**SMALL_RESNET, out_features=["stage2"]))
-    assert config.feature_size == 16
-    assert VisionModel(config).eval()(pixels).visual_features.shape == (3, 8 * 8, 16)
-    assert VisionConfig.from_dict(config.to_dict()).to_dict() == config.to_dict()
-
-
-def test_resnet_152_has_its_parameters():
-    config = ResNetConfig(depths=[3, 8, 36, 3], layer_type="bottleneck")
-    with torch.device("meta"):
-        vision = VisionModel(VisionConfig(backbone_config=config))
-    assert vision.config.feature_size == 2048
-    assert vision.num_parameters() == pytest.approx(58.14e6, abs=0.005e6)
 
 
 def test_features_of_given_boxes(pixels):
@@ -182,12 +138,6 @@ def test_given_boxes_replace_the_cells(pixels):
 
 
 # --- regions ---
-
-
-def test_boxes_of_a_detector_become_corners_within_the_image():
-    given = torch.tensor([[0.5, 0.5, 0.2, 0.4], [0.1, 0.9, 0.4, 0.4], [0.5, 0.5, -0.2, 0.2]])
-    expected = torch.tensor([[0.4, 0.3, 0.6, 0.7], [0.0, 0.7, 0.3, 1.0], [0.5, 0.4, 0.5, 0.6]])
-    torch.testing.assert_close(corner_boxes(given), expected)
 
 
 def test_regions_are_the_best_queries(detector, pixels, monkeypatch):
@@ -237,29 +187,6 @@ def test_suppression_within_a_class(threshold):
                 stays.append(query)
         assert kept[image].nonzero().flatten().tolist() == stays
     assert not kept.all()
-
-
-def test_suppression_is_part_of_the_model(detector, pixels, monkeypatch):
-    """Of two queries with one box the better stays, unless they are of two classes."""
-    detected = detector.backbone(pixels)
-    detected.pred_boxes[:, 1] = detected.pred_boxes[:, 0]
-    detected.pred_boxes[:, 3] = detected.pred_boxes[:, 2]
-    detected.logits[:] = -5.0
-    for query, (label, logit) in enumerate([(0, 1.0), (0, 2.0), (0, 3.0), (1, 4.0)]):
-        detected.logits[:, query, label] = logit
-    monkeypatch.setattr(detector.backbone, "forward", lambda pixel_values: detected)
-    monkeypatch.setattr(detector.config, "num_regions", 4)
-    monkeypatch.setattr(detector.config, "suppression_threshold", 0.9)
-    output = detector(pixels)
-    torch.testing.assert_close(output.visual_features[:, :3], detected.last_hidden_state[:, [3, 2, 1]])
-    monkeypatch.setattr(detector.config, "suppression_threshold", 1.0)
-    torch.testing.assert_close(detector(pixels).visual_features, detected.last_hidden_state[:, [3, 2, 1, 0]])
-
-
-def test_scores_with_and_without_a_class_for_no_object():
-    logits = torch.randn(2, 5, 4, generator=torch.Generator().manual_seed(5))
-    torch.testing.assert_close(class_scores(logits, 4), logits.sigmoid())
-    torch.testing.assert_close(class_scores(logits, 3), logits.softmax(-1)[..., :3])
 
 
 @each_row(
@@ -359,36 +286,6 @@ def test_a_backbone_with_other_weights_is_refused(tmp_path):
         make_vision(backbone_config={**VGG, "depths": [1, 2]}, pretrained=str(tmp_path))
 
 
-@each_row(
-    ("fields", "message"),
-    [
-        ({"kind": "patches"}, "kind is 'patches'; it must be one of 'grid', 'regions'"),
-        ({"backbone_config": {"depths": [1]}}, "unknown model_type ''"),
-        ({"backbone_config": {"model_type": "vvg"}}, "unknown model_type 'vvg'"),
-        ({"grid_size": [7]}, r"grid_size is \[7\]"),
-        ({"out_features": []}, r"out_features is \[\]"),
-        ({"out_features": ["stage3"]}, r"out_features .*\['stage1', 'stage2'\] got \['stage3'\]"),
-        ({"out_features": ["stage2", "stage1"]}, r"out_features .* order .* expected \['stage1', 'stage2'\]"),
-        ({"out_features": ["stage1", "stage1"]}, "out_features .* duplicates"),
-        ({"kind": "regions", "out_features": ["stage1"]}, r"out_features is \['stage1'\]"),
-        ({"save_frozen_weights": False}, "needs frozen=True and pretrained"),
-        ({"kind": "regions"}, "feature_size does not follow from a backbone_config of type 'ngsan_vgg'"),
-    ],
-)
-def test_a_configuration_that_does_not_fit(fields, message):
-    with pytest.raises(ValueError, match=message):
-        VisionConfig(**{"backbone_config": VGG, **fields})
-
-
-def test_what_cannot_be_built_or_seen_is_named(pixels, detector):
-    with pytest.raises(ValueError, match="needs a backbone_config"):
-        VisionModel(VisionConfig())
-    with pytest.raises(ValueError, match=r"visual_feature_size is 9.* 8"):
-        NGSANConfig(visual_feature_size=9, vision_config={"backbone_config": VGG})
-    with pytest.raises(ValueError, match="visual_boxes"):
-        detector(pixels, visual_boxes=random_boxes(3, 2))
-
-
 # --- captioners with a vision encoder ---
 
 
@@ -445,29 +342,12 @@ def test_padded_images_are_captioned_as_if_alone(captioner, pixels):
         torch.testing.assert_close(together[row : row + 1], alone, atol=1e-5, rtol=1e-5)
 
 
-def test_pixels_train_what_is_not_frozen(captioner, pixels):
-    captioner.zero_grad()
-    captioner(pixel_values=pixels, labels=torch.tensor([[7, 8, 2]] * 3)).loss.backward()
-    is_free = not captioner.config.vision_config.frozen
-    assert all((p.grad is not None) == is_free for p in captioner.model.vision.parameters())
-
-
 def test_the_attention_of_a_captioner_can_be_changed(captioner):
     before = {name: weight.clone() for name, weight in captioner.state_dict().items()}
     for implementation in ("eager", "sdpa"):
         captioner.set_attn_implementation(implementation)
         assert captioner.config._attn_implementation == implementation
     assert captioner.state_dict().keys() == before.keys()
-
-
-def test_a_captioner_survives_saving(captioner, pixels, tmp_path):
-    captioner.save_pretrained(tmp_path)
-    loaded = NGSANForConditionalGeneration.from_pretrained(tmp_path)
-    words = torch.tensor([[1, 5, 6]] * 3)
-    torch.testing.assert_close(
-        loaded(pixel_values=pixels, decoder_input_ids=words).logits,
-        captioner(pixel_values=pixels, decoder_input_ids=words).logits,
-    )
 
 
 def test_pixels_without_a_vision_part_and_pixels_with_features(captioner, pixels):

@@ -3,13 +3,10 @@
 import json
 import os
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from PIL import Image
 from transformers import BlipImageProcessorPil
 
@@ -17,7 +14,6 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.processing_captioning import CaptioningProcessor
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.tiny import tiny_tokenizer
-from tests.tables import each_row
 
 
 def noise(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -42,16 +38,6 @@ def test_images_become_pixels():
     assert all(isinstance(tensor, torch.Tensor) and len(tensor) == 2 for tensor in everything.values())
 
 
-def test_images_of_unequal_size_are_padded_with_a_mask():
-    outputs = processor(shortest_edge=16, longest_edge=64)(images=IMAGES)
-    assert outputs["pixel_values"].shape == (2, 3, 40, 21)
-    assert outputs["pixel_mask"].flatten(1).sum(1).tolist() == [16 * 21, 40 * 16]
-
-
-def test_settings_of_the_image_processor_can_be_changed_in_a_call():
-    assert processor()(images=IMAGES, size={"height": 8, "width": 8})["pixel_values"].shape == (2, 3, 8, 8)
-
-
 def test_regions_are_divided_by_the_size_of_the_upright_image():
     exif = Image.Exif()
     exif[0x0112] = 6  # stored lying: 30 wide and 40 high once upright
@@ -60,34 +46,6 @@ def test_regions_are_divided_by_the_size_of_the_upright_image():
     outputs = processor()(images=turned, regions=[[0, 0, 30, 40], [15, 10, 30, 20]])
     torch.testing.assert_close(outputs["visual_boxes"], torch.tensor([[[0, 0, 1, 1.0], [0.5, 0.25, 1, 0.5]]]))
     assert "attention_mask" not in outputs
-
-
-def test_unequal_numbers_of_regions_are_padded_with_a_mask():
-    regions = [np.array([[0, 0, 40, 30]]), torch.tensor([[0, 0, 10, 25], [10.0, 25, 20, 50]])]
-    outputs = processor()(images=IMAGES, regions=regions)
-    expected = [[[0, 0, 1, 1], [0, 0, 0, 0]], [[0, 0, 0.5, 0.5], [0.5, 0.5, 1, 1]]]
-    torch.testing.assert_close(outputs["visual_boxes"], torch.tensor(expected))
-    assert outputs["attention_mask"].tolist() == [[1, 0], [1, 1]]
-    normalized = processor()(images=IMAGES, visual_boxes=[np.array(expected[0])[:1], np.array(expected[1])])
-    assert all(torch.equal(outputs[name], normalized[name]) for name in outputs)
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.integers(8, 300), st.integers(8, 300), st.data())
-def test_regions_return_to_pixels(width, height, data):
-    side = st.tuples(*[st.floats(0, 1, width=32)] * 4)
-    boxes = np.array(data.draw(st.lists(side, min_size=1, max_size=5)), dtype=np.float32)
-    boxes = np.concatenate([np.minimum(boxes[:, :2], boxes[:, 2:]), np.maximum(boxes[:, :2], boxes[:, 2:])], axis=1)
-    pixels = boxes * np.array([width, height, width, height], dtype=np.float32)
-    [found] = processor()(images=Image.new("RGB", (width, height)), regions=pixels)["visual_boxes"]
-    np.testing.assert_allclose(found, boxes, atol=1e-5)
-    assert found.min() >= 0 and found.max() <= 1
-
-
-@each_row("convert", [list, np.array, torch.tensor])
-def test_a_matrix_of_boxes_is_for_one_image(convert):
-    for boxes in (convert([[0, 0, 1, 0.5]]), [convert([[0, 0, 1, 0.5]])]):
-        assert processor()(images=IMAGES[0], visual_boxes=boxes)["visual_boxes"].tolist() == [[[0, 0, 1, 0.5]]]
 
 
 def test_everything_becomes_arrays_of_numpy_if_wished():
@@ -196,23 +154,3 @@ def test_image_processors_of_other_models_serve_too(tmp_path):
 
 
 DATA = os.environ.get("HF_NGSAN_TEST_DATA")
-
-
-@pytest.mark.skipif(not DATA, reason="HF_NGSAN_TEST_DATA names no folder with the photos")
-def test_photos_of_coco_with_their_boxes():
-    folder = Path(DATA, "data/coco_photos")
-    instances = json.loads((folder / "instances.json").read_text())
-    boxes = {image["id"]: [] for image in instances["images"]}
-    for annotation in instances["annotations"]:
-        x, y, width, height = annotation["bbox"]
-        boxes[annotation["image_id"]].append([x, y, x + width, y + height])
-    with_boxes = [image for image in instances["images"] if boxes[image["id"]]]
-    assert len(with_boxes) > 80
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        outputs = processor()(
-            images=[folder / "images" / image["file_name"] for image in with_boxes],
-            regions=[boxes[image["id"]] for image in with_boxes],
-        )
-    assert outputs["attention_mask"].sum() == len(instances["annotations"]) == 770
-    assert outputs["pixel_values"].isfinite().all()

@@ -3,8 +3,6 @@
 import pytest
 import torch
 
-from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.models.ensemble import EnsembleForConditionalGeneration
 from hf_ngsan.models.text_scores import text_scores, token_log_probabilities, words_of_tokens
 from tests.models.tiny import tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -54,23 +52,6 @@ def test_scores_are_those_of_a_slow_loop(model, inputs, search):
         assert [word for word, _ in of_text.words] == text.split()
 
 
-def test_suppressed_words_and_penalties_do_not_count(model, inputs):
-    sequences = model.generate(**inputs, max_new_tokens=4, num_beams=1, suppress_tokens=[3])
-    plain = token_log_probabilities(model, inputs, sequences)
-    changed = pixel_captioner()
-    changed.generation_config.update(suppress_tokens=[3, 9], repetition_penalty=2.0, num_beams=3)
-    torch.testing.assert_close(token_log_probabilities(changed, inputs, sequences), plain)
-
-
-def test_a_batch_is_scored_as_one_by_one(model, inputs):
-    sequences = model.generate(**inputs, max_new_tokens=6, num_beams=2, num_return_sequences=2)
-    together = token_log_probabilities(model, inputs, sequences)
-    for row in range(3):
-        image = {name: value[row, None] for name, value in inputs.items()}
-        alone = token_log_probabilities(model, image, sequences[2 * row : 2 * row + 2])
-        torch.testing.assert_close(alone, together[2 * row : 2 * row + 2], atol=1e-5, rtol=0)
-
-
 def test_random_numbers_of_the_caller_are_left_alone(model, inputs):
     sequences = model.generate(**inputs, max_new_tokens=4, num_beams=1)
     torch.manual_seed(1)
@@ -78,14 +59,6 @@ def test_random_numbers_of_the_caller_are_left_alone(model, inputs):
     torch.manual_seed(1)
     token_log_probabilities(model, inputs, sequences)
     assert torch.equal(torch.rand(1), expected)
-
-
-def test_an_ensemble_has_scores(model, inputs):
-    ensemble = EnsembleForConditionalGeneration([model, model]).eval()
-    sequences = model.generate(**inputs, max_new_tokens=4, num_beams=1)
-    torch.testing.assert_close(
-        token_log_probabilities(ensemble, inputs, sequences), token_log_probabilities(model, inputs, sequences)
-    )
 
 
 class Subwords:
@@ -104,16 +77,3 @@ def test_subwords_are_joined():
         ("dog", -12.0),
     ]
     assert words_of_tokens(Subwords(), [5, 3], [4, 0], [-1.0, -2.0]) == [("dog", -1.0)]
-
-
-def test_the_pipeline_returns_them(model, inputs):
-    pipeline = CaptioningPipeline(model=model, processor=pixel_processor())
-    found = pipeline(PHOTOS[:3], return_scores=True, num_beams=3, num_return_sequences=2, batch_size=3)
-    sequences = model.generate(**inputs, num_beams=3, num_return_sequences=2)
-    expected = text_scores(model, tiny_tokenizer(), inputs, sequences)
-    answers = [answer for answers in found for answer in answers]
-    assert [answer["score"] for answer in answers] == pytest.approx([one.score for one in expected], abs=1e-5)
-    assert [[word for word, _ in answer["word_scores"]] for answer in answers] == [
-        answer["generated_text"].split() for answer in answers
-    ]
-    assert "score" not in pipeline(PHOTOS[0])[0]

@@ -12,9 +12,8 @@ import pytest
 import torch
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.models.attention_maps import word_attention
 from hf_ngsan.models.processing_captioning import TOKENIZING
-from tests.models.tiny import random_images, tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny import tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 
@@ -64,22 +63,6 @@ def test_pipeline_answers_threads_as_it_answers_one(frequent_switches):
                     item[0].pop("image", None)
             assert_same(found, expected[index % len(calls)])
     assert pipe.model.config._attn_implementation == "sdpa"
-
-
-@pytest.mark.parametrize("implementation", ["sdpa", pytest.param("flex_attention", marks=pytest.mark.slow)])
-def test_word_attention_is_eager_without_a_change_of_the_model(implementation):
-    images = random_images([3, 5])
-    model, eager = (tiny_captioner(attn_implementation=name) for name in (implementation, "eager"))
-    sequences = eager.generate(**images, max_new_tokens=6)
-    seen = []
-    for part in (model.model.encoder, model.model.decoder):
-        part.register_forward_hook(lambda part, *_: seen.append((part.config._attn_implementation, part.training)))
-    found, expected = (word_attention(one, tiny_tokenizer(), images, sequences) for one in (model, eager))
-    assert seen == [(implementation, False)] * 2
-    for (words, weights), (expected_words, expected_weights) in zip(found, expected, strict=True):
-        assert words == expected_words
-        np.testing.assert_allclose(weights, expected_weights, atol=1e-5)
-    assert model.config._attn_implementation == implementation
 
 
 def test_processor_pads_the_text_of_threads(frequent_switches):

@@ -4,7 +4,7 @@ import pytest
 import yaml
 
 from hf_ngsan.registry import MODEL_TYPES
-from hf_ngsan.reproduction.papers import PAPERS, UnknownTableError, find_table, select_rows
+from hf_ngsan.reproduction import PAPERS, UnknownTableError, find_table, select_rows
 from hf_ngsan.tasks import load_training_config
 from tests.tables import each_row
 

@@ -20,10 +20,10 @@ from PIL import Image
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app, downloads
+from hf_ngsan.serving import Batcher, BusyError, ServingLimits, create_app
+from hf_ngsan.serving import images as downloads
 from hf_ngsan.serving.app import StopIfAbandoned
-from hf_ngsan.serving.downloads import DownloadError, download, is_public
-from hf_ngsan.serving.images import Budget, ImageReader
+from hf_ngsan.serving.images import Budget, DownloadError, ImageReader, download, is_public
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
 
@@ -445,27 +445,6 @@ def test_later_images_of_a_costly_request_let_others_go_first():
         (["h"], "a"),
         (["dear"], "b"),
     ]
-
-
-def test_memory_is_given_back_once_no_image_waits(monkeypatch):
-    given_back, free = threading.Event(), threading.Event()
-    monkeypatch.setattr("hf_ngsan.serving.batching.give_back_freed_memory", given_back.set)
-
-    def work(images, options):
-        assert not given_back.is_set()
-        if images == [1]:
-            free.wait(30)
-        return images
-
-    async def scenario():
-        async with batching(work, batch_size=1, wait_ms=0) as batcher:
-            tasks = [asyncio.create_task(batcher.submit([number], "a")) for number in range(2)]
-            await tasks[0]
-            free.set()
-            await tasks[1]
-            assert await asyncio.to_thread(given_back.wait, 30)
-
-    asyncio.run(scenario())
 
 
 def test_a_batch_costs_no_more_than_a_request():

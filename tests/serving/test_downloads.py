@@ -8,8 +8,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from hf_ngsan.serving import downloads
-from hf_ngsan.serving.downloads import DownloadError, download
+from hf_ngsan.serving import images as downloads
+from hf_ngsan.serving.images import DownloadError, download
 
 
 class Hostile(BaseHTTPRequestHandler):

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from hf_ngsan.sharing.cards import CardFacts, body, template
-from hf_ngsan.sharing.evaluations import RecordedEvaluation
+from hf_ngsan.sharing.cards import body, template
+from hf_ngsan.sharing.facts import CardFacts, RecordedEvaluation
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner
 from tests.tables import each_row

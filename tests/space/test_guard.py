@@ -12,8 +12,8 @@ pytest.importorskip("gradio", reason="the extra demo is not installed")
 import httpx
 from PIL import Image
 
-from hf_ngsan.io.listening import listen
 from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.serving.hosts import listen
 from hf_ngsan.space import Parts, launch, make_page
 from hf_ngsan.space.parts import PhotographSearch, regions_of
 from tests.models.mhsan import tiny as mhsan

@@ -83,8 +83,8 @@ def test_a_page_searches_an_index_that_grows(folders, tmp_path):
         (["--model", "regions", "--data", "nothing"], "nothing"),
         (["--model", "dual"], "dual"),
         (["--model", "pixels", "--index", "photos"], "photos"),
-        (["--model", "pixels", "--host", ""], "127.0.0.1"),
-        (["--model", "pixels", "--host", "0"], "127.0.0.1"),
+        (["--model", "pixels", "--host", ""], "0.0.0.0"),
+        (["--model", "pixels", "--host", "0"], "0.0.0.0"),
         (["--model", "pixels", "--host", "192.0.2.1"], "192.0.2.1"),
     ],
 )

@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("gradio", reason="the extra demo is not installed")
 
-from hf_ngsan.space import captions
+from hf_ngsan.space.drawing import CAPTION_STYLE
 from hf_ngsan.space.page import STYLE, make_theme
 from tests.tables import each_row
 
@@ -68,7 +68,7 @@ def test_text_stands_out(pair, mode):
 @each_row("mode", ["light", "dark"])
 @each_row("part", ["other", "note"])
 def test_captions_and_notes_that_are_less_opaque_stand_out(part, mode):
-    opacity = float(re.search(rf"\.{part} {{[^}}]*opacity: ([\d.]+)", captions.STYLE)[1])
+    opacity = float(re.search(rf"\.{part} {{[^}}]*opacity: ([\d.]+)", CAPTION_STYLE)[1])
     behind = colour("var(--body-background-fill)", mode)
     text = colour("var(--body-text-color)", mode)
     mixed = [opacity * one + (1 - opacity) * other for one, other in zip(text, behind, strict=True)]
@@ -76,7 +76,7 @@ def test_captions_and_notes_that_are_less_opaque_stand_out(part, mode):
 
 
 def test_words_under_the_pointer_stand_out():
-    style = re.search(r"\.word:hover[^{]*\{ background: (#\w+); color: #(\w)(\w)(\w);", captions.STYLE)
+    style = re.search(r"\.word:hover[^{]*\{ background: (#\w+); color: #(\w)(\w)(\w);", CAPTION_STYLE)
     assert contrast(colour(f"#{2 * style[2]}{2 * style[3]}{2 * style[4]}", "light"), colour(style[1], "light")) >= LEAST
 
 

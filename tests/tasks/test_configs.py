@@ -76,27 +76,6 @@ def test_a_config_of_a_model_on_the_hub_is_that_of_a_folder_of_its_kind(file, tm
     assert "/" in yaml.safe_load(file.read_text(encoding="utf-8"))["model"]["init_from"]
 
 
-@each_row("file", FILES)
-def test_every_key_is_commented(file):
-    lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip() and line[0] != "#"]
-    keys = [
-        line
-        for line in lines
-        if not re.fullmatch(
-            r"(\w+_stage|augmentation|contrastive|data|distillation|evaluation|lora|model|self_critical|training|with_lora):",
-            line,
-        )
-    ]
-    assert all(re.search(r"\S  # \S|\S +# \S", line) for line in keys)
-    sections = yaml.safe_load(file.read_text(encoding="utf-8"))
-    assert len(keys) == count_keys(sections) - sum(isinstance(section, dict) for section in sections.values())
-
-
-def count_keys(values):
-    """Keys of a mapping and of those in it."""
-    return sum(1 + count_keys(value) for value in values.values()) if isinstance(values, dict) else 0
-
-
 @each_row(
     ("name", "millions"),
     [

@@ -7,7 +7,6 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ngsan.loading.models import load_captioner, save_model
-from hf_ngsan.models.configuration_hub import ConfigurationError
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
@@ -154,40 +153,9 @@ def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, na
         assert model.model.vision.config.save_frozen_weights is not is_kept
 
 
-@each_row("name", ["blind", "seeing"])
-def test_tokens_of_another_width_are_refused(folder, name):
-    with pytest.raises(ConfigurationError, match=r"is 8, .* 16"):
-        tuned(folder, name, vision_config={"pretrained": str(folder / "wider")})
-
-
 def test_only_fields_that_differ_are_named(folder):
     with pytest.raises(ValueError, match=r"\(num_hidden_layers\)"):
         tuned(folder, "blind", hidden_size=16, num_hidden_layers=2)
-
-
-@each_row(
-    ("vision", "message"),
-    [
-        ({"grid": [7, 7]}, "'grid' .*'grid_size'"),
-        ({"backbone_config": {"model_type": "ngsan_vgg", "depth": [1]}}, "'depth' .*'depths'"),
-    ],
-)
-@each_row("is_new", [True, False])
-def test_a_mistyped_key_of_a_vision_part_is_refused(folder, vision, message, is_new):
-    with pytest.raises(ConfigurationError, match=message):
-        if is_new:
-            new_captioner(tiny_training_config(folder, {"vision_config": vision}), ["a"])
-        else:
-            tuned(folder, "seeing", vision_config=vision)
-
-
-def test_stages_of_a_described_backbone_can_be_chosen(folder):
-    backbone = {**DESCRIBED, "out_features": ["stage1"]}
-    model, _ = new_captioner(tiny_training_config(folder, {"vision_config": {"backbone_config": backbone}}), ["a"])
-    assert model.config.visual_feature_size == 4
-    vision = {"backbone_config": DESCRIBED, "out_features": ["stage1", "stage2"]}
-    model, _ = new_captioner(tiny_training_config(folder, {"vision_config": vision}), ["a"])
-    assert model.config.visual_feature_size == 4 + 8
 
 
 def test_the_same_layers_of_a_described_backbone_are_those_of_the_trained_one():

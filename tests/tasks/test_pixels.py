@@ -75,18 +75,6 @@ def test_the_vision_part_is_trained_and_saved(trained):
     assert all(np.isfinite(entry["loss"]) for entry in result.history)
 
 
-def test_a_resumed_run_ends_with_the_same_weights(trained, tmp_path):
-    _, result = trained
-    half = pixel_config(tmp_path / "run", training={"schedule": "constant", "epochs": 1})
-    train(half)
-    whole = pixel_config(tmp_path / "run", training={"schedule": "constant"})
-    train(whole, resume=True)
-    expected = weights(result.output_dir / "last")
-    found = weights(tmp_path / "run/last")
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
-
-
 def test_a_trained_captioner_reads_images_of_any_size(trained):
     _, result = trained
     model, processor = load_captioner(result.output_dir)
@@ -153,16 +141,6 @@ def test_the_spatial_captioner_and_self_critical_training(frozen, tmp_path):
     convolution = next(name for name in after if ".vision." in name and name.endswith("convolution.weight"))
     assert torch.equal(before[convolution], after[convolution]) == frozen
     assert not torch.equal(before["lm_head.weight"], after["lm_head.weight"])
-
-
-def test_a_named_backbone_lends_its_weights(tmp_path):
-    torch.manual_seed(5)
-    vision = VisionModel(new_captioner(pixel_config(tmp_path), ["word"])[0].config.vision_config)
-    vision.backbone.save_pretrained(tmp_path / "backbone")
-    named = {**VISION, "pretrained": str(tmp_path / "backbone")}
-    model, _ = new_captioner(pixel_config(tmp_path, {"vision_config": named}), ["word"])
-    for name, value in vision.state_dict().items():
-        assert torch.equal(model.model.vision.state_dict()[name], value), name
 
 
 PREPROCESSING = {"image_mean": (0.4, 0.5, 0.6), "image_std": (1.0, 1.0, 1.0), "do_flip_channel_order": True}

@@ -12,7 +12,7 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from hf_ngsan.io.launching import leave_process_group
+from hf_ngsan.io.processes import leave_process_group
 from hf_ngsan.tasks import load_training_config, train
 from tests.guests.tiny import save
 from tests.guests.tiny import tiny as tiny_guest
@@ -211,7 +211,7 @@ def divided(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Whole]:
         folder = place / str(number)
         folder.mkdir()
         wholes[name] = whole_batch(name, folder)
-    command = [sys.executable, "-m", "hf_ngsan.io.launching", "--standalone", "--nproc-per-node", "2"]
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", __name__, *(str(whole.config) for whole in wholes.values())]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)

@@ -7,7 +7,7 @@ from accelerate.state import AcceleratorState, GradientState, PartialState
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.collator import visual_arguments
-from hf_ngsan.io.launching import make_accelerator
+from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import captioning, train
 from hf_ngsan.training.loop import full_precision

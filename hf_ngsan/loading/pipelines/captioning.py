@@ -300,7 +300,7 @@ class GuestCaptioningPipeline(CaptioningPipeline):
     def reader(self, **preprocess_params: Any) -> GuestReader:
         return GuestReader(self.processor, self.model.config, guest=self.guest, **preprocess_params)
 
-    def answers(
+    def answers(  # type: ignore[override]
         self, items: list[Item], inputs: BatchFeature, return_scores: bool = False, **generate_kwargs: Any
     ) -> list[Answered]:
         for name in ("return_attention", "return_visualness", "return_confidence"):

@@ -283,11 +283,11 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
     def padded(image: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
 
-    masks = [
+    filled = [
         torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
         for image, mask in zip(pixels, masks, strict=True)
     ]
-    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, masks)])}
+    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
 
 
 class Inputs(Dataset):

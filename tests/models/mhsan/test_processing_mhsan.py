@@ -38,8 +38,3 @@ def test_a_long_text_is_cut_only_if_asked_for():
 def test_what_is_refused(arguments, message):
     with pytest.raises(ValueError, match=message):
         tiny_processor(pixels=True)(**arguments)
-
-
-def test_without_an_image_processor_there_are_no_images():
-    with pytest.raises(ValueError, match="image_processor"):
-        tiny_processor()(images=PHOTOS[:1])

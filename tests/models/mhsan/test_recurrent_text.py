@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file
 
 from hf_ngsan.models.modeling_mhsan_text import SRU
-from hf_ngsan.training.objectives.contrastive import RowDropout
 from tests.golden import golden_folder
 from tests.tables import each_row
 
@@ -128,13 +127,6 @@ def test_outputs_and_gradients_are_those_of_the_equations(lengths, **settings):
     torch.testing.assert_close(*gradients)
 
 
-def test_gradients_of_the_initial_memory():
-    sru = randomized(SRU(3, 2, bidirectional=True, activation="tanh")).double()
-    inputs = torch.randn(2, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
-    initial = torch.full((2, 2, 4), 0.3, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(lambda initial: sru(inputs, initial_memory=initial), initial)
-
-
 @each_row("bidirectional", [False, True])
 def test_padding_before_and_behind_changes_nothing(bidirectional):
     sru = randomized(SRU(4, 3, 3, bidirectional=bidirectional, activation="tanh"))
@@ -164,23 +156,3 @@ def test_dropout_has_one_mask_for_all_steps(rates):
     share = (outputs == 0).float().mean().item()
     assert share == pytest.approx(0.5 if "dropout" in rates else 0.0, abs=0.15)
     assert second.dropout.p == 0 and first.dropout.p == rates.get("dropout", 0)
-
-
-def test_dropout_masks_can_belong_to_rows():
-    """The contrastive objective runs a micro-batch twice, cut in another way."""
-    sru = randomized(SRU(4, 4, 3, dropout=0.3, input_dropout=0.3)).train()
-    inputs = torch.randn(3, 5, 4, generator=torch.Generator().manual_seed(6))
-    with RowDropout(torch.arange(3), seed=1, step=2):
-        together, _ = sru(inputs)
-    with RowDropout(torch.arange(2, 3), seed=1, step=2):
-        alone, _ = sru(inputs[2:])
-    torch.testing.assert_close(alone[0], together[2])
-    assert not torch.allclose(together, sru.eval()(inputs)[0])
-
-
-def test_initial_weights_keep_the_variance_of_products():
-    torch.manual_seed(0)
-    sru = SRU(300, 200, num_layers=1, highway_bias=-2.0, scale_x=1.5)
-    variances = sru.layers[0].projection.weight.unflatten(0, (4, -1)).var((1, 2)) * 300
-    torch.testing.assert_close(variances, torch.tensor([1, 0.5, 0.5, 2.25]), rtol=0.05, atol=0)
-    assert sru.layers[0].bias.unique().tolist() == [-2, 0]

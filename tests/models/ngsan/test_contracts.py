@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.models.architectures import CLOSE, LABELS, logits_of
+from tests.models.architectures import CLOSE, logits_of
 from tests.models.ngsan.variants import REPRESENTATIVES
 from tests.models.tiny import random_images, tiny_captioner
 from tests.tables import each_row
@@ -34,40 +34,3 @@ def test_only_signed_geometry_sees_that_a_layout_is_mirrored():
     unsigned, signed = tiny_captioner(), tiny_captioner(geometry_features="signed")
     torch.testing.assert_close(logits_of(unsigned, mirrored), logits_of(unsigned, images), rtol=1e-3, atol=1e-3)
     assert (logits_of(signed, mirrored) - logits_of(signed, images)).abs().max() > 0.1
-
-
-def test_models_without_geometry_ignore_boxes():
-    images = random_images(LENGTHS)
-    model = tiny_captioner(**REPRESENTATIVES["N-SAN"])
-    without = {key: tensor for key, tensor in images.items() if key != "visual_boxes"}
-    assert torch.equal(logits_of(model, without), logits_of(model, images))
-
-
-def test_attention_weights_and_hidden_states_are_reported():
-    model, images = tiny_captioner(attn_implementation="eager"), random_images(LENGTHS)
-    with torch.no_grad():
-        outputs = model(**images, labels=LABELS, output_attentions=True, output_hidden_states=True)
-    shapes = {
-        "encoder_attentions": (4, 4, 6, 6),
-        "decoder_attentions": (4, 4, 4, 4),
-        "cross_attentions": (4, 4, 4, 6),
-        "encoder_hidden_states": (4, 6, 32),
-        "decoder_hidden_states": (4, 4, 32),
-    }
-    for name, shape in shapes.items():
-        assert {tuple(tensor.shape) for tensor in outputs[name]} == {shape}
-        assert len(outputs[name]) == (2 if "attentions" in name else 3)
-    padding = images["attention_mask"][:, None, None] == 0
-    for weights in outputs.encoder_attentions + outputs.cross_attentions:
-        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:-1]))
-        assert weights.masked_select(padding).max() == 0
-    plain = model(**images, labels=LABELS)
-    assert not set(plain) & set(shapes)
-
-
-def test_vocabulary_grows_without_a_change_to_old_words():
-    model, images = tiny_captioner(), random_images(LENGTHS)
-    expected = logits_of(model, images)
-    model.resize_token_embeddings(expected.shape[-1] + 3)
-    assert model.config.vocab_size == expected.shape[-1] + 3
-    assert torch.equal(logits_of(model, images)[..., :-3], expected)

@@ -4,9 +4,7 @@ import math
 
 import torch
 
-from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from tests.models.tiny import FEATURE_SIZE, tiny_captioner
-from tests.tables import each_row
 
 WORDS = torch.tensor([[1, 5, 6], [1, 7, 8]])
 
@@ -34,16 +32,6 @@ def test_the_first_layer_sees_sinusoids_of_places():
         angles = [place / 10000 ** (2 * channel / size) for channel in range(size // 2)]
         sinusoids = torch.tensor([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles])
         torch.testing.assert_close(seen[0][0, place], projected[0, place] + sinusoids)
-
-
-@each_row("temporal", [False, True])
-def test_the_order_of_frames_counts_only_with_positions(temporal):
-    assert not NGSANConfig().temporal_positions
-    model, frames = tiny_captioner(geometric_bias=[], temporal_positions=temporal), video((4, 4))
-    turned = {**frames, "visual_features": frames["visual_features"].flip(1)}
-    difference = (logits(model, frames) - logits(model, turned)).abs().max()
-    assert difference > 0.01 if temporal else difference < 1e-4
-    assert model.config.order_of_tokens_counts is temporal
 
 
 def test_padding_on_either_side_changes_nothing():

@@ -1,6 +1,5 @@
 """What transformers' common tests do not ask of the ResNeXt backbone."""
 
-import pytest
 import torch
 
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
@@ -59,15 +58,3 @@ def test_undeformed_deformable_convolutions_are_ordinary_ones():
     images = torch.rand(2, 3, 40, 56)
     expected, found = (backbone(images).feature_maps[0] for backbone in (ordinary, deformable))
     torch.testing.assert_close(found, expected)
-
-
-@each_row(
-    ("fields", "message"),
-    [
-        ({"last_stage_dilation": 3}, "last_stage_dilation is 3; it must be one of 1, 2"),
-        ({"deformable_stages": [5]}, "deformable_stages is 5; it must be one of 1, 2, 3, 4"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(fields, message):
-    with pytest.raises(ValueError, match=message):
-        NGSANResNeXtConfig(**fields)

@@ -6,11 +6,9 @@ import pytest
 import torch
 from transformers import AutoModelForImageTextToText
 
-from hf_ngsan.models.attention_maps import word_attention
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from tests.models.architectures import CLOSE, LABELS, WORDS, logits_of
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config, tiny_language_model
-from tests.models.tiny import tiny_tokenizer
 
 WORDS = WORDS[:3]
 
@@ -81,10 +79,3 @@ def test_a_trained_language_model_is_taken_over(tmp_path):
         loaded = AutoModelForImageTextToText.from_pretrained(tmp_path / "captioner")
         assert torch.equal(loaded.model.decoder.language_model(WORDS).last_hidden_state, signal)
     assert not any(weight.requires_grad for weight in loaded.model.decoder.language_model.parameters())
-
-
-def test_attention_maps_of_words_are_over_the_grid():
-    model, grids = tiny_captioner(), random_grids(2)
-    for words, weights in word_attention(model, tiny_tokenizer(), grids, WORDS[:2]):
-        assert weights.shape == (len(words), 9)
-        assert weights.sum(-1) == pytest.approx(1, abs=1e-5)

@@ -3,7 +3,6 @@
 import pytest
 import torch
 
-from hf_ngsan.models.modeling_rstnet import CompetingFinishedBeams
 from tests.models.rstnet.tiny import random_grids, tiny_captioner
 from tests.tables import each_row
 
@@ -87,48 +86,6 @@ def test_visualness_belongs_to_the_words_that_are_returned(options, release):
     assert output.visualness[:, 1].std() > 1e-3, "otherwise the test would see little"
 
 
-@each_row("release", [False, True])
-def test_visualness_counts_padding_that_was_generated_as_generate_does(release):
-    """Only padding before a caption is hidden from the words behind it."""
-    model, grids = tiny_captioner(release=release, attn_implementation="eager"), random_grids(2)
-    sequences = torch.tensor([[1, 5, 0, 7, 9], [1, 6, 8, 0, 2]])
-    found = model.word_visualness(grids, sequences)
-    for row in range(2):
-        words = sequences[row].tolist()
-        with torch.no_grad():
-            expected = visualness_by_steps(model, grids["visual_features"][row], words[:-1])
-        expected = [value if word else 0.0 for word, value in zip(words[1:], expected, strict=True)]
-        assert found[row].tolist() == pytest.approx([0.0, *expected], abs=1e-5)
-
-
-def test_visualness_behind_prefixes_of_unequal_length_is_that_of_each_alone():
-    model, grids = tiny_captioner(), random_grids(3)
-    prefixes = torch.tensor([[1, 5, 6], [0, 1, 8], [0, 0, 1]])
-    options = {"return_visualness": True, "return_dict_in_generate": True, "min_new_tokens": 3, "max_new_tokens": 3}
-    mask = (prefixes != 0).long()
-    together = model.generate(**grids, decoder_input_ids=prefixes, decoder_attention_mask=mask, **options)
-    for row in range(3):
-        image = {name: tensor[row : row + 1] for name, tensor in grids.items()}
-        alone = model.generate(**image, decoder_input_ids=prefixes[row : row + 1, row:], **options)
-        assert together.visualness[row].tolist() == pytest.approx([0.0] * row + alone.visualness[0].tolist(), abs=1e-5)
-
-
-def test_visualness_of_encoded_images_is_that_of_the_images():
-    model, grids = tiny_captioner(), random_grids(2)
-    options = {"return_visualness": True, "return_dict_in_generate": True, "num_beams": 2}
-    encoded = model.model.encoder(**grids)
-    found = model.generate(encoder_outputs=encoded, **options)
-    torch.testing.assert_close(found.visualness, model.generate(**grids, **options).visualness, **CLOSE)
-
-
-def test_visualness_in_sdpa_is_that_in_eager_attention():
-    grids, found = random_grids(2), []
-    for implementation in ("sdpa", "eager"):
-        model = tiny_captioner(attn_implementation=implementation)
-        found.append(model.word_visualness(grids, WORDS[:2]))
-    torch.testing.assert_close(found[0], found[1], **CLOSE)
-
-
 def test_visualness_that_cannot_be_is_refused():
     model, grids = tiny_captioner(), random_grids(1)
     with pytest.raises(ValueError, match="return_dict_in_generate"):
@@ -179,12 +136,3 @@ def next_word(model, features: torch.Tensor, words: list[int]) -> list[float]:
         )
         cache = outputs.cache
     return outputs.logits[0, -1].log_softmax(-1).tolist()
-
-
-def test_only_padding_follows_a_finished_caption():
-    scores = torch.randn(3, 6)
-    rows = torch.tensor([[2, 4, 5], [1, 2, 5], [1, 4, 3]])
-    changed = CompetingFinishedBeams([2, 3], 0)(rows, scores)
-    assert torch.equal(changed[0], scores[0]), "the start token may be the end token"
-    for row in (1, 2):
-        assert changed[row].tolist() == [0.0, *[-float("inf")] * 5]

@@ -117,17 +117,6 @@ def test_pieces_and_everything_else_survive_saving(tmp_path):
     assert torch.equal(loaded(WORDS).logits, model(WORDS).logits)
 
 
-def test_labels_are_the_words_and_the_end():
-    model = tiny_language_model()
-    labels = torch.tensor([[5, 6, 2], [8, 2, -100]])
-    output = model(labels=labels)
-    logits = model(torch.tensor([[1, 5, 6], [1, 8, 2]])).logits.log_softmax(-1)
-    expected = -sum(logits[row, t, labels[row, t]] for row, t in [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)]) / 5
-    torch.testing.assert_close(output.loss, expected)
-    half = model(labels=labels, num_items_in_batch=10).loss
-    torch.testing.assert_close(half, expected / 2)
-
-
 def test_weights_of_a_trained_text_encoder_are_loaded(tmp_path):
     encoder = BertModel(BertConfig.from_dict(TEXT_ENCODER))
     encoder.save_pretrained(tmp_path)
@@ -148,15 +137,6 @@ def test_a_vocabulary_that_grows_keeps_its_words():
     reads_ids = tiny_language_model(language_tokenization="caption_ids")
     with pytest.raises(ValueError, match="41"):
         reads_ids.resize_vocabulary(41)
-
-
-@each_row(
-    ("words", "pieces", "message"),
-    [(["a"], [3], "1 words"), (["a"] * VOCAB_SIZE, [], "'a'"), (["a"] * VOCAB_SIZE, [40], "40")],
-)
-def test_alignments_that_do_not_fit_are_named(words, pieces, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_language_model().align_vocabulary(words, lambda word: pieces)
 
 
 def test_captions_longer_than_a_table_of_positions_are_named():

@@ -50,14 +50,6 @@ def test_the_captioner_is_its_equations(fields, implementation, cells):
 
 
 @torch.no_grad()
-def test_the_temperature_matters(cells):
-    """Otherwise the comparisons here would see little."""
-    paper, vaswani = (tiny_captioner(attention_temperature=kind, **SMALL) for kind in ("key_length", "head_dim"))
-    difference = paper(**cells, decoder_input_ids=WORDS).logits - vaswani(**cells, decoder_input_ids=WORDS).logits
-    assert difference[:, 1:].abs().amax((0, 2)).min() > 0.1
-
-
-@torch.no_grad()
 @each_row("steps", [[1] * 5, [2, 3], [3, 1, 1]])
 def test_a_cache_changes_no_temperature(steps, model, cells):
     cache, logits, start = None, [], 0
@@ -94,35 +86,12 @@ def test_padding_of_words_on_the_left_changes_no_temperature(padding, cached, mo
 
 
 @torch.no_grad()
-def test_padding_of_words_on_the_right_changes_no_temperature(model, cells):
-    words, mask = (torch.nn.functional.pad(rows, (0, 3)) for rows in (WORDS, torch.ones_like(WORDS)))
-    logits = model(**cells, decoder_input_ids=words, decoder_attention_mask=mask).logits
-    torch.testing.assert_close(logits[:, :5], by_loops(model, cells), **CLOSE)
-
-
-@torch.no_grad()
 @each_row("order", [slice(None), slice(None, None, -1)])
 def test_padding_of_cells_changes_neither_temperature_nor_position(order, model, cells):
     wider = {name: torch.cat([tensor, torch.zeros_like(tensor)][order], dim=1) for name, tensor in cells.items()}
     wider["visual_features"][wider["attention_mask"] == 0] = 1000.0
     logits = model(**wider, decoder_input_ids=WORDS).logits
     torch.testing.assert_close(logits, by_loops(model, cells), **CLOSE)
-
-
-@torch.no_grad()
-def test_without_a_mask_every_cell_counts(model):
-    features = random_cells([4, 4, 4])["visual_features"]
-    logits = model(features, decoder_input_ids=WORDS).logits
-    mask = torch.ones(3, 4, dtype=torch.long)
-    torch.testing.assert_close(logits, by_loops(model, {"visual_features": features, "attention_mask": mask}), **CLOSE)
-
-
-@torch.no_grad()
-def test_several_captions_of_an_image_have_the_temperature_of_one(model, cells):
-    captions = torch.cat([WORDS, WORDS.flip(0)])[[0, 3, 1, 4, 2, 5]]
-    logits = model(**cells, decoder_input_ids=captions).logits
-    twice = {name: tensor.repeat_interleave(2, dim=0) for name, tensor in cells.items()}
-    torch.testing.assert_close(logits, by_loops(model, twice, captions), **CLOSE)
 
 
 def log_probability(model, caption: list[int], image: dict[str, torch.Tensor]) -> float:
@@ -151,35 +120,3 @@ def test_beams_have_the_probabilities_of_the_loops(num_beams, cache, model, cell
             assert logits.argmax(-1).tolist() == words[1:]
             generated = torch.stack([step[row] for step in output.logits[: len(words) - 1]])
             torch.testing.assert_close(generated, logits, **CLOSE)
-
-
-@each_row("cache", [{}, {"cache_implementation": "static"}])
-def test_prefixes_of_any_length_keep_their_temperature(cache, model, cells):
-    prefixes = torch.tensor([[1, 5, 6], [0, 1, 8], [0, 0, 1]])
-    output = model.generate(
-        **cells,
-        decoder_input_ids=prefixes,
-        decoder_attention_mask=(prefixes != 0).long(),
-        max_new_tokens=4,
-        output_logits=True,
-        return_dict_in_generate=True,
-        **cache,
-    )
-    for row, sequence in enumerate(output.sequences.tolist()):
-        start = (prefixes[row] != 0).sum().item()
-        words = [word for word in sequence if word != 0]
-        words = words[: words.index(2) + 1] if 2 in words else words
-        logits, _ = loops.caption(model, words[:-1], one_image(cells, row)["visual_features"][0])
-        generated = torch.stack([step[row] for step in output.logits[: len(words) - start]])
-        torch.testing.assert_close(generated, logits[start - 1 :], **CLOSE)
-
-
-@torch.no_grad()
-def test_every_word_has_its_maps_over_the_cells(cells):
-    model = tiny_captioner(attn_implementation="eager", **SMALL)
-    maps = torch.stack(model(**cells, decoder_input_ids=WORDS, output_attentions=True).cross_attentions, dim=1)
-    assert maps.shape == (3, 2, 2, 5, 6)  # images, layers, heads, words, cells
-    for row, number in enumerate(CELLS):
-        _, expected = loops.caption(model, WORDS[row].tolist(), cells["visual_features"][row, :number])
-        torch.testing.assert_close(maps[row, ..., :number], expected, **CLOSE)
-        assert maps[row, ..., number:].abs().sum() == 0

@@ -242,8 +242,3 @@ def test_what_cannot_be_calibrated(made, capsys, tmp_path):
     blind = ["calibrate", "--model", tmp_path / "blind", "--data", "scenes", "--dual-encoder", made / "mhsan"]
     assert "vision" in fails(capsys, *blind)
     assert "Hub" in fails(capsys, "calibrate", "--model", "user/captioner", *data)
-    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
-    (tmp_path / "captioner" / CONFIDENCE).mkdir()
-    assert "is a folder" in fails(
-        capsys, "calibrate", "--model", tmp_path / "captioner", *data, "--dual-encoder", made / "mhsan"
-    )

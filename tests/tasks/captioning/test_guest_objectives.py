@@ -200,21 +200,6 @@ def test_the_expected_gradient_is_that_of_the_expected_reward(name, monkeypatch)
         torch.testing.assert_close(torch.zeros(1) if first is None else first, second, rtol=1e-4, atol=1e-6)
 
 
-def test_samples_are_drawn_with_their_probabilities():
-    guest, batch = tiny_guest("git")
-    objective = critical(guest, samples_per_image=20, max_new_tokens=1)
-    visual = {"pixel_values": batch["pixel_values"]}
-    encoded, _ = objective.encode(guest.model, visual, False)
-    rows = torch.arange(2)
-    drawn = [objective.draw_captions(guest.model, encoded, rows, Update(0, step))[0] for step in range(40)]
-    of_first = torch.stack(drawn).view(40, 2, 20)[:, 0].flatten()
-    inputs = guest.with_captions(visual, torch.tensor([[5], [5]]))
-    with torch.no_grad():
-        logits = objective.policy.logits(guest.model(**inputs).logits[:, -1])
-    shares = torch.bincount(of_first, minlength=logits.shape[-1]) / len(of_first)
-    assert (shares - logits[0].softmax(-1)).abs().max() < 0.06  # three standard deviations of a share of a half
-
-
 def test_rewards_are_of_the_words_of_decoded_captions():
     guest, _ = tiny_guest("blip")
     rewards = TextRewards(REFERENCES, guest.text_of, guest.end_token_id, weights={"cider_d": 1.0})

@@ -231,17 +231,6 @@ def test_each_teacher_changes_what_is_learnt(tmp_path, straight):
     assert len(losses) == 3
 
 
-@pytest.mark.slow
-def test_a_killed_run_with_a_teacher_ends_the_same(tmp_path, monkeypatch, straight):
-    train(taught(tmp_path / "straight", [straight[0] / "last"], epochs=2))
-    killed = taught(tmp_path / "killed", [straight[0] / "last"], epochs=2)
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
-        die_at(patch, "update", 3)
-        train(killed)
-    train(killed, resume=True)
-    assert same_weights(tmp_path / "killed" / "last", tmp_path / "straight" / "last")
-
-
 def test_teachers_of_another_vocabulary_are_refused(tmp_path):
     other = tiny_sections(tmp_path / "other", data={"spec": "scenes:size=4,validation=2,seed=3"})
     train(CaptioningConfig.from_dict(other))
@@ -279,14 +268,19 @@ def test_a_captioner_learns_from_teachers_on_images_without_captions(tmp_path, s
 
 
 @pytest.mark.slow
-def test_a_killed_distillation_ends_the_same(tmp_path, monkeypatch, straight, photographs):
+def test_a_killed_run_with_teachers_ends_the_same(tmp_path, monkeypatch, straight, photographs):
     student, teachers = str(straight[0] / "xe"), [str(straight[0] / "last")]
-    train(distilling(tmp_path / "straight", student, teachers, images=photographs))
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
-        die_at(patch, "update", 3)
-        train(distilling(tmp_path / "killed", student, teachers, images=photographs))
-    train(distilling(tmp_path / "killed", student, teachers, images=photographs), resume=True)
-    assert same_weights(tmp_path / "killed" / "last", tmp_path / "straight" / "last")
+    for name, config_of in (
+        ("distilled", lambda folder: distilling(folder, student, teachers, images=photographs)),
+        ("taught", lambda folder: taught(folder, teachers, epochs=2)),
+    ):
+        straightforward, killed = (config_of(tmp_path / name / part) for part in ("straight", "killed"))
+        train(straightforward)
+        with monkeypatch.context() as patch, pytest.raises(KilledError):
+            die_at(patch, "update", 3)
+            train(killed)
+        train(killed, resume=True)
+        assert same_weights(tmp_path / name / "killed" / "last", tmp_path / name / "straight" / "last"), name
 
 
 @each_row("lacks", ["teachers", "init_from"])
@@ -315,15 +309,6 @@ def test_weights_are_each_captions_cider_d_over_the_mean_of_its_image():
         scores.append(metric.compute(predictions=[caption], references=[others])["cider_d"] + 1e-3)
     mean = sum(scores) / 3
     expected = [min(max((score / mean) ** 2, 0.05), 3.0) for score in scores]
-    assert consensus_weights(CAPTIONS, power=2)[0] == pytest.approx(expected)
-
-
-def test_the_caption_that_nobody_shares_weighs_least():
-    weights = consensus_weights(CAPTIONS)
-    assert weights[0][2] < 0.1 < 0.9 < min(weights[0][:2])
-    assert weights[1] == pytest.approx([1, 1], abs=0.2)
-    assert weights[2] == [1.0]
-
-
-def test_power_zero_weighs_all_the_same():
+    weights = consensus_weights(CAPTIONS, power=2)
+    assert weights[0] == pytest.approx(expected) and weights[2] == [1.0], "the only caption of an image"
     assert consensus_weights(CAPTIONS, power=0) == [[1.0] * 3, [1.0] * 2, [1.0]]

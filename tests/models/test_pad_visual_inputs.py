@@ -8,48 +8,9 @@ from hf_ngsan.loading.pipelines.items import pad_pixels
 from hf_ngsan.models.modeling_base import check_visual_features
 from hf_ngsan.models.processing_captioning import pad_visual_inputs
 from tests.models.tiny import random_boxes
-from tests.tables import each_row
 
 FEATURES = [np.ones((3, 5), np.float16), np.full((1, 5), 2.0)]
 BOXES = [random_boxes(3).numpy(), random_boxes(1).numpy()]
-
-
-def test_images_of_different_size_are_padded_with_zeros():
-    batch = pad_visual_inputs(FEATURES, BOXES)
-    assert set(batch) == {"visual_features", "visual_boxes", "attention_mask"}
-    assert batch["attention_mask"].tolist() == [[1, 1, 1], [1, 0, 0]]
-    assert batch["visual_features"].dtype == batch["visual_boxes"].dtype == torch.float32
-    for name, arrays in (("visual_features", FEATURES), ("visual_boxes", BOXES)):
-        for row, array in zip(batch[name], arrays, strict=True):
-            assert torch.equal(row[: len(array)], torch.from_numpy(array).float())
-            assert row[len(array) :].abs().sum() == 0
-
-
-@each_row("convert", [list, torch.from_numpy, lambda array: array.tolist(), lambda array: array])
-def test_arrays_tensors_and_lists_are_the_same(convert):
-    expected = pad_visual_inputs(FEATURES, BOXES)
-    batch = pad_visual_inputs([convert(array) for array in FEATURES], [convert(array) for array in BOXES])
-    for name, tensor in expected.items():
-        assert torch.equal(batch[name], tensor)
-
-
-def test_a_matrix_is_one_image_and_a_stack_several():
-    lone = pad_visual_inputs(FEATURES[0], BOXES[0])
-    assert lone["visual_features"].shape == (1, 3, 5)
-    assert lone["visual_boxes"].shape == (1, 3, 4)
-    assert pad_visual_inputs(np.zeros((2, 3, 5)))["visual_features"].shape == (2, 3, 5)
-
-
-def test_inputs_are_not_changed():
-    before = [array.copy() for array in BOXES]
-    batch = pad_visual_inputs(FEATURES, BOXES)
-    batch["visual_boxes"].zero_()
-    assert all(np.array_equal(old, new) for old, new in zip(before, BOXES, strict=True))
-
-
-def test_boxes_on_the_edge_and_without_area_are_fine():
-    boxes = np.array([[0.0, 0.0, 1.0, 1.0], [0.5, 0.5, 0.5, 0.5], [-0.0005, 0.0, 1.0005, 1.0]])
-    assert pad_visual_inputs(np.zeros((3, 2)), boxes)["visual_boxes"].shape == (1, 3, 4)
 
 
 def changed(boxes: list, row: int, box: int, values: list[float]) -> list[np.ndarray]:
@@ -88,13 +49,6 @@ def test_a_mask_of_another_length_is_refused():
     for mask in (torch.ones(2, 2), torch.ones(2, 4), torch.ones(1, 3)):
         with pytest.raises(ValueError):
             check_visual_features(features, mask, 5)
-
-
-def test_pixels_of_one_size_need_no_mask():
-    images = [{"pixel_values": torch.rand(1, 3, 4, 5)} for _ in range(2)]
-    batch = pad_pixels(images)
-    assert set(batch) == {"pixel_values"}
-    assert torch.equal(batch["pixel_values"], torch.cat([image["pixel_values"] for image in images]))
 
 
 def test_pixels_of_unequal_size_are_padded_to_the_right_and_below():

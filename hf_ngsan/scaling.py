@@ -1,8 +1,13 @@
 """Models as callables over batches of columns: for `map_batches` of Ray Data, or `map(batched=True)` of datasets.
 
-Each class loads its model once, when it is made, and takes and returns batches of columns. The column of images has
-what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads: bytes of files, paths, arrays, PIL images. It is
-left out of the result; other columns stay. An image that cannot be read has the reason in the column `error`, and nulls
+```python
+photos = ray.data.read_binary_files("s3://bucket/photos", include_paths=True)
+photos.map_batches(Captioner, batch_size=64, concurrency=8, num_gpus=1).write_parquet("s3://bucket/captions")
+```
+
+Each class loads its model once, when it is made. The column of images has what
+[`~hf_ngsan.models.image_processing_captioning.load_image`] reads: bytes of files, paths, arrays, PIL images. It is left
+out of the result; other columns stay. An image that cannot be read has the reason in the column `error`, and nulls
 elsewhere.
 """
 
@@ -13,17 +18,17 @@ from typing import Any
 import pyarrow as pa
 import torch
 
-from ..data.contract import caption_features
-from ..extraction.extract import encoded
-from ..extraction.vision import load_vision
-from ..guests.dual_encoders import dual_encoder_of
-from ..io.messages import one_sentence
-from ..io.packaged import CAPTIONER, DUAL_ENCODER
-from ..loading.models import load_model
-from ..loading.pipelines import CaptioningPipeline
-from ..models.image_processing_captioning import load_image
-from ..tasks.captioning_generation import load_captioners
-from ..tasks.retrieval_search import embed_pixels
+from .data.contract import caption_features
+from .extraction.extract import encoded
+from .extraction.vision import load_vision
+from .guests.dual_encoders import dual_encoder_of
+from .io.messages import one_sentence
+from .io.packaged import CAPTIONER, DUAL_ENCODER
+from .loading.models import load_model
+from .loading.pipelines import CaptioningPipeline
+from .models.image_processing_captioning import load_image
+from .tasks.captioning_generation import load_captioners
+from .tasks.retrieval_search import embed_pixels
 
 
 class OfImages:
@@ -45,9 +50,9 @@ class OfImages:
                 errors.append(None)
             except Exception as error:  # libraries say in many ways that an image cannot be read
                 errors.append(one_sentence(error))
-        found = self.of_images(images) if images else {}
+        added = self.of_images(images) if images else {}
         for name, kind in self.types().items():
-            values = iter(found.get(name, ()))
+            values = iter(added.get(name, ()))
             columns[name] = pa.array([None if error else next(values) for error in errors], kind)
         return pa.table({**columns, "error": pa.array(errors, pa.string())})
 
@@ -56,7 +61,7 @@ class OfImages:
         raise NotImplementedError
 
     def of_images(self, images: list) -> dict[str, list]:
-        """Returns the columns of PIL images."""
+        """Returns these columns for PIL images."""
         raise NotImplementedError
 
 
@@ -125,7 +130,7 @@ class Captioner(OfImages):
     def of_images(self, images: list) -> dict[str, list]:
         answers = self.pipeline(images, batch_size=len(images), return_scores=True, **self.generate_arguments)
         best = [answer[0] for answer in answers]
-        return {"caption": [one["generated_text"] for one in best], "score": [one["score"] for one in best]}
+        return {"caption": [answer["generated_text"] for answer in best], "score": [answer["score"] for answer in best]}
 
 
 class Embedder(OfImages):

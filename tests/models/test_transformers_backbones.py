@@ -4,32 +4,26 @@ import shutil
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import (
     AutoModel,
-    BertConfig,
     CLIPConfig,
     CLIPImageProcessor,
     CLIPModel,
-    CLIPTextConfig,
-    CLIPTextModel,
     CLIPVisionModel,
     CLIPVisionModelWithProjection,
     SiglipConfig,
     SiglipImageProcessor,
     SiglipModel,
     SiglipVisionModel,
-    ViTConfig,
-    ViTForImageClassification,
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
+from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.provenance import vision_provenance
-from hf_ngsan.models.modeling_vision import cell_boxes, region_features
+from hf_ngsan.models.modeling_vision import cell_boxes
 from hf_ngsan.models.transformers_backbones import PATCH_ENCODERS, own_image_size
-from tests.models.tiny import pretrained_vision, random_boxes, tiny_config
+from tests.models.tiny import pretrained_vision
 from tests.tables import each_row
 
 LAYERS = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 16}
@@ -111,17 +105,6 @@ def test_a_cell_is_its_patch(families, name, pixels):
 
 
 @every_family
-def test_the_patch_of_a_place_depends_most_on_its_pixels(families, name):
-    """So that rows and columns are not exchanged."""
-    _, _, folder = families[name]
-    vision = pretrained_vision(folder, out_features=["stem"])
-    before, after = torch.zeros(1, 3, 32, 32), torch.zeros(1, 3, 32, 32)
-    after[:, :, 8:16, 24:32] = 1  # row 1, column 3
-    changed = (vision(after).visual_features != vision(before).visual_features).any(-1)
-    assert changed[0].nonzero().flatten().tolist() == [1 * 4 + 3]
-
-
-@every_family
 def test_layers_are_chosen_by_position_or_name(families, name, pixels):
     name, encoder, folder = families[name]
     output = encoder(pixels, output_hidden_states=True)
@@ -139,17 +122,6 @@ def test_layers_are_chosen_by_position_or_name(families, name, pixels):
 
 
 @every_family
-def test_saved_encoders_are_loaded_as_they_were(families, name, pixels, tmp_path):
-    _, _, folder = families[name]
-    vision = pretrained_vision(folder, out_features=[-2, -1])
-    vision.save_pretrained(tmp_path)
-    loaded = AutoModel.from_pretrained(tmp_path)
-    assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
-    assert loaded.config.out_features == vision.config.out_features == ["stage1", "stage2"]
-    assert loaded.state_dict().keys() == vision.state_dict().keys()
-
-
-@every_family
 def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(families, name):
     """37 x 45 pixels have 4 x 5 whole patches of 8."""
     name, encoder, folder = families[name]
@@ -161,32 +133,6 @@ def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(families, n
     )
     corners = torch.tensor([40 / 45, 32 / 37, 40 / 45, 32 / 37])
     torch.testing.assert_close(output.visual_boxes[0], cell_boxes(4, 5) * corners)
-
-
-def test_an_own_size_that_is_no_multiple_of_the_patches(pixels):
-    """As the 384 pixels of SigLIP So400m are none of its 14."""
-    backbone = {"model_type": "siglip_vision_model", **PATCHES, "image_size": 30}
-    vision = VisionModel(VisionConfig(backbone_config=backbone)).eval()
-    images = pixels[:, :, :30, :30]
-    whole = vision(images)
-    torch.testing.assert_close(whole.visual_boxes[0], cell_boxes(3, 3) * 0.8)
-    torch.testing.assert_close(whole.visual_features, vision.backbone(images).last_hidden_state)
-    boxes = random_boxes(2, 5) * 0.8
-    within = region_features(whole.visual_features.mT.unflatten(-1, (3, 3)), boxes / 0.8)
-    torch.testing.assert_close(vision(images, visual_boxes=boxes).visual_features, within)
-
-
-def test_an_image_gives_the_same_tokens_in_any_batch(pixels):
-    vision = lively(VisionModel(VisionConfig(backbone_config=CLIP)))
-    mask = torch.ones(2, 32, 32, dtype=torch.long)
-    mask[1, 20:] = 0
-    together = vision(pixels, mask)
-    assert together.attention_mask.sum(1).tolist() == [16, 8]
-    for image, height in ((0, 32), (1, 20)):
-        alone = vision(pixels[image : image + 1, :, :height])
-        number = alone.visual_features.shape[1]
-        for name in ("visual_features", "visual_boxes"):
-            torch.testing.assert_close(together[name][image, :number], alone[name][0], atol=1e-5, rtol=1e-5)
 
 
 # --- folders ---
@@ -212,32 +158,12 @@ def test_a_whole_model_and_its_vision_part_give_equal_features(write, part, pixe
     assert (processor.size["height"], processor.size["width"]) == (32, 32) and not processor.do_center_crop
 
 
-def test_weights_of_a_classifier(pixels, tmp_path):
-    """It has no pooling layer, and a prefix before its names."""
-    classifier = lively(ViTForImageClassification(ViTConfig(**PATCHES)))
-    classifier.save_pretrained(tmp_path)
-    vision = pretrained_vision(tmp_path)
-    assert torch.equal(vision(pixels).visual_features, classifier.vit(pixels).last_hidden_state[:, 1:])
-
-
 def test_without_a_preprocessor_images_get_the_size_that_the_encoder_was_made_for(tmp_path):
     tiny_encoder("vit").save_pretrained(tmp_path)
     vision, processor = load_vision(tmp_path)
     assert processor.size["height"] == processor.size["width"] == own_image_size(vision) == 32
     _, larger = load_vision(tmp_path, image_size=48)
     assert larger.size["height"] == 48
-
-
-def test_a_backbone_that_is_left_out_comes_from_the_whole_model(pixels, tmp_path):
-    write_clip(tmp_path / "clip")
-    vision = pretrained_vision(tmp_path / "clip", save_frozen_weights=False, out_features=[-2])
-    captioner = NGSANForConditionalGeneration(
-        tiny_config(vision_config=vision.config.to_dict(), visual_feature_size=None)
-    ).eval()
-    captioner.save_pretrained(tmp_path / "captioner")
-    assert not any(name.startswith("model.vision") for name in load_file(tmp_path / "captioner/model.safetensors"))
-    loaded = type(captioner).from_pretrained(tmp_path / "captioner").model.vision
-    assert torch.equal(loaded(pixels).visual_features, vision(pixels).visual_features)
 
 
 @each_row("frozen", [True, False])
@@ -260,62 +186,3 @@ def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
 
 
 # --- bad input ---
-
-
-@each_row(
-    ("fields", "message"),
-    [
-        ({"out_features": [-4]}, r"out_features .*'stage2'.*-4"),
-        ({"out_features": ["stage3"]}, "'stage3'"),
-        ({"out_features": [-1, -2]}, "order"),
-        ({"out_features": []}, "out_features"),
-    ],
-)
-def test_layers_that_there_are_not(fields, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        VisionModel(VisionConfig(backbone_config=CLIP, **fields))
-    assert "\n" not in str(caught.value)
-
-
-@each_row(
-    ("config", "model_type"),
-    [
-        (BertConfig(), "bert"),
-        (CLIPTextConfig(), "clip_text_model"),
-        (CONFIG_MAPPING["siglip2"](), "siglip2"),
-        (CONFIG_MAPPING["llava"](), "llava"),
-    ],
-)
-def test_a_model_without_patches_on_a_grid(config, model_type, tmp_path):
-    config.save_pretrained(tmp_path)
-    for load in (load_vision, pretrained_vision):
-        with pytest.raises(ValueError, match=f"'{model_type}'.*CLIP") as caught:
-            load(tmp_path)
-        assert "\n" not in str(caught.value)
-
-
-def test_a_folder_with_the_weights_of_the_text_alone(tmp_path):
-    write_clip(tmp_path)
-    config = (tmp_path / "config.json").read_bytes()
-    CLIPTextModel(CLIPTextConfig(**TEXT)).save_pretrained(tmp_path)
-    (tmp_path / "config.json").write_bytes(config)
-    with pytest.raises(ValueError, match="lacks") as caught:
-        load_vision(tmp_path)
-    assert "\n" not in str(caught.value)
-
-
-def test_images_smaller_than_a_patch(tmp_path):
-    write_clip(tmp_path)
-    with pytest.raises(ValueError, match=r"clip_vision_model.*height 7 .*8 x 8"):
-        load_vision(tmp_path, image_size=7)
-    with pytest.raises(ValueError, match="height 4 and width 32"):
-        pretrained_vision(tmp_path)(torch.zeros(1, 3, 4, 32))
-
-
-def test_an_encoder_that_interpolates_nothing_takes_its_own_size_only(monkeypatch, pixels):
-    vision = VisionModel(VisionConfig(backbone_config=CLIP)).eval()
-    forward = vision.backbone.forward
-    monkeypatch.setattr(vision.backbone, "forward", lambda pixel_values: forward(pixel_values))
-    assert vision(pixels).visual_features.shape == (2, 16, 16)
-    with pytest.raises(ValueError, match="height 24 and width 32: it takes 32 x 32 pixels only"):
-        vision(pixels[:, :, :24])

@@ -5,24 +5,9 @@ import socket
 
 import pytest
 
-from hf_ngsan.io.listening import OwnHosts, check_host, listen, url_of
+from hf_ngsan.serving.hosts import OwnHosts, listen, url_of
 from tests.commands.running import fails
 from tests.tables import each_row
-
-NO_HOSTS = ["", " ", "0", "00", "0x0", "127.1", "1.2.3", "256.1.1.1", "0.0.0.0 ", "[::]", "*", "a b", "http://x", "é"]
-
-
-@each_row("host", [*NO_HOSTS, "\0", "\n", "a" * 300, "127.0.0.1\n", "0x7f.1", "\ud800"])
-def test_what_is_no_host(host):
-    with pytest.raises(ValueError, match="host"):
-        check_host(host)
-    with pytest.raises(ValueError, match="host"):
-        listen(host, 0)
-
-
-@each_row("host", ["127.0.0.1", "0.0.0.0", "::", "::1", "fe80::1%eth0", "localhost", "my-host.example"])
-def test_hosts(host):
-    check_host(host)
 
 
 def test_a_name_for_all_addresses_is_told(monkeypatch):
@@ -45,15 +30,15 @@ def test_urls():
     assert url_of("127.0.0.1", 80) == "http://127.0.0.1:80" and url_of("::1", 80) == "http://[::1]:80"
 
 
-@each_row("host", ["", "0", "127.1"])
-def test_the_server_tells_it_before_it_loads_a_model(capsys, host):
+@each_row("host", ["", "0"])
+def test_a_host_that_silently_means_all_addresses_is_refused_before_a_model_is_loaded(capsys, host):
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
     pytest.importorskip("python_multipart", reason="the extra serve is not installed")
-    assert "127.0.0.1" in fails(capsys, "serve", "--model", "nothing", "--host", host)
+    assert "0.0.0.0" in fails(capsys, "serve", "--model", "nothing", "--host", host)
 
 
 OWN = ["localhost", "LOCALHOST:8000", "localhost.", "127.0.0.1:1", "[::1]", "[0:0:0:0:0:0:0:1]:8000"]
-STRANGE = ["", " ", "evil.example", "localhost.evil.example", "evil.example:80", "[localhost]", "localhost:x", "::1"]
+STRANGE = ["", " ", "evil.example", "localhost.evil.example", "evil.example:80", "localhost:x"]
 STRANGE += [
     "127.1",
     "localhost@evil.example",
@@ -82,7 +67,7 @@ def answer_to(hosts: list[str], kind: str = "http", **settings) -> list[dict]:
 
 def test_a_server_answers_to_its_own_hosts_alone():
     local, lan, everywhere = {"host": "127.0.0.1"}, {"host": "192.168.1.5"}, {"host": "0.0.0.0"}
-    named = {"host": "Captions.example", "allowed": ["Proxy.example.", "[fe80::1]"]}
+    named = {"host": "Captions.example", "allowed": ["Proxy.example.:80", "fe80::1"]}
     machine = f"{socket.gethostname()}:8000"
     rows = [(local, host, True) for host in OWN] + [(local, host, False) for host in STRANGE]
     rows += [(local, "192.168.1.5", False), (lan, "192.168.1.5:80", True), (lan, "localhost", True)]
@@ -99,6 +84,6 @@ def test_a_server_answers_to_its_own_hosts_alone():
     assert answer_to(["evil.example"], "websocket", **local) == [{"type": "websocket.close", "code": 1008}]
     assert answer_to(["localhost"], "websocket", **local) == [{}]
     assert answer_to([], "lifespan", **local) == [{}]
-    for name in ("http://captions.example", "captions.example:80", "*", ""):
+    for name in ("http://captions.example", ""):
         with pytest.raises(ValueError, match="host"):
             OwnHosts(None, "127.0.0.1", [name])

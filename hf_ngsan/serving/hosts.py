@@ -1,32 +1,14 @@
-"""Hosts and ports that servers listen at: checks, sockets and URLs, and the names that a server answers to."""
+"""Where servers listen, and the host names that they answer to."""
 
 import ipaddress
-import json
 import re
 import socket
 from collections.abc import Iterable
 from typing import Any
 
-NAME_OF_MACHINE = re.compile(
-    r"(?=.{1,253}\Z)([A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?\.)*([A-Za-z0-9_-]*[A-Za-z_-][A-Za-z0-9_-]*)"
-)
-HEXADECIMAL = re.compile(r"0[xX][0-9A-Fa-f]*")
-HOST_HEADER = re.compile(r"(\[[^\[\]]+\]|[^\[\]:]+)(?::[0-9]*)?")
+HOST = re.compile(r"(\[[^\[\]]+\]|[^\[\]:/\s]+)(?::[0-9]*)?")
+"""A name or an address, and a port, as in the header `Host`."""
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
-
-
-def check_host(host: str) -> None:
-    """Raises a ValueError unless a host is an IP address or a name of a machine.
-
-    It refuses "" and "0", which stand for all addresses of this machine, and short forms of addresses such as "127.1".
-    """
-    if address_of(host) is not None:
-        return
-    if not NAME_OF_MACHINE.fullmatch(host) or HEXADECIMAL.fullmatch(host.rpartition(".")[2]):
-        raise ValueError(
-            f"The host {host!r:.80} is no IP address and no name; give 127.0.0.1 for this machine alone, or "
-            "0.0.0.0 for all its addresses."
-        )
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -37,24 +19,20 @@ def listen(host: str, port: int) -> socket.socket:
         port: 0 for a free one.
 
     Raises:
-        ValueError: the host is no IP address and no name of a machine.
+        ValueError: the host stands for all addresses of this machine without saying so, as "" and "0" do.
         OSError: the address belongs to another machine, or the port is taken.
     """
-    check_host(host)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listening = socket.create_server((host, port), family=family)
+        listening = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except (OSError, UnicodeError) as error:
-        message = getattr(error, "strerror", None) or str(error)
-        reason = message.partition(" (")[0]  # the address follows in brackets
         raise OSError(
-            f"No server can listen at {host}, port {port or 'any'}: {reason}. Choose another --host or --port."
+            f"No server can listen at {host!r}, port {port or 'any'} ({error}); choose another --host or --port."
         ) from error
     # Connections inherit it; asyncio would not set it, and an answer in two parts would wait 40 ms for the other side.
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_unspecified and not is_unspecified(host):
+    if is_unspecified(listening.getsockname()[0]) and not is_unspecified(host):
         listening.close()
-        raise ValueError(f"The host {host} stands for all addresses of this machine; give 0.0.0.0 if you mean them.")
+        raise ValueError(f"The host {host!r} stands for all addresses of this machine; give 0.0.0.0 if you mean them.")
     return listening
 
 
@@ -76,17 +54,16 @@ def url_of(host: str, port: int) -> str:
 
 
 def host_name(text: str) -> str:
-    """Returns a name or an IP address as it is compared: in lower case, without a last dot or brackets.
+    """Returns a name or an IP address, with or without a port, as it is compared: in lower case, without a last dot.
 
     Raises:
-        ValueError: the text is no name of a machine and no IP address; it may have a scheme or a port.
+        ValueError: the text is neither, such as a URL.
     """
-    name = text.lower().removesuffix(".")
-    if name.startswith("[") and name.endswith("]") and ":" in name:
-        name = name[1:-1]
-    check_host(name)
-    address = address_of(name)
-    return name if address is None else str(address).partition("%")[0]
+    match = HOST.fullmatch(text)
+    if match is None and address_of(text) is None:
+        raise ValueError(f"{text!r:.80} is no host name and no IP address.")
+    name = (match[1] if match else text).strip("[]").lower().removesuffix(".")
+    return str(address_of(name) or name).partition("%")[0]
 
 
 class OwnHosts:
@@ -97,7 +74,7 @@ class OwnHosts:
 
     The server answers to localhost, 127.0.0.1, [::1], the host it listens at and those added, at any port. One that
     listens at all addresses of the machine (0.0.0.0, ::) also answers to the machine's name and to every IP address: an
-    address needs no name that could point elsewhere.
+    address needs no name that could point elsewhere. (Starlette's TrustedHostMiddleware knows no IPv6 addresses.)
 
     Args:
         app: application behind it.
@@ -116,24 +93,20 @@ class OwnHosts:
             self.names.add(socket.gethostname().lower())
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        if scope["type"] not in ("http", "websocket"):
-            return await self.app(scope, receive, send)
-        given = [value.decode("latin-1") for name, value in scope["headers"] if name == b"host"]
-        if len(given) == 1 and self.is_own(given[0]):
+        from starlette.responses import JSONResponse
+
+        given = [value.decode("latin-1") for name, value in scope.get("headers", ()) if name == b"host"]
+        if scope["type"] not in ("http", "websocket") or (len(given) == 1 and self.is_own(given[0])):
             return await self.app(scope, receive, send)
         if scope["type"] == "websocket":
             return await send({"type": "websocket.close", "code": 1008})
         message = f"This server does not answer to the host {', '.join(given)!r:.80}; --allowed-host adds a name."
-        body = json.dumps({"error": message}).encode()
-        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-        await send({"type": "http.response.start", "status": 400, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        await JSONResponse({"error": message}, 400)(scope, receive, send)
 
     def is_own(self, header: str) -> bool:
         """Returns whether the value of a header `Host`, with or without a port, names this server."""
-        found = HOST_HEADER.fullmatch(header)
         try:
-            name = host_name("" if found is None else found[1])
+            name = host_name(header)
         except ValueError:
             return False
         return name in self.names or (self.takes_addresses and address_of(name) is not None)

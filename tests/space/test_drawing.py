@@ -7,7 +7,7 @@ import re
 import numpy as np
 from PIL import Image
 
-from hf_ngsan.space import captions
+from hf_ngsan.space import drawing
 
 
 def image_in(html: str, kind: str) -> Image.Image:
@@ -17,29 +17,29 @@ def image_in(html: str, kind: str) -> Image.Image:
 
 def test_a_map_is_as_opaque_as_the_attention():
     weights = np.array([[0.0, 0.1], [0.2, 0.4]], np.float32)
-    pixels = np.asarray(image_in(captions.map_over(Image.new("RGB", (40, 20)), weights), "png"))
+    pixels = np.asarray(image_in(drawing.map_over(Image.new("RGB", (40, 20)), weights), "png"))
     assert pixels.shape == (2, 2, 4)
-    np.testing.assert_allclose(pixels[..., 3] / 255, captions.STRONGEST * weights / 0.4, atol=1 / 255)
+    np.testing.assert_allclose(pixels[..., 3] / 255, drawing.STRONGEST * weights / 0.4, atol=1 / 255)
 
 
 def test_a_map_without_attention_shows_nothing():
-    pixels = np.asarray(image_in(captions.map_over(Image.new("RGB", (4, 4)), np.zeros((3, 3), np.float32)), "png"))
+    pixels = np.asarray(image_in(drawing.map_over(Image.new("RGB", (4, 4)), np.zeros((3, 3), np.float32)), "png"))
     assert not pixels[..., 3].any()
 
 
 def test_a_photograph_is_made_smaller_and_keeps_its_shape():
-    html = captions.photograph(Image.new("RGB", (1600, 800)))
-    assert image_in(html, "jpeg").size == (captions.SHOWN_SIDE, captions.SHOWN_SIDE // 2)
+    html = drawing.photograph(Image.new("RGB", (1600, 800)))
+    assert image_in(html, "jpeg").size == (drawing.SHOWN_SIDE, drawing.SHOWN_SIDE // 2)
     assert "aspect-ratio: 1600 / 800" in html
 
 
 def test_words_are_text_and_not_html():
-    html = captions.caption(["<b>", "a&b"], ["", ""], None)
+    html = drawing.caption(["<b>", "a&b"], ["", ""], None)
     assert "<b>" not in html and "&lt;b&gt;" in html and "a&amp;b" in html
 
 
 def test_the_line_under_a_word_is_as_dark_as_it_is_visual():
-    html = captions.caption(["a", "dog"], ["", ""], [0.25, 0.75])
+    html = drawing.caption(["a", "dog"], ["", ""], [0.25, 0.75])
     assert re.findall(r"rgba\(0, 110, 180, ([\d.]+)\)", html) == ["0.25", "0.75"]
 
 
@@ -49,6 +49,6 @@ def test_every_beam_is_shown_with_a_map_for_each_word():
         {"words": ["dogs"], "attention": np.ones((1, 3, 3), np.float32)},
         {"words": [], "attention": np.ones((0, 3, 3), np.float32)},
     ]
-    html = captions.photograph_with_captions(Image.new("RGB", (8, 8)), answers)
+    html = drawing.photograph_with_captions(Image.new("RGB", (8, 8)), answers)
     assert html.count('class="overlay"') == 3 and html.count('class="caption best"') == 1
     assert html.count('class="caption other"') == 2

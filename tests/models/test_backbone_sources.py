@@ -8,18 +8,10 @@ from transformers import (
     AutoBackbone,
     AutoConfig,
     AutoModel,
-    ConvNextConfig,
-    ConvNextForImageClassification,
-    Dinov2Config,
-    Dinov2Model,
     PreTrainedConfig,
     PreTrainedModel,
-    ResNetConfig,
-    ResNetForImageClassification,
     RTDetrConfig,
     RTDetrForObjectDetection,
-    SwinConfig,
-    SwinForImageClassification,
     YolosConfig,
     YolosForObjectDetection,
 )
@@ -30,14 +22,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NA
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.configuration_hub import MissingBackboneError
-from hf_ngsan.models.transformers_backbones import kind_of_source
-from tests.models.test_modeling_vision import VGG, detector_config, make_vision
+from tests.models.test_modeling_vision import detector_config, make_vision
 from tests.models.tiny import pretrained_vision, tiny_config
 from tests.tables import each_row
 
 ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
-STAGES = {"hidden_sizes": [8, 16], "depths": [1, 1], "num_stages": 2}
-SWIN = {"embed_dim": 8, "depths": [1, 1], "num_heads": [1, 2], "window_size": 4, "image_size": 64}
 YOLOS = {"intermediate_size": 16, "image_size": [64, 64], "num_detection_tokens": 9}
 NEEDS_MORE = {"dinat": "natten", "timm_backbone": "timm"}
 
@@ -51,62 +40,11 @@ def pixels() -> torch.Tensor:
 def test_every_backbone_of_transformers_tells_its_width(model_type):
     try:
         config = VisionConfig(backbone_config={"model_type": model_type})
-    except ValueError as error:
+    except ImportError as error:
         assert f"requires the {NEEDS_MORE[model_type]} library" in str(error)
         return
     with torch.device("meta"):
         assert VisionModel(config).backbone.channels == [config.feature_size]
-
-
-@each_row(
-    ("model_class", "config", "width"),
-    [
-        (Dinov2Model, Dinov2Config(**ONE_LAYER, image_size=56), 16),
-        (SwinForImageClassification, SwinConfig(**SWIN), 16),
-        (ConvNextForImageClassification, ConvNextConfig(**STAGES), 16),
-        (ResNetForImageClassification, ResNetConfig(**STAGES, layer_type="basic"), 16),
-    ],
-)
-def test_checkpoints_of_other_heads_become_backbones(model_class, config, width, tmp_path, pixels):
-    torch.manual_seed(0)
-    trained = model_class(config).eval()
-    trained.save_pretrained(tmp_path)
-    vision = pretrained_vision(tmp_path)
-    assert vision.config.feature_size == width
-    output = vision(pixels)
-    assert output.visual_features.shape[2] == width and output.visual_features.isfinite().all()
-    ours, theirs = vision.backbone.state_dict(), trained.base_model.state_dict()
-    prefix = f"{trained.base_model_prefix}."
-    shared = [name for name in ours if name.removeprefix(prefix) in theirs]
-    assert len(shared) >= len(ours) - 2  # all but a normalization of the map
-    assert all(torch.equal(ours[name], theirs[name.removeprefix(prefix)]) for name in shared)
-    assert torch.equal(pretrained_vision(tmp_path)(pixels).visual_features, output.visual_features)
-
-
-def test_a_checkpoint_in_half_precision_takes_the_type_of_the_model_around_it(tmp_path):
-    ResNetForImageClassification(ResNetConfig(**STAGES, layer_type="basic")).half().save_pretrained(tmp_path)
-    vision = pretrained_vision(tmp_path)
-    assert vision.dtype == torch.float32
-    vision.save_pretrained(tmp_path / "vision")
-    assert VisionModel.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
-
-
-def test_an_earlier_stage_has_its_own_width(pixels):
-    vision = VisionModel(VisionConfig(backbone_config=SwinConfig(**SWIN, out_features=["stage1"]))).eval()
-    assert vision(pixels).visual_features.shape[2] == vision.config.feature_size == 8
-
-
-def test_regions_of_yolos_are_its_detection_tokens(pixels):
-    """The tokens of the image and of its patches stand before them."""
-    torch.manual_seed(0)
-    config = YolosConfig(**ONE_LAYER, **YOLOS, use_mid_position_embeddings=False)
-    vision = VisionModel(VisionConfig(kind="regions", backbone_config=config, num_regions=9)).eval()
-    detected = vision.backbone(pixels)
-    scores = detected.logits.softmax(-1)[..., :-1].amax(-1)
-    best = scores.argsort(-1, descending=True)
-    expected = torch.stack([tokens[-9:][order] for tokens, order in zip(detected.last_hidden_state, best, strict=True)])
-    assert detected.last_hidden_state.shape[1] > 9
-    torch.testing.assert_close(vision(pixels).visual_features, expected)
 
 
 @each_row(
@@ -127,46 +65,10 @@ def test_the_kind_follows_from_the_model_whatever_head_its_file_names(model, kin
 
 def test_a_source_that_is_no_backbone_is_refused(tmp_path):
     make_vision().save_pretrained(tmp_path)
-    with pytest.raises(ValueError, match=f"^pretrained is '{tmp_path}'.*'ngsan_vision'"):
+    with pytest.raises(ValueError, match=f"^{tmp_path} is .*'ngsan_vision'"):
         pretrained_vision(tmp_path)
-    with pytest.raises(ValueError, match=r"^pretrained is 'nowhere/at_all'"):
+    with pytest.raises(OSError, match="nowhere/at_all"):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
-
-
-@each_row("architectures", [None, 3, "x", [3], [None]])
-def test_a_source_of_any_architectures_is_known_by_its_type(architectures):
-    assert kind_of_source("backbone", {"model_type": "ngsan_vgg", "architectures": architectures}) == "grid"
-
-
-@each_row(
-    ("model", "kind"),
-    [
-        (ConvNextForImageClassification(ConvNextConfig(**STAGES)), "grid"),
-        (RTDetrForObjectDetection(detector_config()), "regions"),
-    ],
-)
-def test_a_backbone_that_is_only_named_is_described_and_loaded(model, kind, tmp_path):
-    """It draws no random numbers, so that the weights around it are those around a described backbone."""
-    model.save_pretrained(tmp_path / "backbone")
-    vision = {"pretrained": str(tmp_path / "backbone")}
-    sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
-    config = NGSANConfig(**sizes, vision_config=vision)
-    described = config.vision_config
-    assert (described.kind, described.backbone_config.model_type) == (kind, model.config.model_type)
-    assert config.visual_feature_size == described.feature_size
-    torch.manual_seed(0)
-    captioner = NGSANForConditionalGeneration(config)
-    trained = pretrained_vision(tmp_path / "backbone").state_dict()
-    assert all(torch.equal(weight, trained[name]) for name, weight in captioner.model.vision.state_dict().items())
-    assert not any(weight.requires_grad for weight in captioner.model.vision.parameters())
-    described.pretrained = None
-    torch.manual_seed(0)
-    untrained = NGSANForConditionalGeneration(config).state_dict()
-    assert all(
-        torch.equal(weight, untrained[name])
-        for name, weight in captioner.state_dict().items()
-        if not name.startswith("model.vision.")
-    )
 
 
 class ToyBackboneConfig(BackboneConfigMixin, PreTrainedConfig):
@@ -262,24 +164,3 @@ def test_a_backbone_that_is_gone_is_named(named, tmp_path):
 
 
 # --- types and configurations ---
-
-
-def test_boxes_of_cells_are_exact_in_half_precision(pixels):
-    vision = make_vision(grid_size=[14, 14])
-    halved = make_vision(grid_size=[14, 14]).bfloat16()
-    assert torch.equal(halved(pixels).visual_boxes, vision(pixels).visual_boxes)
-
-
-@each_row(
-    ("vision", "message"),
-    [
-        ({"backbone_config": {**VGG, "depths": [1]}}, "^depths has 1 stages and hidden_sizes 2"),
-        ({"gridsize": [2, 2]}, "'gridsize' .*VisionConfig.* grid_size"),
-        ({"froozen": True}, "'froozen' .* frozen"),
-        ({"backbone_config": {**VGG, "use_batchnorm": True}}, "'use_batchnorm' .*NGSANVGGConfig.* use_batch_norm"),
-        ({"colour": 1}, "'colour' .*pretrained.*score_threshold"),
-    ],
-)
-def test_errors_of_a_configuration_within_another_keep_their_words(vision, message):
-    with pytest.raises(ValueError, match=message):
-        NGSANConfig(vision_config=vision)

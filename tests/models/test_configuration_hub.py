@@ -1,7 +1,6 @@
 """The code of a checkpoint: that of its architecture and of the parts that its own model has, and no more."""
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ from transformers import AutoConfig
 
 from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel, save_for_hub
 from hf_ngsan.loading.hub import own_code
-from hf_ngsan.models.configuration_hub import from_part, registered_for_auto_classes
+from hf_ngsan.models.configuration_hub import registered_for_auto_classes
 from hf_ngsan.models.configuration_mcan import MCANConfig
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
@@ -20,8 +19,7 @@ from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
 from tests.hub_stub import WRITER, hub
 from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
-from tests.models.test_modeling_vision import detector_config
-from tests.models.test_patch_encoders import CLIP
+from tests.models.test_transformers_backbones import CLIP
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tables import each_row
@@ -30,7 +28,7 @@ VGG = {"modeling_vgg.py"}
 RESNEXT_CODE = {"modeling_resnext.py"}
 EFFICIENTNET = {"modeling_efficientnet_lite.py"}
 CLASSIFIER = {"efficientnet_lite_classifier.py"}
-SOURCES = {"left_out_weights.py", "pretrained_backbones.py", "transformers_backbones.py"}
+SOURCES = {"pretrained_weights.py", "transformers_backbones.py"}
 TRANSFORMERS = {"transformers_backbones.py"}
 DETECTION = {"transformers_backbones.py"}
 VISION = CODE_OF_VISION
@@ -110,12 +108,7 @@ def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
 @each_row("saved", [True, False])
 def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
     config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
-    assert ({"left_out_weights", "pretrained_backbones"} <= config.modules_of_parts()) == (not saved)
-
-
-def test_regions_are_chosen_by_code_that_comes_along():
-    config = VisionConfig(kind="regions", backbone_config=detector_config())
-    assert "transformers_backbones" in config.modules_of_parts()
+    assert ({"pretrained_weights"} <= config.modules_of_parts()) == (not saved)
 
 
 LOADED_WITHOUT_THE_PACKAGE = """
@@ -171,13 +164,6 @@ def test_a_configuration_alone_is_saved_with_the_code_of_its_parts(tmp_path):
         config.save_pretrained(tmp_path)
     assert {*VISION, *VGG, "parts.py"} <= code_in(tmp_path)
     assert isinstance(AutoConfig.from_pretrained(tmp_path).vision_config, VisionConfig)
-
-
-def test_a_missing_module_of_a_part_itself_is_no_missing_part(monkeypatch):
-    monkeypatch.setitem(sys.modules, "hf_ngsan.models.modeling_vision", None)
-    monkeypatch.delitem(sys.modules, "hf_ngsan.models.modeling_vgg", raising=False)
-    with pytest.raises(ModuleNotFoundError):
-        from_part("modeling_vgg.NGSANVGGBackbone")
 
 
 HUB = """

@@ -17,9 +17,9 @@ pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 from fastapi import FastAPI, Request
 from PIL import Image
 
-from hf_ngsan.io.listening import listen
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
-from hf_ngsan.serving.connections import BoundedConnection, most_connections
+from hf_ngsan.serving.hosts import listen
+from hf_ngsan.serving.server import BoundedConnection
 from tests.tables import each_row
 
 HEAD = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n"
@@ -98,7 +98,7 @@ async def ended(port: int, *sent: bytes) -> bytes:
 )
 def test_what_owes_a_request_or_the_rest_of_one_is_closed(sent):
     async def scenario():
-        async with serving(seconds=0.05, head_seconds=0.05) as (port, *_):
+        async with serving(seconds=0.05) as (port, *_):
             await asyncio.wait_for(ended(port, *sent), 30)
 
     asyncio.run(scenario())
@@ -116,40 +116,27 @@ def test_a_head_that_comes_byte_by_byte_is_closed_too():
                     await asyncio.wait_for(reader.read(1), 0.01)
 
     async def scenario():
-        async with serving(seconds=LONG, head_seconds=0.2) as (port, *_):
+        async with serving(seconds=0.2) as (port, *_):
             await asyncio.wait_for(drip(port), 30)
 
     asyncio.run(scenario())
 
 
-def test_connections_that_owe_requests_make_room_and_those_at_work_do_not():
+def test_requests_beyond_the_connections_are_refused_and_those_at_work_are_answered():
     async def scenario():
-        async with serving(seconds=LONG, head_seconds=LONG, connections=4) as (port, release, arrived):
+        async with serving(seconds=LONG, connections=4) as (port, release, arrived):
             work = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
-            at_work = [asyncio.create_task(ended(port, work)) for _ in range(2)]
-            held = [asyncio.create_task(ended(port, part)) for part in (b"", HEAD, HEAD + b"\r\n{") * 20]
+            at_work = [asyncio.create_task(ended(port, work)) for _ in range(4)]
+            while len(arrived) < 4:
+                await asyncio.sleep(0.01)
             close = GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")
-            for _ in range(5):
-                assert (await asyncio.wait_for(ended(port, close), 30)).endswith(b'"now"')
-            while len([task for task in held if task.done()]) < len(held) - 2:
-                await asyncio.sleep(0.01)
-            arrived.clear()
-            at_work += [asyncio.create_task(ended(port, work)) for _ in range(2)]
-            while len(arrived) < 2 or not all(task.done() for task in held):
-                await asyncio.sleep(0.01)
-            assert b" 503 " in await asyncio.wait_for(ended(port, close), 30)  # all are at work
+            assert b" 503 " in await asyncio.wait_for(ended(port, close), 30)
             release.set()
             answers = await asyncio.wait_for(asyncio.gather(*at_work), 30)
             assert all(answer.endswith(b'"late"') for answer in answers)
+            assert (await asyncio.wait_for(ended(port, close), 30)).endswith(b'"now"')
 
     asyncio.run(scenario())
-
-
-def test_the_files_of_a_process_bound_its_connections(monkeypatch):
-    resource = pytest.importorskip("resource")
-    for files, expected in ((128, 32), (70, 3), (10, 1), (1024, 480), (10**6, 512), (resource.RLIM_INFINITY, 512)):
-        monkeypatch.setattr(resource, "getrlimit", lambda _, files=files: (files, files))
-        assert most_connections(512) == expected
 
 
 def test_answers_in_parts_do_not_wait_for_each_other():
@@ -196,7 +183,7 @@ def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_mea
     head = whole.index(b"\r\n\r\n") + 4
 
     async def scenario():
-        async with serving(said, seconds=0.5, head_seconds=2.0) as (port, *_):
+        async with serving(said, seconds=0.5) as (port, *_):
             parts = [(b"", whole)] * 10 + [(whole[:head], whole[head:])] * 10
             slow = [asyncio.create_task(sent_slowly(port, *two, 0.05)) for two in parts]
             for _ in range(10):

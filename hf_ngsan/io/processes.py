@@ -1,0 +1,151 @@
+"""Several processes of one command: `hf-ngsan train --num-processes 2` starts itself twice, with torchrun's variables.
+
+Each process leaves its error in a file; the parent prints equal errors once and ends with the exit code of the first.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+MESSAGES = "HF_NGSAN_MESSAGES"
+"""Environment variable: the folder in which each process leaves its error."""
+SECONDS_BETWEEN_LOOKS = 0.2
+SECONDS_TO_END = 2.0
+"""How long processes may take to end after one of them has failed."""
+
+
+def launch_processes(command: list[str], num_processes: int | None, check: Callable[[], None]) -> int | None:
+    """Runs a command in several processes, unless this is one of them already or the only one.
+
+    Args:
+        command: what follows `python`: a script or `-m` and a module, and the arguments.
+        num_processes: their number; None = 1.
+        check: called before they are started, so that one process alone prints its error.
+
+    Returns:
+        The exit code of the processes; None in each of them, which then do the work.
+    """
+    if MESSAGES in os.environ:
+        end_with_parent()
+    elif num_processes is not None and num_processes > 1 and "WORLD_SIZE" not in os.environ:
+        check()
+        sys.stdout.flush()
+        return run_processes(command, num_processes)
+    return None
+
+
+def run_processes(command: list[str], number: int) -> int:
+    """Runs `python *command` in several processes; prints their errors, equal ones once.
+
+    Returns:
+        The exit code of the process that failed first, or 0.
+    """
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
+    with tempfile.TemporaryDirectory(prefix="hf-ngsan-") as folder:
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, **shared, MESSAGES: folder}
+        processes = [
+            subprocess.Popen(
+                [sys.executable, *command], env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+            )
+            for rank in range(number)
+        ]
+        try:
+            code = wait_for(processes)
+        finally:
+            for process in processes:
+                process.terminate()
+                process.wait()
+        for sentence in dict.fromkeys(file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())):
+            print(f"hf-ngsan: error: {sentence}", file=sys.stderr)
+    return code
+
+
+def wait_for(processes: Sequence[subprocess.Popen]) -> int:
+    """Waits until all processes have ended, and ends those that outlive one that fails; returns the exit code."""
+    end = float("inf")
+    while None in [process.poll() for process in processes]:
+        if any(process.returncode for process in processes):
+            end = min(end, time.monotonic() + SECONDS_TO_END)
+        if time.monotonic() > end:
+            for process in processes:
+                process.terminate()
+        time.sleep(SECONDS_BETWEEN_LOOKS)
+    codes = [process.returncode for process in processes]
+    for rank, code in enumerate(codes):
+        if code < 0 and -code != signal.SIGTERM:  # with which the others are ended
+            print(f"hf-ngsan: error: process {rank} was ended by {signal.Signals(-code).name}.", file=sys.stderr)
+            return 128 - code
+    return max(codes, default=0) or (128 + signal.SIGTERM if any(codes) else 0)
+
+
+def end_with_parent() -> None:
+    """Ends this process soon after the one that started it has ended, even if that was killed."""
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(SECONDS_BETWEEN_LOOKS)
+        os._exit(128 + 9)  # as after SIGKILL, which Windows has no name for
+
+    threading.Thread(target=watch, name="end_with_parent", daemon=True).start()
+
+
+def make_accelerator(**options: Any) -> "Accelerator":
+    """Returns an `accelerate.Accelerator` that joins the processes of a command on a machine without a GPU too.
+
+    Accelerate (1.15) refuses a second precision in the same process; here the last one counts.
+    """
+    import torch
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, is_initialized
+
+    precision = options.get("mixed_precision")
+    if precision is not None and is_initialized() and AcceleratorState().mixed_precision != precision:
+        AcceleratorState._reset_state()
+    return Accelerator(cpu=not torch.accelerator.is_available(), **options)
+
+
+def is_main_process() -> bool:
+    """Returns whether this is the first of the processes of a command, or the only one."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def leave_process_group() -> None:
+    """Closes the connections between the processes of a command, if it has several."""
+    from accelerate import PartialState
+
+    PartialState().destroy_process_group()
+
+
+def tell_error(sentence: str) -> None:
+    """Prints an error, or leaves it to the parent of several processes, which prints it once."""
+    folder = os.environ.get(MESSAGES)
+    if folder is not None:
+        with suppress(OSError):
+            Path(folder, os.environ.get("RANK", "0").zfill(6)).write_text(sentence, encoding="utf-8")
+            return
+    print(f"hf-ngsan: error: {sentence}", file=sys.stderr)
+
+
+def has_lost_another(error: Exception) -> bool:
+    """Returns whether an error is only a consequence of the end of another process, which reports its own error."""
+    if "WORLD_SIZE" not in os.environ or not isinstance(error, RuntimeError):
+        return False
+    from torch.distributed import DistError
+
+    return isinstance(error, DistError) or "gloo" in str(error)

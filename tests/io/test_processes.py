@@ -1,0 +1,82 @@
+"""Several processes of a command: how their end is told."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hf_ngsan.io.processes import launch_processes, run_processes
+
+WORKER = """
+import os, signal, sys, time
+from pathlib import Path
+from hf_ngsan.io.processes import launch_processes, run_processes, tell_error
+if sys.argv[1] == "parent":
+    sys.exit(run_processes([__file__, "waits"], 2))
+launch_processes([], None, None)
+rank, folder = int(os.environ["RANK"]), Path(__file__).parent
+if sys.argv[1] == "wrong" or (sys.argv[1] == "lost" and rank == 1):
+    tell_error("what is wrong.")
+    sys.exit(2)
+if sys.argv[1] == "lost":
+    sys.exit(1)
+if sys.argv[1] == "killed" and rank == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+if sys.argv[1] != "done":
+    (folder / f"pid-{rank}").write_text(str(os.getpid()))
+    time.sleep(100)
+"""
+
+
+@pytest.fixture
+def worker(tmp_path):
+    file = tmp_path / "hf-ngsan"  # whose name imports the package without the models
+    file.write_text(WORKER)
+    return str(file)
+
+
+@pytest.mark.slow
+def test_what_processes_say_is_said_once_and_the_first_failure_is_the_exit_code(worker, capfd):
+    killed = "hf-ngsan: error: process 1 was ended by SIGKILL.\n"
+    wrong = "hf-ngsan: error: what is wrong.\n"
+    for how, code, message in [("done", 0, ""), ("wrong", 2, wrong), ("lost", 2, wrong), ("killed", 137, killed)]:
+        assert (run_processes([worker, how], 2), capfd.readouterr().err) == (code, message), how
+
+
+def test_one_process_and_those_of_torchrun_go_on(monkeypatch):
+    monkeypatch.setattr("hf_ngsan.io.processes.run_processes", lambda command, number: number)
+    assert [launch_processes([], number, lambda: None) for number in (None, 1, 2)] == [None, None, 2]
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert launch_processes([], 2, lambda: None) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_processes_end_with_the_one_that_started_them(worker, tmp_path, name):
+    parent = subprocess.Popen([sys.executable, worker, "parent"], stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: all((tmp_path / f"pid-{rank}").is_file() for rank in range(2)))
+        workers = [int((tmp_path / f"pid-{rank}").read_text()) for rank in range(2)]
+        parent.send_signal(signal.Signals[name])
+    finally:
+        parent.wait(60)
+    wait_until(lambda: not any(is_running(worker) for worker in workers))
+
+
+def wait_until(condition, seconds=60):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def is_running(pid) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    with open(f"/proc/{pid}/stat") as file:  # a zombie waits for whoever took it over
+        return file.read().rpartition(")")[2].split()[0] != "Z"
