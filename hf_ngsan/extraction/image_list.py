@@ -31,8 +31,7 @@ from ..data.images.files import decode_image
 from ..data.images.folder import how_to_caption, is_metadata
 from ..data.images.sources import split_names
 from ..data.inspection import Findings
-from ..data.readers import READERS
-from ..data.splits import MIN_ROWS, VALIDATION, find_split
+from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import type_and_reason
 from ..io.progress_display import ProgressDisplay

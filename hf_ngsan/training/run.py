@@ -22,7 +22,7 @@ from accelerate.utils import set_seed
 from datasets import Dataset
 
 from ..data.errors import MissingSplitError
-from ..data.splits import VALIDATION, set_aside
+from ..data.readers import VALIDATION, set_aside
 from ..io.processes import make_accelerator
 from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from
