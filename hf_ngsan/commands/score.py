@@ -151,13 +151,13 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
     from ..metrics.clip_score import ClipScore
 
     listed = list_images(options.references, options.image_folder)
-    places = {str(image.image_id): place for place, image in enumerate(listed.images)}
+    places = {str(image.image_id): str(listed.folder / image.file_name) for image in listed.images}
     missing = [image_id for image_id in ids if str(image_id) not in places]
     if missing:
         raise ValueError(f"{options.references} names no image file of image {missing[0]}, which --clip-score needs.")
     model, processor = load_model(options.clip_score, "retrieval")
     encoder = dual_encoder_of(model.to(make_accelerator().device), processor)
-    images = [str(listed.path_of(places[str(image_id)])) for image_id in ids]
+    images = [places[str(image_id)] for image_id in ids]
     metric = ClipScore(encoder, truncate=options.truncate_captions)
     return metric.compute(predictions=predictions, images=images, references=references, per_image=True)
 

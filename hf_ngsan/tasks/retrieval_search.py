@@ -205,8 +205,7 @@ def embed_pairs(
     """Embeds every image and every caption of a dataset once.
 
     Args:
-        model: a dual encoder on the accelerator's device, not wrapped, in evaluation mode.
-        processor: the model's.
+        model, processor: a dual encoder on the accelerator's device, not wrapped and in evaluation mode.
         rows: a `datasets.Dataset` of the feature contract, with captions.
         accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: images embedded together in one process.
@@ -344,8 +343,7 @@ class Reranker:
     A caption counts by its mean log-probability plus `weight` times its similarity (cosine) to the image.
 
     Args:
-        model: a dual encoder in evaluation mode.
-        processor: the model's.
+        model, processor: a dual encoder in evaluation mode, and its processor.
         weight: weight of the similarity; 0 keeps the captioner's order.
     """
 

@@ -123,10 +123,8 @@ def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
     """Returns the tokens of each text, its end token included."""
-    counts: list[int] = []
-    for start in range(0, len(texts), ROWS_TOKENIZED):
-        counts += map(len, tokenizer(texts[start : start + ROWS_TOKENIZED], verbose=False)["input_ids"])
-    return np.array(counts, dtype=np.int64)
+    parts = (texts[start : start + ROWS_TOKENIZED] for start in range(0, len(texts), ROWS_TOKENIZED))
+    return np.array([len(ids) for part in parts for ids in tokenizer(part, verbose=False)["input_ids"]], dtype=np.int64)
 
 
 def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, data: str) -> Dataset:
@@ -195,8 +193,7 @@ def scored_translations(
     """Returns translations of a few texts, each in one line, with their scores.
 
     Args:
-        model: a translator in evaluation mode.
-        tokenizer: the model's.
+        model, tokenizer: a translator in evaluation mode, and its tokenizer.
         texts: texts in the language of the sources.
         scores: whether to compute the scores; they are `None` otherwise.
         generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
@@ -222,8 +219,7 @@ def translate_rows(
     """Translates the source of every row, in the order of the rows; batches have sources of similar length.
 
     Args:
-        model: a translator on the accelerator's device, not wrapped, in evaluation mode.
-        tokenizer: the model's.
+        model, tokenizer: a translator on the accelerator's device, not wrapped, in evaluation mode, and its tokenizer.
         rows: rows of parallel text.
         accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
             for any number of them.

@@ -16,8 +16,8 @@ from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import RewardError
 from tests.tables import each_row
 
-from ...training.test_loop import same_weights, scores
-from ..tiny import tiny_sections
+from ..training.test_loop import same_weights, scores
+from .tiny import tiny_sections
 
 DATA = {"spec": "scenes:size=16,validation=4,seed=3"}
 """Two updates an epoch."""
