@@ -313,7 +313,7 @@ class RSTNetConfig(CaptionerConfig):
         self.plain_decoder_layers = value - self.adaptive_attention
 
     @property
-    def order_of_tokens_counts(self) -> bool:
+    def order_of_tokens_counts(self) -> bool:  # type: ignore[override]
         """Whether the order of the visual tokens defines their places."""
         return self.grid_position_embedding or (self.geometry_fusion is not None and self.grid_size is not None)
 
@@ -322,7 +322,7 @@ class RSTNetConfig(CaptionerConfig):
         return self.geometry_fusion is not None and self.grid_size is None
 
     @property
-    def takes_square_grids(self) -> bool:
+    def takes_square_grids(self) -> bool:  # type: ignore[override]
         return self.reads_boxes
 
     def __post_init__(self, **kwargs: Any) -> None:

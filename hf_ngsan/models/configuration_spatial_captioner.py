@@ -83,7 +83,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
     attention_bias: bool = False
 
     @property
-    def order_of_tokens_counts(self) -> bool:
+    def order_of_tokens_counts(self) -> bool:  # type: ignore[override]
         """Whether the order of the visual tokens defines their places."""
         return self.position_embedding == "sequence"
 

@@ -366,7 +366,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         )
         logits = self.lm_head(signal) if with_logits or labels is not None else None
         return RSTNetLanguageModelOutput(
-            loss=None if labels is None else loss_of_words(self, logits, labels, num_items_in_batch),
+            loss=None if labels is None else loss_of_words(self, logits, labels, num_items_in_batch),  # type: ignore[arg-type]
             logits=logits,
             last_hidden_state=signal,
             cache=cache if use_cache else None,
