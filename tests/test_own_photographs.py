@@ -10,7 +10,7 @@ from datasets import Dataset
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, caption_features, load_data
-from hf_ngsan.data.splits import set_aside
+from hf_ngsan.data.readers import set_aside
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.tasks.caption_rows import load_rows
 from tests.commands.running import fails, prints

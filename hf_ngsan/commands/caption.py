@@ -311,10 +311,10 @@ def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str
 
 def paths_of_images(places: Iterable[str]) -> Iterator[str]:
     """Yields paths and URLs, with each folder replaced by its images in the order of `hf-ngsan extract`."""
+    from ..data.image_files import sorted_image_files
+
     for place in places:
         if os.path.isdir(place):
-            from ..extraction.image_list import sorted_image_files  # imports torch
-
             yield from (str(Path(place, name)) for name in sorted_image_files(Path(place)))
         else:
             yield place

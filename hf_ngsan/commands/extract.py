@@ -80,11 +80,7 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
         help="smallest share of an image's area in a crop (%(default)s)",
     )
     copies.add_argument(
-        "--flip",
-        type=fraction,
-        default=0.5,
-        metavar="SHARE",
-        help="share of mirrored images (%(default)s)",
+        "--flip", type=fraction, default=0.5, metavar="SHARE", help="share of mirrored images (%(default)s)"
     )
     copies.add_argument(
         "--color-jitter",

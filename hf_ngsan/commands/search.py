@@ -81,14 +81,11 @@ def run(options: argparse.Namespace) -> None:
     if options.figure:
         check_figure_file(options.figure, [options.image, *folders])
     indexes = [IndexFolder.open(Path(folder)) for folder in folders]
-    found = hits_by_graph(options, indexes)
-    hits = hits_by_model(options, indexes) if found is None else found
-    columns = [
-        *(["index"] if len(indexes) > 1 else []),
-        "image",
-        *(["captions"] if any(hit.captions for hit in hits) else []),
-    ]
-    print_header("similarity", *columns)
+    hits = hits_by_graph(options, indexes)
+    if hits is None:
+        hits = hits_by_model(options, indexes)
+    has_captions = any(hit.captions for hit in hits)
+    print_header("similarity", *["index"] * (len(indexes) > 1), "image", *["captions"] * has_captions)
     for hit in hits:
         captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
         folder = [folders[hit.index_number]] if len(indexes) > 1 else []
@@ -102,14 +99,13 @@ def hits_by_graph(options: argparse.Namespace, indexes: "list[IndexFolder]") -> 
     from ..exporting.onnx_folder import open_text_graph
     from ..retrieval import search_current
 
-    described = indexes[0].description
-    graph = open_text_graph(find_model_folder(options.model or described.model))
-    if graph is None or any(one.description.fingerprint != graph.fingerprint for one in indexes):
+    graph = open_text_graph(find_model_folder(options.model or indexes[0].description.model))
+    if graph is None or any(index.description.fingerprint != graph.fingerprint for index in indexes):
         return None
-    query = graph.embed(options.text)
+    query, backend = graph.embed(options.text), "exact" if options.exact else None
     if query is None:
         return None
-    return search_current(indexes, graph.fingerprint, query, options.top_k, backend_of(options), options.filter)
+    return search_current(indexes, graph.fingerprint, query, options.top_k, backend, options.filter)
 
 
 def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> "list[Hit]":
@@ -126,13 +122,9 @@ def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> 
         text=options.text,
         image=options.image,
         top_k=options.top_k,
-        backend=backend_of(options),
+        backend="exact" if options.exact else None,
         filter=options.filter,
     )
     if options.figure:
         draw_hits(indexes, hits, options.text or f"images like {options.image}", options.figure)
     return hits
-
-
-def backend_of(options: argparse.Namespace) -> str | None:
-    return "exact" if options.exact else None

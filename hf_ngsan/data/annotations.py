@@ -203,7 +203,7 @@ def is_vatex_captions(document: Any) -> bool:
     return has_any(document, "videoID")
 
 
-def vatex_records(document: list, path: Path) -> list[Record]:
+def vatex_records(document: Any, path: Path) -> list[Record]:
     return [checked_record(f"{path}, row {place}", video) for place, video in enumerate(document)]
 
 

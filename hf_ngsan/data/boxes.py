@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from .errors import DataError
+
 BOX_TOLERANCE = 1e-3
 """How far a box may reach beyond its image, as a share of the side: boxes rounded to whole pixels do so."""
 
@@ -23,14 +25,14 @@ def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> n
         The boxes, float32.
 
     Raises:
-        ValueError: another shape or type, a box that is not finite, that reaches more than `BOX_TOLERANCE` out of
+        DataError: another shape or type, a box that is not finite, that reaches more than `BOX_TOLERANCE` out of
             [0, 1], or with x2 < x1 or y2 < y1.
     """
     boxes = as_numbers(boxes, "visual_boxes", where).astype(np.float32, copy=False)
     if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
-        raise ValueError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+        raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
     if len(boxes) != num_regions:
-        raise ValueError(f"{where}: visual_boxes has {len(boxes)} boxes for {num_regions} regions of visual_features.")
+        raise DataError(f"{where}: visual_boxes has {len(boxes)} boxes for {num_regions} regions of visual_features.")
     boxes = boxes.reshape(-1, 4)
     for wrong, fault in (
         (~np.isfinite(boxes).all(axis=1), "not finite; leave the box or the row out"),
@@ -43,7 +45,7 @@ def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> n
         if wrong.any():
             first = int(wrong.argmax())
             values = ", ".join(f"{side:g}" for side in boxes[first])
-            raise ValueError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
+            raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
     return boxes
 
 
@@ -58,7 +60,7 @@ def as_numbers(values: np.ndarray | Sequence, field: str, where: str) -> np.ndar
     """Returns a field as an array of numbers.
 
     Raises:
-        ValueError: it holds something else, or rows of different lengths.
+        DataError: it holds something else, or rows of different lengths.
     """
     try:
         array = np.asarray(values)
@@ -66,4 +68,4 @@ def as_numbers(values: np.ndarray | Sequence, field: str, where: str) -> np.ndar
             raise ValueError
         return array
     except ValueError:
-        raise ValueError(f"{where}: {field} is not an array of numbers with rows of one length.") from None
+        raise DataError(f"{where}: {field} is not an array of numbers with rows of one length.") from None

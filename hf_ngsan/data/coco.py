@@ -19,7 +19,7 @@ from .contract import caption_features, clamp_boxes, widening_note
 from .errors import DataError
 from .formats.rows import ROUNDING
 from .prepared import Rows, fingerprint, prepare
-from .splits import find_files
+from .readers import find_files
 
 
 def load_coco_layout(directory: str, split: str) -> Dataset:

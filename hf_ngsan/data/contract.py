@@ -18,7 +18,7 @@ from datasets.formatting.formatting import NumpyArrowExtractor
 from tqdm.auto import tqdm
 
 from .boxes import as_numbers, check_boxes
-from .errors import DataError, as_data_error
+from .errors import DataError
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
 WHOLE_ARRAYS = "hf_ngsan_whole_arrays"
@@ -157,8 +157,7 @@ def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = 
     if is_missing(row.get("visual_boxes")):
         checked.pop("visual_boxes", None)
     else:
-        with as_data_error():
-            boxes = check_boxes(row["visual_boxes"], len(checked["visual_features"]), where)
+        boxes = check_boxes(row["visual_boxes"], len(checked["visual_features"]), where)
         checked["visual_boxes"], _ = clamp_boxes(boxes)
     if "captions" in row:
         check_caption_list(row["captions"], where)
@@ -270,8 +269,7 @@ def rows_of(dataset: Dataset, name: str) -> Iterator[dict[str, Any]]:
 def check_features(features: Any, where: str, feature_size: int | None) -> np.ndarray:
     if is_missing(features):
         raise DataError(f"{where}: visual_features is missing; leave rows without features out.")
-    with as_data_error():
-        features = as_numbers(features, "visual_features", where)
+    features = as_numbers(features, "visual_features", where)
     if features.ndim != 2 or 0 in features.shape:
         raise DataError(
             f"{where}: visual_features has shape {features.shape}; it must be (regions, feature dimension), with one"

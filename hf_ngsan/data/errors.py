@@ -18,15 +18,6 @@ def reason_of(error: BaseException) -> str:
 
 
 @contextmanager
-def as_data_error() -> Iterator[None]:
-    """Turns ValueErrors inside the `with` block, such as those of `hf_ngsan.io`, into DataErrors."""
-    try:
-        yield
-    except ValueError as error:
-        raise DataError(str(error)) from None
-
-
-@contextmanager
 def naming_damage(where: str) -> Iterator[None]:
     """Turns any error inside the `with` block into a DataError that names the damaged file."""
     try:

@@ -33,3 +33,18 @@ def image_files(folder: Path) -> Iterator[str]:
 
 def is_image(name: str) -> bool:
     return name.lower().endswith(SUFFIXES)
+
+
+def sorted_image_files(folder: Path) -> list[str]:
+    """Returns the names of the image files in a folder, recursively and relative to it, sorted.
+
+    Raises:
+        ValueError: there are none, or a name is not UTF-8 text, which no dataset can hold.
+    """
+    names = sorted(image_files(folder))
+    if not names:
+        raise ValueError(f"{folder} holds no images (files that end in {', '.join(SUFFIXES)}).")
+    for name in names:
+        if name != name.encode(errors="replace").decode():
+            raise ValueError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")
+    return names

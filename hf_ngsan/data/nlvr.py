@@ -17,7 +17,7 @@ from .coco_files import Record, read_json_lines
 from .contract import lists_of_vectors
 from .errors import DataError, naming_damage
 from .prepared import Rows, fingerprint, prepare
-from .splits import names_of_split
+from .readers import names_of_split
 
 WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
 """Sizes of a picture and its three boxes, in pixels, as the authors drew them."""

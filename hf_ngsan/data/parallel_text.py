@@ -14,7 +14,7 @@ from datasets import Dataset, Features, Value
 from .errors import DataError
 from .images.sources import open_split
 from .prepared import Rows, fingerprint, prepare
-from .splits import find_files
+from .readers import find_files
 
 SIDES = ("source", "target")
 FEATURES = Features({"line": Value("int64"), **{side: Value("string") for side in SIDES}})

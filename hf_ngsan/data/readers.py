@@ -1,4 +1,4 @@
-"""Datasets by name: a spec, such as `features:DIR`, belongs to a reader, one for each kind of dataset.
+"""Datasets and splits by name: a spec, such as `features:DIR`, belongs to a reader, one for each kind of dataset.
 
 ```python
 load_data("scenes:size=2000,seed=1", "train")
@@ -12,7 +12,7 @@ The command line imports a user's module with `--import my_module`.
 import os
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from pkgutil import resolve_name
@@ -24,6 +24,11 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 SPLIT_ALIASES = {"val": "validation"}
+VALIDATION = "validation"
+"""The split that is set aside where a dataset has none."""
+MIN_ROWS = 4
+"""Rows of which some can be set aside."""
+OTHER_NAMES = {"validation": ("val", "valid", "dev"), "val": ("validation", "valid", "dev")}
 
 
 class ExtraScores(Protocol):
@@ -175,29 +180,6 @@ def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
     return source, values
 
 
-def how_to_add_captions(spec: str, rows: "Dataset") -> str:
-    """Returns what somebody can do whose rows have no captions."""
-    reader = find_reader(spec)
-    if "captions" in reader.keys:
-        from .images.folder import how_to_caption
-        from .images.sources import is_folder_of_photographs
-
-        source, keys = parse_spec(spec, reader)
-        if is_folder_of_photographs(source, keys.get("config")):
-            how, example = how_to_caption(Path(source))
-            return f"{how}, beginning with the lines {example[0]!r} and, for example, {example[1]!r}"
-        return "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
-    if "caption" in rows.column_names:
-        return "rename its column 'caption' to 'captions', whose values are lists of strings"
-    return "training and evaluation need them"
-
-
-def check_captions(rows: "Dataset", spec: str, split: str) -> None:
-    """Raises a [`DataError`] for rows without captions, which training and evaluation need."""
-    if "captions" not in rows.column_names:
-        raise DataError(f"{spec}, split {split}, has no captions; {how_to_add_captions(spec, rows)}.")
-
-
 def extra_scores_of(spec: str) -> ExtraScores | None:
     """Returns the extra scores of a dataset, or None.
 
@@ -221,6 +203,69 @@ def describe_readers(width: int = 100) -> str:
         text = textwrap.fill(reader.summary.replace("`", "") + keys, width - 6, break_on_hyphens=False)
         blocks.append(f"  {reader.usage}\n{textwrap.indent(text, ' ' * 6)}")
     return "\n".join(blocks)
+
+
+def names_of_split(split: str) -> tuple[str, ...]:
+    """Returns the names that a split may have in data, the requested one first."""
+    return split, *OTHER_NAMES.get(split, ())
+
+
+def find_split(split: str, available: Iterable[str]) -> str | None:
+    """Returns the name under which a split is available, or None."""
+    available = set(available)
+    return next((name for name in names_of_split(split) if name in available), None)
+
+
+def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
+    """Returns the files of a split, by any of its names.
+
+    Args:
+        folder: folder of the files.
+        split: name of the split.
+        patterns: name of each file with `*` for the split, such as `captions_*.json`.
+
+    Raises:
+        DataError: there is no such folder or split, or one of its files is missing.
+    """
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a folder; give the one with {' and '.join(patterns)}.")
+    for name in names_of_split(split):
+        files = [folder / pattern.replace("*", name) for pattern in patterns]
+        missing = [file.name for file in files if not file.exists()]
+        if not missing:
+            return files
+        if len(missing) < len(files):
+            raise DataError(
+                f"{folder} has no {', '.join(missing)} beside the other files of {name}; add what is missing."
+            )
+    start, _, end = patterns[0].partition("*")
+    known = sorted(file.name.removeprefix(start).removesuffix(end) for file in folder.glob(patterns[0]))
+    raise DataError(
+        f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(known) or 'none'}."
+    )
+
+
+def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:
+    """Divides training rows into those to train on and those that choose the best model.
+
+    Every tenth row is set aside, so that any range of rows is divided like all of them; every fifth of fewer than
+    twenty rows, and every other of fewer than ten.
+
+    Args:
+        rows: at least four.
+        name: name for messages.
+
+    Raises:
+        DataError: there are fewer.
+    """
+    if len(rows) < MIN_ROWS:
+        raise DataError(
+            f"{name} has no split {VALIDATION!r} and {len(rows)} rows for training, too few to set some aside; add "
+            "some, or train without with data.validation_split=null."
+        )
+    every = 10 if len(rows) >= 20 else 5 if len(rows) >= 10 else 2
+    chosen = range(every - 1, len(rows), every)
+    return rows.select([row for row in range(len(rows)) if row % every != every - 1]), rows.select(chosen)
 
 
 for built_in in (

@@ -23,8 +23,8 @@ from .errors import DataError, MissingSplitError
 from .images.files import with_raster_images
 from .images.sources import column_of_splits, is_saved, open_saved
 from .prepared import cache_directory, fingerprint
+from .readers import find_split
 from .sampler import generator_of
-from .splits import find_split
 
 COPIES = "copies"
 

@@ -13,7 +13,7 @@ from .contract import caption_features, check_features
 from .errors import DataError, naming_damage
 from .formats.layouts import VatexSource
 from .prepared import Rows, fingerprint, prepare
-from .splits import names_of_split
+from .readers import names_of_split
 
 NAMES_IN_FILES = {"train": ("training", "train"), "validation": ("validation", "val"), "test": ("public_test", "test")}
 """Words for the splits in the names of caption files."""

@@ -26,13 +26,12 @@ from transformers import BaseImageProcessor
 from ..data import DataError, load_data
 from ..data.annotations import has_any
 from ..data.coco_files import images_by_id, in_order, number_at_the_end, read_json, records_of
-from ..data.image_files import SUFFIXES, image_files, is_image, visible_files
+from ..data.image_files import is_image, sorted_image_files, visible_files
 from ..data.images.files import decode_image
 from ..data.images.folder import how_to_caption, is_metadata
 from ..data.images.sources import split_names
 from ..data.inspection import Findings
-from ..data.readers import READERS
-from ..data.splits import MIN_ROWS, VALIDATION, find_split
+from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import type_and_reason
 from ..io.progress_display import ProgressDisplay
@@ -221,23 +220,8 @@ def images_of_folder(folder: Path) -> ImageList:
     return ImageList(str(folder), images, folder, notes=notes)
 
 
-def sorted_image_files(folder: Path) -> list[str]:
-    """Returns the names of the image files in a folder, recursively and relative to it, sorted.
-
-    Raises:
-        ExtractionError: there are none, or a name is not UTF-8 text, which no dataset can hold.
-    """
-    names = sorted(image_files(folder))
-    if not names:
-        raise ExtractionError(f"{folder} holds no images (files that end in {', '.join(SUFFIXES)}).")
-    for name in names:
-        if name != name.encode(errors="replace").decode():
-            raise ExtractionError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")
-    return names
-
-
 def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
-    content = read_json(file)
+    content: Any = read_json(file)
     names = {image_id: record.string("file_name") for image_id, record in images_by_id(content, file).items()}
     if folder is None:
         candidates = (file.parent, file.parent / "images")

@@ -75,7 +75,8 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         folder = find_model_folder(name)
         config = read_config_file(folder)
     model_type = config.get("model_type")
-    what, allowed = "a model with a vision encoder of its own", ()
+    what = "a model with a vision encoder of its own"
+    allowed: tuple[str, ...] = ()
     if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
         try:
             kind = kind_of_source(name, config)

@@ -261,9 +261,18 @@ class ShardWriter:
             rename_durably(self.temporary, self.file)
         else:
             self.discard()
-        place = (self.generation, self.chunk, self.image_list)
-        contents = (self.num_rows, stamp.num_bytes, stamp.sha256, skipped)
-        record = ShardRecord(*place, *contents, stamp.mtime_ns, dict(images or {}), list(end))
+        record = ShardRecord(
+            self.generation,
+            self.chunk,
+            self.image_list,
+            num_rows=self.num_rows,
+            num_bytes=stamp.num_bytes,
+            sha256=stamp.sha256,
+            skipped=skipped,
+            mtime_ns=stamp.mtime_ns,
+            images=dict(images or {}),
+            end=list(end),
+        )
         write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
 
     def discard(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from . import average_precision, diagnostics, results, retrieval, vqa
+    from . import diagnostics, retrieval, vqa
     from .clip_score import ClipScore
     from .document_frequency import DocumentFrequency
     from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, Meteor, RougeL, compare_captions

@@ -15,8 +15,8 @@ CLIPScore = w * max(cos(c, v), 0),    RefCLIPScore = harmonic mean of CLIPScore 
 ```
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,31 +27,11 @@ WEIGHT = 2.5
 """w of eq. 1: with it most scores of ViT-B/32 lie between 0 and 1."""
 
 
-class DualEncoder(Protocol):
-    """A dual encoder, such as [`~hf_ngsan.guests.dual_encoders.DualEncoder`]."""
-
-    @property
-    def longest_text(self) -> int: ...
-
-    @property
-    def image_processor(self) -> Any: ...
-
-    def lengths(self, texts: Sequence[str]) -> list[int]: ...
-
-    def image_inputs(self, images: Sequence[Any]) -> dict[str, torch.Tensor]: ...
-
-    def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]: ...
-
-    def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor: ...
-
-    def embed_texts(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor: ...
-
-
 class ClipScore:
     """The mean CLIPScore of captions, and their mean RefCLIPScore where there are references.
 
     Args:
-        encoder: a dual encoder that reads images, with its processor.
+        encoder: a [`~hf_ngsan.guests.dual_encoders.DualEncoder`] that reads images.
         prompt: text before each caption and reference; `""` for none.
         weight: w.
         truncate: whether captions that are longer than the text encoder takes are cut; else they are refused.
@@ -60,7 +40,7 @@ class ClipScore:
 
     def __init__(
         self,
-        encoder: DualEncoder,
+        encoder: Any,
         *,
         prompt: str = PROMPT,
         weight: float = WEIGHT,
@@ -129,21 +109,18 @@ class ClipScore:
     @torch.inference_mode()
     def embed_texts(self, texts: Sequence[str]) -> np.ndarray:
         texts = [f"{self.prompt} {text}".strip() for text in texts]
-        if not self.truncate:
-            self.check_lengths(texts)
-        found = [
-            self.encoder.embed_texts(self.encoder.text_inputs(texts[start:end])).double().cpu().numpy()
-            for start, end in self.batches(len(texts))
-        ]
-        return np.concatenate(found)
-
-    def check_lengths(self, texts: Sequence[str]) -> None:
-        for text, length in zip(texts, self.encoder.lengths(texts), strict=True):
+        lengths = [] if self.truncate else self.encoder.lengths(texts)
+        for text, length in zip(texts, lengths, strict=False):
             if length > self.encoder.longest_text:
                 raise ValueError(
                     f"{text!r:.80} has {length} tokens, and the text encoder takes {self.encoder.longest_text}; "
                     "shorten it, or let long captions be cut with truncate=True (--truncate-captions)."
                 )
+        embeddings = [
+            self.encoder.embed_texts(self.encoder.text_inputs(texts[start:end])).double().cpu().numpy()
+            for start, end in self.batches(len(texts))
+        ]
+        return np.concatenate(embeddings)
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from .ngrams import count_ngrams
-from .text import TokenizerChoice, encode_words, tokenize
-from .tokenization import not_a_string
+from .tokenization import TokenizerChoice, encode_words, not_a_string, tokenize
 
 # Words a caption does not end with, unless it was cut off: articles, prepositions, conjunctions, forms of "to be" and
 # the like.

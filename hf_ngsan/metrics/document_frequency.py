@@ -5,18 +5,17 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 import numpy as np
 
-from ..io.files import is_stream, write_file_atomically
-from .ngrams import ORDER, NGramLevel, NGramTable, count_ngrams, starts_of_runs
-from .text import TokenizerChoice, encode_words, tokenize
-from .token_ids import cut_sequences
+from ..io.files import write_file_atomically
+from .ngrams import ORDER, NGramLevel, NGramTable, count_documents, count_ngrams, cut_sequences, starts_of_runs
+from .tokenization import TokenizerChoice, encode_words, tokenize
 
 if TYPE_CHECKING:
-    from .token_ids import TokenIds
+    from .ngrams import TokenIds
 
 FORMAT = "hf_ngsan.document_frequency.1"
 
@@ -193,41 +192,22 @@ class DocumentFrequency:
             FileNotFoundError: there is no such file.
             ValueError: the file is not a document-frequency file, or is damaged.
         """
-        path = Path(path)
-        if not path.exists():
-            raise FileNotFoundError(f"There is no document-frequency file at {path}.")
-        if is_stream(path):  # which may never say anything
-            raise ValueError(f"{path} is not a document-frequency file, but a device or a pipe; name a file.")
         try:
-            return cls.parse(path)
-        except Exception as error:
+            with np.load(path, allow_pickle=False) as arrays:
+                header = json.loads(arrays["header"].tobytes())
+                if header["format"] != FORMAT:
+                    raise ValueError(f"unknown format {header['format']!r}")
+                parents, words, counts = (
+                    [arrays[f"{name}_{n + 1}"].astype(np.int64) for n in range(ORDER)]
+                    for name in ("parents", "words", "counts")
+                )
+        except (ValueError, LookupError, BadZipFile) as error:
             raise ValueError(
                 f"{path} is not a document-frequency file written by DocumentFrequency.save, or it is damaged "
-                f"({type(error).__name__}: {error}); build it again from the captions."
+                f"({error}); build it again from the captions."
             ) from None
-
-    @classmethod
-    def parse(cls, path: Path) -> DocumentFrequency:
-        with np.load(path, allow_pickle=False) as arrays:
-            header = json.loads(arrays["header"].tobytes())
-            parents, words, counts = (
-                [arrays[f"{name}_{n + 1}"].astype(np.int64) for n in range(ORDER)]
-                for name in ("parents", "words", "counts")
-            )
-        if header["format"] != FORMAT:
-            raise ValueError(f"unknown format {header['format']!r}")
-        table, vocabulary = NGramTable(parents, words), header["vocabulary"]
-        counted = all(
-            len(w) == len(c) and ((c >= 1) & (c <= header["num_documents"])).all()
-            for w, c in zip(words, counts, strict=True)
-        )
-        if not (counted and table.is_sound()):
-            raise ValueError("the n-gram table contradicts itself")
-        if vocabulary is not None and len(vocabulary) < table.base:
-            raise ValueError("words are missing")
-        return cls(
-            table, counts, header["num_documents"], vocabulary, header["eos_token_id"], header["ignored_token_ids"]
-        )
+        special = header["eos_token_id"], header["ignored_token_ids"]
+        return cls(NGramTable(parents, words), counts, header["num_documents"], header["vocabulary"], *special)
 
 
 def check_num_documents(num_documents: int) -> None:
@@ -238,9 +218,3 @@ def check_num_documents(num_documents: int) -> None:
             f"{num_documents} (with one, every weight is log 1 = 0): score more images together, or pass "
             "document_frequency=DocumentFrequency.from_captions(...) of a larger corpus, such as the training captions."
         )
-
-
-def count_documents(ngrams: np.ndarray, images: np.ndarray, size: int) -> np.ndarray:
-    """Counts the images of each of `size` n-grams from entries in the order of (n-gram, image); int64 `(size,)`."""
-    new_document = starts_of_runs(ngrams) | starts_of_runs(images)
-    return np.bincount(ngrams[new_document], minlength=size)

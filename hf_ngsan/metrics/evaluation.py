@@ -6,16 +6,13 @@ from typing import Any, Literal
 
 import numpy as np
 
-from .bleu import bleu_scores
-from .cider import cider_scores
+from .caption_metric import CaptionCorpus, CaptionMetric
 from .comparison import Comparison, compare, holm
-from .corpus import CaptionCorpus
 from .document_frequency import DocumentFrequency
+from .formulas import bleu_scores, cider_scores, rouge_l_scores
 from .java import JavaMeteor, Spice
 from .meteor import corpus_meteor, corpus_statistics, meteor_scores
 from .meteor_resources import meteor_folder
-from .metric import CaptionMetric
-from .rouge import rouge_l_scores
 
 
 class Bleu(CaptionMetric):

@@ -5,19 +5,13 @@ import json
 import shutil
 import subprocess
 import tempfile
-import threading
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
-from .corpus import CaptionCorpus
-from .metric import CaptionMetric
-
-MAX_BYTES = 2**20
-"""Maximal bytes of an answer, or of the output that explains a failure."""
+from .caption_metric import CaptionCorpus, CaptionMetric
 
 
 class JavaMetricUnavailable(FileNotFoundError):
@@ -64,24 +58,32 @@ class JavaMetric(CaptionMetric):
                 raise JavaMetricUnavailable(f"{cls.display_name} needs {folder / file}, which is missing: {remedy}")
         return folder
 
-    def seconds_for(self, corpus: CaptionCorpus) -> float:
-        return self.seconds_to_start + self.seconds_a_caption * sum(1 + len(texts) for texts in corpus.references)
+    def run(self, command: Sequence[str], corpus: CaptionCorpus, lines: Sequence[str] = ()) -> list[str]:
+        """Returns the lines that a program of the jar's folder answers to some lines.
+
+        Raises:
+            JavaProgramError: it stopped, or gave no answer in time.
+        """
+        seconds = self.seconds_to_start + self.seconds_a_caption * sum(1 + len(texts) for texts in corpus.references)
+        try:
+            done = subprocess.run(
+                ["java", "-jar", *command],
+                cwd=self.folder / self.display_name.lower(),
+                input="".join(f"{line}\n" for line in lines).encode(),
+                capture_output=True,
+                timeout=seconds,
+            )
+        except subprocess.TimeoutExpired:
+            raise self.error(f"gave no answer within {seconds:.0f} s and was ended") from None
+        if done.returncode:
+            reason = done.stderr.decode(errors="replace").strip().splitlines() or ["no reason given"]
+            raise self.error(f"stopped ({reason[-1]})")
+        return done.stdout.decode(errors="replace").splitlines()
 
     def error(self, reason: str) -> JavaProgramError:
         return JavaProgramError(
             f"{self.display_name}'s Java program {reason}; check that it runs by itself, or leave the metric out."
         )
-
-    def no_answer(self, seconds: float) -> JavaProgramError:
-        return self.error(f"gave no answer within {seconds:.0f} s and was ended")
-
-    def no_score(self, error: Exception) -> JavaProgramError:
-        return self.error(f"gave an answer that is no score ({error!r:.200})")
-
-    def stopped(self, output: bytes) -> JavaProgramError:
-        """Returns the error of a program that ended, with the last line of its output."""
-        lines = output.decode(errors="replace").strip().splitlines() or ["no reason given"]
-        return self.error(f"stopped ({lines[-1]})")
 
 
 class JavaMeteor(JavaMetric):
@@ -98,54 +100,21 @@ class JavaMeteor(JavaMetric):
     )
 
     def score_corpus(self, corpus: CaptionCorpus) -> tuple[Mapping[str, float], Mapping[str, np.ndarray]]:
-        command = ["java", "-jar", "-Xmx2G", "meteor-1.5.jar", "-", "-", "-stdio", "-l", "en", "-norm"]
-        with (
-            tempfile.TemporaryFile() as log,
-            subprocess.Popen(
-                command, cwd=self.folder / "meteor", stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log
-            ) as process,
-        ):
-            seconds = self.seconds_for(corpus)
-            clock = threading.Timer(seconds, process.kill)
-            clock.start()
-            assert process.stdin is not None and process.stdout is not None
-            questions, answers = process.stdin, process.stdout
-            try:
-                statistics = []
-                for prediction, references in zip(corpus.predictions, corpus.references, strict=True):
-                    # The program divides its input at this mark.
-                    captions = [text.replace("|||", "").replace("  ", " ") for text in (*references, prediction)]
-                    statistics.append(ask_program(questions, answers, " ||| ".join(["SCORE", *captions])))
-                first = ask_program(questions, answers, " ||| ".join(["EVAL", *statistics]))
-                images = [first, *(read_answer(answers) for _ in range(len(corpus) - 1))]
-                total = float(read_answer(answers))
-                scores = np.array(images, dtype=float)
-            except OSError:
-                if clock.finished.is_set():
-                    raise self.no_answer(seconds) from None
-                log.seek(0)
-                raise self.stopped(log.read(MAX_BYTES)) from None
-            except ValueError as error:
-                raise self.no_score(error) from None
-            finally:
-                clock.cancel()
-                with suppress(BrokenPipeError):  # the program no longer reads the buffer
-                    questions.close()
-                process.kill()
-        return {"meteor": total}, {"meteor": scores}
-
-
-def ask_program(questions: IO[bytes], answers: IO[bytes], line: str) -> str:
-    questions.write(f"{line}\n".encode())
-    questions.flush()
-    return read_answer(answers)
-
-
-def read_answer(answers: IO[bytes]) -> str:
-    answer = answers.readline(MAX_BYTES)
-    if not answer:
-        raise BrokenPipeError
-    return answer.decode().strip()
+        command = ["-Xmx2G", "meteor-1.5.jar", "-", "-", "-stdio", "-l", "en", "-norm"]
+        questions = []
+        for prediction, references in zip(corpus.predictions, corpus.references, strict=True):
+            # The program divides its input at this mark.
+            captions = [text.replace("|||", "").replace("  ", " ") for text in (*references, prediction)]
+            questions.append(" ||| ".join(["SCORE", *captions]))
+        statistics = self.run(command, corpus, questions)
+        answers = self.run(command, corpus, [" ||| ".join(["EVAL", *statistics])])
+        try:
+            *images, total = map(float, answers)
+        except ValueError as error:
+            raise self.error(f"gave an answer that is no score ({error})") from None
+        if len(images) != len(corpus):
+            raise self.error(f"gave {len(images)} scores for {len(corpus)} images")
+        return {"meteor": total}, {"meteor": np.array(images)}
 
 
 class Spice(JavaMetric):
@@ -176,22 +145,10 @@ class Spice(JavaMetric):
         with tempfile.TemporaryDirectory() as directory:
             source, target = Path(directory, "captions.json"), Path(directory, "scores.json")
             source.write_text(json.dumps(rows))
-            command = ["java", "-jar", "-Xmx8G", "spice-1.0.jar", str(source), "-out", str(target)]
-            command += ["-subset", "-silent"]
-            seconds, folder = self.seconds_for(corpus), self.folder / "spice"
+            self.run(["-Xmx8G", "spice-1.0.jar", str(source), "-out", str(target), "-subset", "-silent"], corpus)
             try:
-                done = subprocess.run(
-                    command, cwd=folder, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, timeout=seconds
-                )
-            except subprocess.TimeoutExpired:
-                raise self.no_answer(seconds) from None
-            if done.returncode or not target.is_file():
-                raise self.stopped(done.stderr)
-            images = np.zeros(len(corpus))
-            try:
-                for item in json.loads(target.read_text()):
-                    images[item["image_id"]] = item["scores"]["All"]["f"] or 0.0
-            except (ValueError, LookupError, TypeError, RecursionError) as error:
-                raise self.no_score(error) from None
-        images = np.nan_to_num(images)
+                scores = {item["image_id"]: item["scores"]["All"]["f"] for item in json.loads(target.read_text())}
+                images = np.nan_to_num(np.array([scores[row] or 0.0 for row in range(len(corpus))]))
+            except (OSError, ValueError, LookupError, TypeError) as error:
+                raise self.error(f"gave an answer that is no score ({error!r:.200})") from None
         return {"spice": images.mean()}, {"spice": images}

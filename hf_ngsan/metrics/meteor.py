@@ -1,14 +1,35 @@
-"""METEOR 1.5 (Denkowski and Lavie, 2014) for English, as the COCO evaluation runs it, without Java."""
+"""METEOR 1.5 (Denkowski and Lavie, 2014) for English, as the COCO evaluation runs it, without Java.
+
+It aligns the words of a caption with those of a reference (Denkowski and Lavie, 2011, section 2).
+
+All matches are found: the same word, the same stem, a synonym, or a paraphrase of several words. A beam search over the
+words of the reference then chooses matches that do not overlap: those that cover most, then those in fewest chunks,
+which are runs of matches that follow each other in both. The published description leaves details open, and what the
+program does differs from it in two; both were found from its answers, and they change scores:
+
+- Coverage is counted in whole words of weight 1 for the same word and 1/2 for paraphrases, cut to an integer on each
+  side. A stem or synonym counts nothing, so that one with a rival is left out if it opens a chunk.
+- Among equals the program prefers the alignment that passed over matches with the smallest distance of their first
+  words, and not the one whose own distances are smallest.
+"""
+
+from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from functools import cache
+from operator import itemgetter
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from .meteor_alignment import EXACT, PARAPHRASE, STEM, SYNONYM, Aligner, PreparedCaption
 from .meteor_resources import Lexicon, Paraphrases, meteor_folder
-from .meteor_words import split_words
+from .meteor_words import split_words, stem
 
+BEAM_SIZE = 40
+EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
+CHUNK, COVERED = 2**20, 2**40
+"""Units of a path's rank: a covered word outweighs any number of chunks, and a chunk any distance."""
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])
 """Of the matches of each stage."""
@@ -20,6 +41,166 @@ CHUNKS = 20
 MATCHED = slice(21, 23)
 """Parts of a segment's statistics, in the order in which the program prints them. Pairs are of caption and reference;
 matches are, for each stage, the content words of both and the function words of both."""
+
+
+class Match(NamedTuple):
+    """A match of words of a caption and of a reference.
+
+    Attributes:
+        start, length: its words in the caption.
+        reference_start, reference_length: its words in the reference.
+        stage: `EXACT`, `STEM`, `SYNONYM` or `PARAPHRASE`.
+    """
+
+    start: int
+    length: int
+    reference_start: int
+    reference_length: int
+    stage: int
+
+
+Path: TypeAlias = "tuple[int, int, int, int, Match | None, Path | None]"
+"""A partial alignment in the beam search, a plain tuple for speed:
+
+0. its rank, the lower the better: chunks that have ended and distances of passed-over matches, minus covered words;
+1. the word of the caption after the open chunk, -1 if none is open;
+2. the word of the reference after the last match;
+3. bits of the caption's words that are aligned;
+4. the last match, and 5. the path before it.
+"""
+rank_of = itemgetter(0)
+
+
+@dataclass(frozen=True)
+class PreparedCaption:
+    """A caption as the aligner takes it.
+
+    Attributes:
+        words: its words.
+        phrases: those that the table of paraphrases has: first word, length, number.
+    """
+
+    words: tuple[str, ...]
+    phrases: list[tuple[int, int, int]]
+    word_places: dict[str, list[int]] = field(init=False, default_factory=dict)
+    stem_places: dict[str, list[int]] = field(init=False, default_factory=dict)
+    phrase_places: dict[int, list[tuple[int, int]]] = field(init=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for place, word in enumerate(self.words):
+            self.word_places.setdefault(word, []).append(place)
+            self.stem_places.setdefault(stem(word), []).append(place)
+        for start, length, phrase in self.phrases:
+            self.phrase_places.setdefault(phrase, []).append((start, length))
+
+
+class Aligner:
+    """Aligns captions with references.
+
+    Args:
+        lexicon: function words and synonyms.
+        paraphrases: the table of paraphrases.
+    """
+
+    def __init__(self, lexicon: Lexicon, paraphrases: Paraphrases) -> None:
+        self.lexicon, self.paraphrases = lexicon, paraphrases
+
+    def prepare(self, captions: Sequence[Sequence[str]]) -> list[PreparedCaption]:
+        """Prepares captions, given as lists of words."""
+        phrases = self.paraphrases.phrases_of(captions)
+        return [PreparedCaption(tuple(words), found) for words, found in zip(captions, phrases, strict=True)]
+
+    def align(self, caption: PreparedCaption, reference: PreparedCaption) -> list[Match]:
+        """Returns the matches of the alignment, in the order of the reference."""
+        found = self.find_matches(caption, reference)
+        return search(found, unrivalled(found, len(caption.words)))
+
+    def find_matches(self, caption: PreparedCaption, reference: PreparedCaption) -> list[list[Match]]:
+        """Returns all matches by their first word in the reference, in the order in which the search takes them."""
+        found: list[list[Match]] = []
+        for place, word in enumerate(reference.words):
+            same = caption.word_places.get(word, ())
+            matches = [Match(start, 1, place, 1, EXACT) for start in same]
+            for start in caption.stem_places.get(stem(word), ()):
+                if start not in same:
+                    matches.append(Match(start, 1, place, 1, STEM))
+            are_synonyms = self.lexicon.synonyms[word]
+            synonyms = [one for one in caption.word_places if are_synonyms[one]]
+            if synonyms:
+                places = sorted(start for one in synonyms for start in caption.word_places[one])
+                matches += [Match(start, 1, place, 1, SYNONYM) for start in places]
+            found.append(matches)
+        paraphrases_of = self.paraphrases.paraphrases_of
+        for place, length, phrase in sorted(reference.phrases):
+            paraphrases = paraphrases_of(phrase)
+            for one in sorted(caption.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
+                for start, width in caption.phrase_places[one]:
+                    found[place].append(Match(start, width, place, length, PARAPHRASE))
+        for start, width, phrase in sorted(caption.phrases):
+            paraphrases = paraphrases_of(phrase)
+            for one in sorted(reference.phrase_places.keys() & paraphrases.keys(), key=paraphrases.__getitem__):
+                for place, length in reference.phrase_places[one]:
+                    found[place].append(Match(start, width, place, length, PARAPHRASE))
+        return found
+
+
+def unrivalled(found: list[list[Match]], words: int) -> set[int]:
+    """Returns the words of the reference that begin a match whose words no other match has."""
+    caption, reference = [0] * words, [0] * len(found)
+    for matches in found:
+        for start, length, place, width, _ in matches:
+            for one in range(start, start + length):
+                caption[one] += 1
+            for one in range(place, place + width):
+                reference[one] += 1
+    return {
+        matches[0].reference_start
+        for matches in found
+        if len(matches) == 1
+        and all(caption[one] == 1 for one in range(matches[0].start, matches[0].start + matches[0].length))
+        and all(
+            reference[one] == 1
+            for one in range(matches[0].reference_start, matches[0].reference_start + matches[0].reference_length)
+        )
+    }
+
+
+def search(found: list[list[Match]], certain: set[int]) -> list[Match]:
+    """Chooses matches by a beam search over the words of the reference.
+
+    Args:
+        found: see [`Aligner.find_matches`].
+        certain: words of the reference whose only match is never left out.
+    """
+    paths: list[Path] = [(0, -1, 0, 0, None, None)]
+    for place, matches in enumerate(found):
+        longer: list[Path] = []
+        for path in paths:
+            rank, end, reference_end, used, last, before = path
+            if place < reference_end:
+                longer.append(path)
+                continue
+            passed_over = rank
+            for match in matches:
+                start, length, _, width, stage = match
+                words = ((1 << length) - 1) << start
+                if used & words:
+                    continue
+                covered = 2 if stage == EXACT else length // 2 + width // 2
+                longer_rank = passed_over - covered * COVERED + (0 if end < 0 or end == start else CHUNK)
+                longer.append((longer_rank, start + length, place + width, used | words, match, path))
+                passed_over += abs(start - place)
+            if place not in certain:
+                closed = passed_over + CHUNK if end >= 0 else passed_over
+                longer.append((closed, -1, reference_end, used, last, before))
+        longer.sort(key=rank_of)
+        paths = longer[:BEAM_SIZE]
+    best: Path | None = min(paths, key=lambda one: one[0] + (CHUNK if one[1] >= 0 else 0))
+    alignment = []
+    while best is not None and best[4] is not None:
+        alignment.append(best[4])
+        best = best[5]
+    return alignment[::-1]
 
 
 class MeteorScorer:

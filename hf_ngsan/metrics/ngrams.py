@@ -1,5 +1,7 @@
 """Counting the n-grams of many word sequences at once, exactly, with integer arrays.
 
+A word is an integer: the place of a word in a vocabulary, or the token id of a tokenizer ([`cut_sequences`]).
+
 BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical reward all rest on one table: which n-gram occurs how
 often in which caption. `count_ngrams` makes it with one stable sort an order. An n-gram is named by the number of
 its first n - 1 words and its last word, so nothing is hashed and no collision is possible, for a vocabulary of any
@@ -10,8 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+    TokenIds = Sequence[int] | np.ndarray | torch.Tensor
+    TokenIdSequences = Sequence[TokenIds] | np.ndarray | torch.Tensor
 
 ORDER = 4
 
@@ -108,16 +117,6 @@ class NGramTable:
     def __len__(self) -> int:
         return sum(map(len, self.words))
 
-    def is_sound(self) -> bool:
-        """Returns whether every parent exists and the n-grams of each level are in order, as `locate` needs them."""
-        above = 1
-        for parents, words, keys in zip(self.parents, self.words, self.keys, strict=True):
-            inside = (parents >= 0) & (parents < above) & (words >= 0)
-            if not (inside.all() and (np.diff(keys) > 0).all()):
-                return False
-            above = len(keys)
-        return True
-
     def locate(self, levels: Sequence[NGramLevel], words: np.ndarray | None = None) -> list[np.ndarray]:
         """Finds n-grams in this table.
 
@@ -175,3 +174,130 @@ def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, 
     owner = np.repeat(np.arange(len(lengths)), lengths)
     index = np.arange(len(owner)) + (starts - np.cumsum(lengths) + lengths)[owner]
     return owner, index
+
+
+def count_documents(ngrams: np.ndarray, images: np.ndarray, size: int) -> np.ndarray:
+    """Counts the images of each of `size` n-grams from entries in the order of (n-gram, image); int64 `(size,)`."""
+    new_document = starts_of_runs(ngrams) | starts_of_runs(images)
+    return np.bincount(ngrams[new_document], minlength=size)
+
+
+def cut_sequences(
+    sequences: TokenIdSequences, eos_token_id: int | None = None, ignored_token_ids: Sequence[int] = ()
+) -> WordSequences:
+    """Cuts each sequence after its first end token and leaves out padding and ignored tokens.
+
+    Args:
+        sequences: a 2-D array or tensor of token ids `(R, T)`, or a list of 1-D lists, arrays or tensors.
+        eos_token_id: the end token, which stays; `None` cuts nothing.
+        ignored_token_ids: tokens to leave out. Negative ids are always left out.
+
+    Raises:
+        ValueError: the ids are no integers, or have the wrong number of dimensions.
+    """
+    tokens, lengths = flatten_tokens(sequences)
+    rows = np.repeat(np.arange(len(lengths)), lengths)
+    keep = tokens >= 0
+    if len(ignored_token_ids):
+        keep &= ~np.isin(tokens, np.asarray(ignored_token_ids))
+    if eos_token_id is not None:
+        ends = tokens == eos_token_id
+        ends_before = np.cumsum(ends) - ends
+        row_starts = np.cumsum(lengths) - lengths
+        keep &= ends_before == ends_before[row_starts[rows]]
+    return WordSequences(tokens[keep], np.bincount(rows[keep], minlength=len(lengths)))
+
+
+def flatten_tokens(sequences: TokenIdSequences) -> tuple[np.ndarray, np.ndarray]:
+    """Returns all tokens one after another, int64 `(tokens,)`, and the lengths of the sequences, int64 `(R,)`."""
+    if hasattr(sequences, "ndim"):
+        matrix = as_integers(sequences)
+        if matrix.ndim != 2:
+            raise ValueError(f"Token ids must have the shape (captions, length), not {tuple(matrix.shape)}.")
+        return matrix.reshape(-1), np.full(matrix.shape[0], matrix.shape[1], dtype=np.int64)
+    rows = [as_integers(sequence) for sequence in sequences]
+    for row, array in enumerate(rows):
+        if array.ndim != 1:
+            raise ValueError(f"Caption {row} must be one sequence of token ids, not an array of shape {array.shape}.")
+    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+    return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64), lengths
+
+
+def as_integers(values: TokenIds | TokenIdSequences) -> np.ndarray:
+    """Returns token ids as int64; raises a ValueError if they are no integers."""
+    if isinstance(values, str):
+        raise ValueError(f"Captions must be token ids here, but one is the text {values[:40]!r}.")
+    detach = getattr(values, "detach", None)
+    array = np.asarray(values if detach is None else detach().cpu())
+    if array.size == 0:
+        return array.astype(np.int64)
+    if array.dtype.kind not in "iu":
+        raise ValueError(f"Token ids must be integers, not {array.dtype}.")
+    return array.astype(np.int64, copy=False)
+
+
+class ScoredGroups:
+    """Reference and candidate captions of a set of images as one table of n-grams.
+
+    Args:
+        references, reference_images: the references and the image of each, int64 `(references,)`, in non-decreasing
+            order.
+        candidates, candidate_images: the same of candidates; every image of a candidate needs a reference.
+
+    Attributes:
+        images, lengths: int64 `(sequences,)`. Sequences are numbered image by image, an image's references before its
+            candidates.
+        references, candidates: int64, the numbers of the reference and candidate sequences, in the order given.
+        levels (`list[NGramLevel]`): the n-grams of all captions by order.
+        ngrams, sequences, counts, orders: int64 `(E,)`, the entries of all levels one after another: which n-gram
+            (numbered through all levels), in which sequence, how often, and the level it belongs to (from 0).
+        candidate_entries (`(C,)`), reference_entries: int64, the entries of candidates and those of references.
+        shared_starts, shared_numbers: int64 `(C,)`: the references that share n-gram and image with a candidate entry
+            stand in `reference_entries[start : start + number]`.
+    """
+
+    def __init__(
+        self,
+        references: WordSequences,
+        reference_images: np.ndarray,
+        candidates: WordSequences,
+        candidate_images: np.ndarray,
+    ) -> None:
+        images = np.concatenate([reference_images, candidate_images])
+        by_image = np.argsort(images, kind="stable")
+        place = np.empty_like(by_image)
+        place[by_image] = np.arange(len(by_image))
+        sequences = (references + candidates).take(by_image)
+        self.images = images[by_image]
+        self.lengths = sequences.lengths
+        self.references, self.candidates = place[: len(references)], place[len(references) :]
+
+        self.levels = count_ngrams(sequences)
+        sizes = [len(level.words) for level in self.levels]
+        offsets = np.cumsum([0, *sizes])
+        self.ngrams = np.concatenate([level.ngrams + o for level, o in zip(self.levels, offsets[:-1], strict=True)])
+        self.sequences = np.concatenate([level.sequences for level in self.levels])
+        self.counts = np.concatenate([level.counts for level in self.levels])
+        self.orders = np.repeat(np.arange(len(self.levels)), [len(level.ngrams) for level in self.levels])
+        self.num_ngrams = int(offsets[-1])
+        self.find_shared()
+
+    def find_shared(self) -> None:
+        """Finds the references that share an n-gram with each entry of a candidate."""
+        is_candidate = np.zeros(len(self.images), dtype=bool)
+        is_candidate[self.candidates] = True
+        of_candidate = is_candidate[self.sequences]
+        self.candidate_entries = np.flatnonzero(of_candidate)
+        self.reference_entries = np.flatnonzero(~of_candidate)
+        # Entries come in the order of (n-gram, sequence), so those of one n-gram and one image stand together.
+        runs = np.cumsum(starts_of_runs(self.ngrams) | starts_of_runs(self.images[self.sequences])) - 1
+        numbers = np.bincount(runs[self.reference_entries], minlength=int(runs[-1]) + 1 if len(runs) else 0)
+        candidate_runs = runs[self.candidate_entries]
+        self.shared_starts = (np.cumsum(numbers) - numbers)[candidate_runs]
+        self.shared_numbers = numbers[candidate_runs]
+
+    def reference_log_frequencies(self) -> np.ndarray:
+        """Returns the logarithm of each n-gram's document frequency among these references, 0 where it has none."""
+        entries = self.reference_entries
+        counts = count_documents(self.ngrams[entries], self.images[self.sequences[entries]], self.num_ngrams)
+        return np.log(np.maximum(counts, 1))

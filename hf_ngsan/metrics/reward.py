@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
-from .cider import cider_scores
 from .document_frequency import DocumentFrequency
-from .groups import ScoredGroups
-from .ngrams import WordSequences, expand_ranges
-from .token_ids import cut_sequences
+from .formulas import cider_scores
+from .ngrams import ScoredGroups, WordSequences, cut_sequences, expand_ranges
 
 if TYPE_CHECKING:
-    from .token_ids import TokenIds, TokenIdSequences
+    from .ngrams import TokenIds, TokenIdSequences
 
 
 @dataclass(frozen=True)

@@ -166,7 +166,10 @@ def make_transformers_model(auto_class: str, config: PreTrainedConfig) -> Any:
     from transformers.models.auto import modeling_auto  # takes a second to import
 
     dtype = torch.get_default_dtype()
-    return getattr(modeling_auto, auto_class).from_config(config, dtype=dtype, trust_remote_code=False)
+    try:
+        return getattr(modeling_auto, auto_class).from_config(config, dtype=dtype, trust_remote_code=False)
+    except ValueError as error:
+        raise ValueError(f"backbone_config: transformers has no {auto_class} of type {config.model_type!r}.") from error
 
 
 def see_image(backbone: Any, pixel_values: torch.Tensor, **options: bool) -> tuple[Any, list[float]]:

@@ -208,7 +208,12 @@ def refuse_files_elsewhere(folder: Path) -> None:
 def mappings_in(file: Path) -> list[dict]:
     """Returns all mappings in a JSON file."""
     mappings: list[dict] = []
-    json.loads(file.read_bytes(), object_hook=lambda mapping: mappings.append(mapping) or mapping)
+
+    def keep(mapping: dict) -> dict:
+        mappings.append(mapping)
+        return mapping
+
+    json.loads(file.read_bytes(), object_hook=keep)
     return mappings
 
 
@@ -255,9 +260,9 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     """Returns the evaluations of a model: its run's, if it is the best model of the run, and the recorded ones."""
     config = config_of_run(folder)
     evaluations = list(of_the_run(folder, config)) if config is not None and folder.name == "best" else []
+    seed = None if config is None else config.training.seed
     for recorded in read_evaluations(folder):
-        has_seed = recorded.seed is not None or config is None
-        evaluations.append(recorded if has_seed else replace(recorded, seed=config.training.seed))
+        evaluations.append(replace(recorded, seed=seed if recorded.seed is None else recorded.seed))
     return [replace(evaluation, data=public_name(evaluation.data)) for evaluation in evaluations]
 
 

@@ -37,11 +37,7 @@ class CaptionedImage(NamedTuple):
 
 
 def skipped_error(error: str, skips: bool) -> str:
-    """Returns why an image was skipped.
-
-    Raises:
-        ValueError: images that cannot be read are not to be skipped.
-    """
+    """Returns why an image was skipped; raises a ValueError where such images are not to be skipped."""
     if not skips:
         raise ValueError(f"{error.rstrip('.')}; --skip-errors continues after such an image.")
     return error
@@ -74,20 +70,18 @@ def caption_files(
     size = min(batch_size, IMAGES_AT_ONCE)
     image_side = max(captioner.settings["image"][side] for side in ("height", "width"))
     for start in range(0, len(paths), size):
+        captioned: dict[int, CaptionedImage] = {}
         images: dict[int, Any] = {}
-        errors: dict[int, str] = {}
         for number in range(start, min(start + size, len(paths))):
             try:
                 images[number] = read_image(paths[number], f"image {number}", image_side)
             except ValueError as error:
-                errors[number] = str(error)
-        captioned = {number: CaptionedImage(paths[number], None, error) for number, error in errors.items()}
+                captioned[number] = CaptionedImage(paths[number], None, str(error))
         if images:
             inputs = captioner.prepare(list(images.values()))
             ids = captioner.generate(inputs, **search)
-            captions = captioner.words.decode(ids)
             scores = scores_of(captioner, inputs, ids) if with_scores else [(None, None)] * len(ids)
-            for number, caption, (score, words) in zip(images, captions, scores, strict=True):
+            for number, caption, (score, words) in zip(images, captioner.words.decode(ids), scores, strict=True):
                 captioned[number] = CaptionedImage(paths[number], caption, None, score=score, words=words)
         yield from (captioned[number] for number in sorted(captioned))
 
@@ -119,22 +113,16 @@ def read_image(path: str, name: str, least_side: int) -> Image.Image:
 def scores_of(
     captioner: Captioner, inputs: dict[str, np.ndarray], ids: np.ndarray
 ) -> list[tuple[float, list[tuple[str, float]]]]:
-    """Returns score and word scores of captions, as [`~hf_ngsan.models.text_scores.text_scores`] does.
-
-    Args:
-        captioner: with a vocabulary of whole words.
-        inputs: of the encoder.
-        ids: int64 `(B, length)`, the start token first.
-    """
+    """Returns score and word scores of captions `(B, length)`, as [`~hf_ngsan.models.text_scores.text_scores`] does."""
     is_end = is_one_of(ids[:, 1:], captioner.decoding["eos_token_ids"])
     lengths = np.where(is_end.any(-1), is_end.argmax(-1) + 1, is_end.shape[1])
     ids = ids[:, : 1 + lengths.max()]
     all_scores = captioner.log_probabilities(inputs, ids[:, :-1])
     of_tokens = np.take_along_axis(all_scores, ids[:, 1:, None], axis=-1)[..., 0]
     vocabulary: Any = captioner.words.vocabulary
-    found = []
+    of_captions = []
     for tokens, length, values in zip(ids[:, 1:].tolist(), lengths.tolist(), of_tokens.tolist(), strict=True):
         pairs = list(zip(tokens, values, strict=True))[:length]
         words = [(vocabulary[token], value) for token, value in pairs if token not in captioner.words.special]
-        found.append((sum(values[:length]) / max(length, 1), words))
-    return found
+        of_captions.append((sum(values[:length]) / max(length, 1), words))
+    return of_captions

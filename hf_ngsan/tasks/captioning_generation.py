@@ -76,8 +76,7 @@ def generate_captions(
     """Captions every row once, in the order of the rows.
 
     Args:
-        model: a captioner on the accelerator's device, not wrapped, in evaluation mode.
-        processor: the model's.
+        model, processor: a captioner on the accelerator's device, not wrapped, in evaluation mode, and its processor.
         rows: a `datasets.Dataset` of the feature contract.
         accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
             for any number of them.
@@ -220,8 +219,7 @@ def caption_images(
     """Captions images as they come, a batch at a time, through [`CaptioningPipeline`].
 
     Args:
-        model: a captioner in evaluation mode.
-        processor: the model's.
+        model, processor: a captioner in evaluation mode, and its processor.
         images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
         names: name of each image in the results, and of its figure.
         attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word. An image whose

@@ -147,11 +147,11 @@ def has_another_backbone(vision: Mapping | None, trained: VisionConfig | None) -
     if vision is None or trained is None:
         return vision is not None
     source, described = vision.get("pretrained"), vision.get("backbone_config")
+    own: Any = trained.backbone_config
     if source is not None and (trained.pretrained is None or lasting_name(source) != lasting_name(trained.pretrained)):
         return True
     if described is None:
         return False
-    own: Any = trained.backbone_config
     return backbone_settings(make_backbone_config(described, vision.get("out_features"))) != backbone_settings(own)
 
 
@@ -322,12 +322,7 @@ class GuestSelfCritical(GuestObjective, SelfCritical):
 
 
 def policy_of(guest: Guest, settings: Any) -> Policy:
-    """Returns the policy of a captioner, which says no special tokens but those that captions have.
-
-    Args:
-        guest: the captioner.
-        settings: the section `self_critical` of a training config.
-    """
+    """Returns the policy of a captioner, which says no special tokens but those that captions have."""
     tokenizer, end = guest.tokenizer, guest.end_token_id
     pad_token_id = end if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     config: Any = guest.model.config

@@ -86,12 +86,7 @@ def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) 
 
 
 def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Aligns the words of a tokenizer with the word pieces of a language model's text encoder.
-
-    Raises:
-        ValueError: a new text encoder has fewer embeddings than there are words.
-        OSError: there is no tokenizer where the text encoder comes from.
-    """
+    """Aligns the words of a tokenizer with the word pieces of a language model's text encoder."""
     source: Any = model.config.pretrained_text_encoder
     vocabulary = tokenizer.get_vocab()
     words = sorted(vocabulary, key=vocabulary.__getitem__)
@@ -131,8 +126,7 @@ def evaluate_language_model(
     one pass it would see the words to predict.
 
     Args:
-        model: a language model in evaluation mode.
-        processor: the model's.
+        model, processor: a language model in evaluation mode, and its processor.
         rows: rows with a column `captions`.
         accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: rows evaluated together in one process.
@@ -154,8 +148,8 @@ def evaluate_language_model(
         sums = torch.stack([losses.double().sum(-1), right.sum(-1).double(), targets.sum(-1).double()], dim=-1)
         return [tuple(part.sum(0).tolist()) for part in sums.split([len(texts) for texts in of_rows])]
 
-    found = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
-    loss, right, number = (sum(values) for values in zip(*found, strict=True))
+    measured = map_sharded(measure, len(rows), batch_size, accelerator, description="evaluation")
+    loss, right, number = (sum(values) for values in zip(*measured, strict=True))
     mean = loss / max(number, 1)
     perplexity = math.inf if mean > MAX_LOSS else math.exp(mean)
     return {"loss": mean, "perplexity": perplexity, "token_accuracy": right / max(number, 1)}

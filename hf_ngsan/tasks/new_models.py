@@ -170,7 +170,7 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
 
 def check_image_size(vision: VisionModel, image_processor: BaseImageProcessor) -> None:
     """Raises a ValueError if images are resized to a size that the vision encoder cannot take."""
-    size: Any = image_processor.size or {}
+    size: Any = getattr(image_processor, "size", None) or {}
     if size.get("height") and size.get("width"):
         check_size(vision.backbone, size["height"], size["width"])
 

@@ -28,8 +28,7 @@ from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..io.files import write_file_atomically
 from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
-from ..metrics.average_precision import map_at_r
-from ..metrics.retrieval import retrieval_metrics, retrieval_ranks
+from ..metrics.retrieval import map_at_r, retrieval_metrics, retrieval_ranks
 from ..models.image_processing_captioning import load_image
 from ..models.modeling_mhsan import diversity_penalty
 from ..retrieval import Hit, IndexFolder, IndexFolderError, search_current
@@ -183,7 +182,7 @@ class PairEmbeddings:
         return retrieval_metrics(self.images @ self.captions.T, self.caption_images, folds=folds)
 
     def map_at_r(self, positives: Positives) -> dict[str, float]:
-        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.average_precision.map_at_r`]."""
+        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.retrieval.map_at_r`]."""
         similarity = self.images @ self.captions.T
         return {
             "image_to_text_map_at_r": map_at_r(similarity, positives.image_to_text),
@@ -205,8 +204,7 @@ def embed_pairs(
     """Embeds every image and every caption of a dataset once.
 
     Args:
-        model: a dual encoder on the accelerator's device, not wrapped, in evaluation mode.
-        processor: the model's.
+        model, processor: a dual encoder on the accelerator's device, not wrapped and in evaluation mode.
         rows: a `datasets.Dataset` of the feature contract, with captions.
         accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: images embedded together in one process.
@@ -344,8 +342,7 @@ class Reranker:
     A caption counts by its mean log-probability plus `weight` times its similarity (cosine) to the image.
 
     Args:
-        model: a dual encoder in evaluation mode.
-        processor: the model's.
+        model, processor: a dual encoder in evaluation mode, and its processor.
         weight: weight of the similarity; 0 keeps the captioner's order.
     """
 

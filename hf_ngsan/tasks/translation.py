@@ -6,12 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, NamedTuple, cast
 
 import numpy as np
 import torch
 from accelerate import Accelerator
 from datasets import Dataset
+from sacrebleu.metrics import BLEU, CHRF
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -20,7 +21,6 @@ from ..data.collator import IGNORED_LABEL
 from ..data.parallel_text import SIDES, name_lines
 from ..data.vocabulary import MIN_SUBWORDS, build_subword_tokenizer
 from ..io.files import write_output
-from ..metrics.translation import SCORES, score_translations
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
 from ..training.batches import map_sharded
@@ -40,6 +40,35 @@ from .new_models import (
 )
 
 logger = logging.getLogger(__name__)
+
+
+SCORES = ("bleu", "chrf")
+
+
+class TranslationScores(NamedTuple):
+    """Scores of a corpus, from 0 to 100, and SacreBLEU's signature of each."""
+
+    scores: dict[str, float]
+    signatures: dict[str, str]
+
+
+def score_translations(predictions: Sequence[str], references: Sequence[str]) -> TranslationScores:
+    """Scores translations, each against one reference: BLEU (Papineni et al. 2002) and chrF (Popovic 2015).
+
+    Texts are detokenized; SacreBLEU (Post 2018) tokenizes both sides alike (13a), and case counts.
+
+    Raises:
+        ValueError: no translations, or another number of references.
+    """
+    if not predictions or len(predictions) != len(references):
+        raise ValueError(
+            f"There are {len(predictions)} translations and {len(references)} references; give one reference each."
+        )
+    scores, signatures = {}, {}
+    for name, metric in zip(SCORES, (BLEU(), CHRF()), strict=True):
+        scores[name] = metric.corpus_score(list(predictions), [list(references)]).score
+        signatures[name] = str(metric.get_signature())
+    return TranslationScores(scores, signatures)
 
 
 @dataclass(frozen=True)
@@ -123,10 +152,8 @@ def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
     """Returns the tokens of each text, its end token included."""
-    counts: list[int] = []
-    for start in range(0, len(texts), ROWS_TOKENIZED):
-        counts += map(len, tokenizer(texts[start : start + ROWS_TOKENIZED], verbose=False)["input_ids"])
-    return np.array(counts, dtype=np.int64)
+    parts = (texts[start : start + ROWS_TOKENIZED] for start in range(0, len(texts), ROWS_TOKENIZED))
+    return np.array([len(ids) for part in parts for ids in tokenizer(part, verbose=False)["input_ids"]], dtype=np.int64)
 
 
 def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, data: str) -> Dataset:
@@ -195,8 +222,7 @@ def scored_translations(
     """Returns translations of a few texts, each in one line, with their scores.
 
     Args:
-        model: a translator in evaluation mode.
-        tokenizer: the model's.
+        model, tokenizer: a translator in evaluation mode, and its tokenizer.
         texts: texts in the language of the sources.
         scores: whether to compute the scores; they are `None` otherwise.
         generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
@@ -222,8 +248,7 @@ def translate_rows(
     """Translates the source of every row, in the order of the rows; batches have sources of similar length.
 
     Args:
-        model: a translator on the accelerator's device, not wrapped, in evaluation mode.
-        tokenizer: the model's.
+        model, tokenizer: a translator on the accelerator's device, not wrapped, in evaluation mode, and its tokenizer.
         rows: rows of parallel text.
         accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
             for any number of them.

@@ -13,7 +13,6 @@ import fnmatch
 import os
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,75 +23,60 @@ from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_peft_available
 
 from ..io.weight_sources import complete_sources, write_licence
-from ..loading.models import save_model
-from .settings import setting
+from ..loading.models import is_guest, save_model
+from .config import ConfigError, TrainingConfig
+from .settings import LoraSettings
 
 ADAPTER = "default"
 """PEFT's name for the only adapter of a model."""
 WEIGHTS = "adapter_model.safetensors"
 
 
-@dataclass(frozen=True)
-class LoraSettings:
-    """Low-rank adapters (Hu et al. 2022) for models of transformers: W becomes W + alpha / rank * B A."""
+def adapt(model: PreTrainedModel, config: TrainingConfig) -> None:
+    """Adds the adapters of the section `lora`, and freezes what `training.freeze` names.
 
-    rank: int | None = setting(None, "rows of A; null = no adapters, the weights themselves are trained", minimum=1)
-    alpha: float = setting(16.0, "scale of the adapters, divided by rank", minimum=0.0)
-    dropout: float = setting(0.0, "dropout of the inputs of A", minimum=0.0, below=1.0)
-    target_modules: tuple[str, ...] = setting(
-        (), "names, or ends of names, of the linear layers that get adapters; [] = all but the output layer"
-    )
-    merge: bool = setting(
-        True,
-        "also save whole models, adapters added to their weights, which every command reads; false = adapters alone",
-    )
-
-
-class UnknownPartError(ValueError):
-    """A name in `training.freeze` or `lora.target_modules` that no part of the model has."""
+    Raises:
+        ConfigError: unknown names, nothing left to train, adapters for a model of this package, or no PEFT.
+    """
+    if config.lora.rank is not None:
+        if not is_guest(model.config):
+            raise ConfigError("lora is for models of transformers; leave the section out.")
+        add_adapters(model, config.lora)
+    freeze(model, config.training.freeze)
 
 
 def freeze(model: PreTrainedModel, names: Iterable[str]) -> None:
-    """Stops the training of some parts of a model.
-
-    Args:
-        model: the model.
-        names: names of modules or parameters, or patterns of names of parameters with `*` and `?`.
-
-    Raises:
-        UnknownPartError: no part has such a name, or nothing is left to train.
-    """
+    """Stops the training of modules or parameters, by names or patterns of names of parameters with `*` and `?`."""
     for name in names:
-        found = [one for at, one in model.named_parameters() if at.startswith(f"{name}.") or fnmatch.fnmatch(at, name)]
-        if not found:
-            raise UnknownPartError(f"training.freeze: {unknown(name, dict(model.named_modules()))}")
-        for parameter in found:
+        frozen = [
+            parameter
+            for known, parameter in model.named_parameters()
+            if known.startswith(f"{name}.") or fnmatch.fnmatch(known, name)
+        ]
+        if not frozen:
+            raise ConfigError(f"training.freeze: {unknown(name, dict(model.named_modules()))}")
+        for parameter in frozen:
             parameter.requires_grad_(False)
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise UnknownPartError("training.freeze leaves no weight to train; name fewer parts.")
+        raise ConfigError("training.freeze leaves no weight to train; name fewer parts.")
 
 
 def add_adapters(model: Any, settings: LoraSettings) -> None:
-    """Gives a model of transformers adapters, which are then all that is trained.
-
-    Raises:
-        ImportError: PEFT is not installed.
-        UnknownPartError: no linear layer has such a name.
-    """
+    """Gives a model of transformers adapters, which are then all that is trained."""
     if not is_peft_available():
-        raise ImportError("lora needs PEFT, which is not installed; pip install hf-ngsan[lora].")
+        raise ConfigError("lora needs PEFT, which is not installed; pip install hf-ngsan[lora].")
     from peft import LoraConfig, inject_adapter_in_model
 
     layers = linear_layers(model)
-    chosen = [one for one in layers if model.get_submodule(one) is not model.get_output_embeddings()]
+    chosen = [layer for layer in layers if model.get_submodule(layer) is not model.get_output_embeddings()]
     if settings.target_modules:
         chosen = []
         for name in settings.target_modules:
-            found = [layer for layer in layers if layer == name or layer.endswith(f".{name}")]
-            if not found:
+            named = [layer for layer in layers if layer == name or layer.endswith(f".{name}")]
+            if not named:
                 ends = {layer.rpartition(".")[2] for layer in layers}
-                raise UnknownPartError(f"lora.target_modules: {unknown(name, [*ends, *layers])}")
-            chosen += found
+                raise ConfigError(f"lora.target_modules: {unknown(name, [*ends, *layers])}")
+            chosen += named
     sizes: dict[str, Any] = {"r": settings.rank, "lora_alpha": settings.alpha}
     config = LoraConfig(
         **sizes,
@@ -105,13 +89,13 @@ def add_adapters(model: Any, settings: LoraSettings) -> None:
 
 def linear_layers(model: torch.nn.Module) -> list[str]:
     """Returns the names of linear layers, without those that share their weights with an embedding."""
-    shared = {id(one.weight) for one in model.modules() if isinstance(one, torch.nn.Embedding)}
-    kinds = (torch.nn.Linear, Conv1D)  # the latter is GPT-2's
-    return [name for name, one in model.named_modules() if isinstance(one, kinds) and id(one.weight) not in shared]
+    shared = {id(module.weight) for module in model.modules() if isinstance(module, torch.nn.Embedding)}
+    linear = {name: module for name, module in model.named_modules() if isinstance(module, torch.nn.Linear | Conv1D)}
+    return [name for name, module in linear.items() if id(module.weight) not in shared]  # Conv1D is GPT-2's
 
 
 def unknown(name: str, known: Iterable[str]) -> str:
-    known = sorted({one for one in known if one})
+    known = sorted({*known} - {""})
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.4) or known[:5]
     return f"the model has no part {name!r}; near ones are {', '.join(near)}."
 

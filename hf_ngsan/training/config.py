@@ -34,8 +34,7 @@ import yaml
 
 from ..io.files import write_text_atomically
 from ..io.packaged import find_config
-from .adapters import LoraSettings
-from .settings import DataSettings, EvaluationSettings, TrainingSettings
+from .settings import DataSettings, EvaluationSettings, LoraSettings, TrainingSettings
 
 WITH_LORA = "with_lora"
 RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."

@@ -339,8 +339,9 @@ class TrainingLoop:
 
     def scores(self) -> dict[str, float]:
         with full_precision(self.bare_model):
-            found = self.task.evaluate_all(self.bare_model, self.processor, self.validation_rows, self.accelerator)
-            return dict(found.scores)
+            return dict(
+                self.task.evaluate_all(self.bare_model, self.processor, self.validation_rows, self.accelerator).scores
+            )
 
     def keep_if_best(self, epoch: int, scores: dict[str, float]) -> None:
         progress, score = self.progress, scores[self.task.metric]
@@ -495,8 +496,8 @@ def full_precision(model: torch.nn.Module) -> Iterator[None]:
 
 def added(statistics: Sequence[dict[str, float]]) -> dict[str, float]:
     """Returns the sums of statistics by their names."""
-    names = dict.fromkeys(name for one in statistics for name in one)
-    return {name: sum(one[name] for one in statistics if name in one) for name in names}
+    names = dict.fromkeys(name for part in statistics for name in part)
+    return {name: sum(part[name] for part in statistics if name in part) for name in names}
 
 
 def may_leave_weights_unused(model: PreTrainedModel) -> bool:

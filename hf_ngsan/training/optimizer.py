@@ -31,13 +31,13 @@ def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bo
     of_text: set[torch.nn.Parameter] = set()
     text_rate, encoder = getattr(settings, "text_learning_rate", None), getattr(model, "text", None)
     if text_rate is not None and isinstance(encoder, torch.nn.Module):
-        of_text = {one for one in encoder.parameters() if one.requires_grad}
+        of_text = {weight for weight in encoder.parameters() if weight.requires_grad}
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [{"params": [one for one in trained if one not in of_vision | of_text], "rate_factor": 1.0}]
-    for weights, rate in ((of_vision, vision_rate), (of_text, text_rate)):
-        if weights:
+    groups = [{"params": [weight for weight in trained if weight not in of_vision | of_text], "rate_factor": 1.0}]
+    for group, rate in ((of_vision, vision_rate), (of_text, text_rate)):
+        if group:
             factor = 1.0 if rate is None or not settings.learning_rate else rate / settings.learning_rate
-            groups.append({"params": [one for one in trained if one in weights], "rate_factor": factor})
+            groups.append({"params": [weight for weight in trained if weight in group], "rate_factor": factor})
     return torch.optim.AdamW(
         groups,
         lr=settings.learning_rate,
@@ -57,7 +57,7 @@ def set_learning_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 def trained_weights_of_vision(model: torch.nn.Module) -> set[torch.nn.Parameter]:
     """Returns the parameters of a model's vision encoders that are not frozen."""
     encoders = vision_encoders(model).values()
-    return {one for encoder in encoders for one in encoder.parameters() if one.requires_grad}
+    return {weight for encoder in encoders for weight in encoder.parameters() if weight.requires_grad}
 
 
 def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings) -> float:

@@ -20,14 +20,13 @@ from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
 from datasets import Dataset
-from transformers import PreTrainedModel
 
 from ..data.errors import MissingSplitError
-from ..data.splits import VALIDATION, set_aside
+from ..data.readers import VALIDATION, set_aside
 from ..io.processes import make_accelerator
 from ..io.weight_sources import names_of_parts
-from ..loading.models import derive_from, is_guest
-from .adapters import UnknownPartError, add_adapters, freeze
+from ..loading.models import derive_from
+from .adapters import adapt
 from .checkpoints import TrainingProgress
 from .config import ConfigError, TrainingConfig, suggestion
 from .loop import TrainingLoop
@@ -116,22 +115,6 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         return run_loop(loop, resume, overwrite)
 
 
-def adapt(model: PreTrainedModel, config: TrainingConfig) -> None:
-    """Freezes what `training.freeze` names, and adds the adapters of the section `lora`.
-
-    Raises:
-        ConfigError: unknown names, adapters for a model of this package, or no PEFT.
-    """
-    try:
-        if config.lora.rank is not None:
-            if not is_guest(model.config):
-                raise ConfigError("lora is for models of transformers; leave the section out.")
-            add_adapters(model, config.lora)
-        freeze(model, config.training.freeze)
-    except (UnknownPartError, ImportError) as error:
-        raise ConfigError(str(error)) from error
-
-
 def precision_of(setting: str | None, device: torch.device) -> str:
     """Returns Accelerate's name for `training.mixed_precision`: no, fp16 or bf16.
 
@@ -218,13 +201,13 @@ def run_loop(loop: TrainingLoop, resume: bool, overwrite: bool) -> TrainingResul
 
 
 def check_tracker(name: str | None) -> None:
-    if name is None:
-        return
-    known = sorted(str(tracker) for tracker in LOGGER_TYPE_TO_CLASS)
-    if name not in known:
-        raise ConfigError(f"training.tracker: unknown tracker {name!r}{suggestion(name, known)}")
-    if name not in [str(tracker) for tracker in get_available_trackers()]:
-        raise ConfigError(f"training.tracker is {name}, which is not installed; pip install {name}, or set it to null.")
+    """Raises a ConfigError for a tracker that Accelerate would silently leave out."""
+    installed = sorted(map(str, get_available_trackers()))
+    if name is not None and name not in installed:
+        hint = (
+            f"; pip install {name}, or set it to null." if name in LOGGER_TYPE_TO_CLASS else suggestion(name, installed)
+        )
+        raise ConfigError(f"training.tracker: the tracker {name} is not installed{hint}")
 
 
 def start_tracker(accelerator: Accelerator, config: TrainingConfig, progress: TrainingProgress) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from ..io.bounds import MAX_BATCH_SIZE, MAX_INTEGER, MAX_WORKERS
+from ..io.bounds import MAX_INTEGER
 
 
 def setting(
@@ -18,15 +18,8 @@ def setting(
     free_on_resume: bool = False,
 ) -> Any:
     """Returns a key of a training config: default, explanation, bounds, and whether a resumed run may change it."""
-    metadata = {
-        "help": help,
-        "choices": choices,
-        "minimum": minimum,
-        "maximum": maximum,
-        "below": below,
-        "free_on_resume": free_on_resume,
-    }
-    return field(default=default, metadata=metadata)
+    bounds = {"choices": choices, "minimum": minimum, "maximum": maximum, "below": below}
+    return field(default=default, metadata={"help": help, "free_on_resume": free_on_resume, **bounds})
 
 
 def another_default(kind: type, name: str, default: Any) -> Any:
@@ -45,9 +38,7 @@ class DataSettings:
         "validation", "split that chooses the best model; null = none; 'validation' = a tenth of train if there is none"
     )
     limit: int | None = setting(None, "rows used of each split, the first ones; null = all", minimum=1)
-    num_workers: int = setting(
-        0, "processes that prepare batches; 0 = the main one", minimum=0, maximum=MAX_WORKERS, free_on_resume=True
-    )
+    num_workers: int = setting(0, "processes that prepare batches; 0 = the main one", minimum=0, free_on_resume=True)
 
 
 @dataclass(frozen=True)
@@ -108,9 +99,7 @@ class TrainingSettings(ScheduleSettings):
     mixed_precision: str | None = setting(
         None, "fp16, bf16, auto = bf16 where the device computes in it, null = none", choices=("fp16", "bf16", "auto")
     )
-    num_threads: int | None = setting(
-        None, "CPU threads of each process; null = PyTorch decides", minimum=1, maximum=1_024
-    )
+    num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
     save_every_steps: int | None = setting(
         None, "also save a checkpoint every so many updates; null = after each epoch", minimum=1, free_on_resume=True
     )
@@ -129,6 +118,20 @@ class EvaluationSettings:
         1, "epochs from one evaluation to the next; the last epoch is always evaluated", minimum=1
     )
     metric: str = setting("loss", "score of the validation split that chooses the best model")
-    batch_size: int = setting(
-        64, "rows evaluated together in one process", minimum=1, maximum=MAX_BATCH_SIZE, free_on_resume=True
+    batch_size: int = setting(64, "rows evaluated together in one process", minimum=1, free_on_resume=True)
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """Low-rank adapters (Hu et al. 2022) for models of transformers: W becomes W + alpha / rank * B A."""
+
+    rank: int | None = setting(None, "rows of A; null = no adapters, the weights themselves are trained", minimum=1)
+    alpha: float = setting(16.0, "scale of the adapters, divided by rank", minimum=0.0)
+    dropout: float = setting(0.0, "dropout of the inputs of A", minimum=0.0, below=1.0)
+    target_modules: tuple[str, ...] = setting(
+        (), "names, or ends of names, of the linear layers that get adapters; [] = all but the output layer"
+    )
+    merge: bool = setting(
+        True,
+        "also save whole models, adapters added to their weights, which every command reads; false = adapters alone",
     )

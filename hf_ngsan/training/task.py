@@ -209,8 +209,8 @@ class Task(ABC):
 
     def evaluate_all(self, *arguments: Any, **options: Any) -> Evaluation:
         """Calls `evaluate`, which may return scores alone."""
-        found = self.evaluate(*arguments, **options)
-        return found if isinstance(found, Evaluation) else Evaluation(found)
+        result = self.evaluate(*arguments, **options)
+        return result if isinstance(result, Evaluation) else Evaluation(result)
 
     @classmethod  # noqa: B027  # a task may have none
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:

@@ -3,7 +3,7 @@ import json
 import pytest
 from PIL import Image
 
-from hf_ngsan.extraction import ExtractionError, list_images
+from hf_ngsan.extraction import list_images
 from tests.tables import each_row
 
 from .tiny import write_coco_file
@@ -96,5 +96,5 @@ def test_places_without_images_are_refused(tmp_path):
         ("none.json", "photos"): "no images",
     }
     for names, fact in cases.items():
-        with pytest.raises(ExtractionError, match=fact):
+        with pytest.raises(ValueError, match=fact):
             list_images(*(tmp_path / name for name in names))

@@ -1,6 +1,5 @@
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -36,13 +35,6 @@ def kill_half_way(folder):
     fail_half_way(folder, KilledError)
 
 
-def test_text_is_written_whole_into_new_folders(tmp_path):
-    write_text_atomically(tmp_path / "new" / "file.txt", "grüße\n")
-    write_text_atomically(tmp_path / "new" / "file.txt", "neu\n")
-    assert (tmp_path / "new" / "file.txt").read_text(encoding="utf-8") == "neu\n"
-    assert os.listdir(tmp_path / "new") == ["file.txt"]
-
-
 def test_a_complete_folder_passes_its_check(tmp_path):
     write_folder_atomically(tmp_path / "done", fill)
     check_folder(tmp_path / "done")
@@ -51,25 +43,15 @@ def test_a_complete_folder_passes_its_check(tmp_path):
     assert sorted(os.listdir(tmp_path)) == ["done", "plain"]
 
 
-def test_a_failed_write_leaves_nothing(tmp_path):
-    with pytest.raises(RuntimeError):
-        write_folder_atomically(tmp_path / "done", fail_half_way)
-    with pytest.raises(RuntimeError):
-        replace_folder_contents(tmp_path / "done", fail_half_way)
-    for write in (lambda file: file.write(b"half") / 0, lambda file: file.write("text")):
-        with pytest.raises((TypeError, ZeroDivisionError)):
-            write_file_atomically(tmp_path / "file", write)
-    with pytest.raises(UnicodeEncodeError):
-        write_text_atomically(tmp_path / "file.txt", "\ud800")
-    assert os.listdir(tmp_path) == []
-
-
-def test_a_file_that_fails_to_be_written_stays_as_it_was(tmp_path):
+def test_what_fails_to_be_written_stays_as_it_was(tmp_path):
     path = tmp_path / "new" / "file.bin"
     write_file_atomically(path, lambda file: file.write(b"old"))
     with pytest.raises(ZeroDivisionError):
         write_file_atomically(path, lambda file: file.write(b"new") / 0)
+    with pytest.raises(RuntimeError):
+        write_folder_atomically(tmp_path / "done", fail_half_way)
     assert path.read_bytes() == b"old" and os.listdir(path.parent) == ["file.bin"]
+    assert os.listdir(tmp_path) == ["new"]
 
 
 def test_several_processes_may_write_a_file_at_once(tmp_path):
@@ -116,28 +98,12 @@ def test_a_symbolic_link_is_followed_and_stays(tmp_path, write, is_there):
     assert sorted(os.listdir(link.parent)) == ["link.json", "second.json"]
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-def test_a_link_to_a_pipe_is_written_through(tmp_path):
-    os.mkfifo(tmp_path / "pipe")
-    (tmp_path / "link").symlink_to("pipe")
-    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    check_place(tmp_path / "link")
-    write_text_atomically(tmp_path / "link", "text")
-    assert os.read(reader, 100) == b"text"
-    os.close(reader)
-    assert (tmp_path / "pipe").is_fifo() and (tmp_path / "link").is_symlink()
-
-
 def test_a_folder_behind_a_link_is_replaced_and_the_link_stays(tmp_path):
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("folder")
     write_folder_atomically(tmp_path / "link", fill)
     check_folder(tmp_path / "folder")
     assert (tmp_path / "link").is_symlink() and sorted(os.listdir(tmp_path)) == ["folder", "link"]
-
-
-def test_a_device_can_be_written_to_wherever_it_is():
-    check_place(Path(os.devnull))
 
 
 def test_an_interrupted_write_shows_no_folder_and_its_rest_can_be_removed(tmp_path):
@@ -159,7 +125,6 @@ def test_an_interrupted_write_shows_no_folder_and_its_rest_can_be_removed(tmp_pa
         (lambda folder: (folder / "b.bin").unlink(), ["b.bin", "missing"]),
         (lambda folder: (folder / MANIFEST).unlink(), ["incomplete", MANIFEST]),
         (lambda folder: (folder / MANIFEST).write_text("{"), [MANIFEST]),
-        (lambda folder: (folder / MANIFEST).write_text("[]"), [MANIFEST]),
         (lambda folder: (folder / MANIFEST).write_text('{"a.txt": 5}'), [MANIFEST]),
     ],
 )
@@ -170,12 +135,6 @@ def test_damage_is_named(tmp_path, damage, words):
         check_folder(tmp_path / "done")
     for word in ["done", *words]:
         assert word in str(error.value)
-
-
-def test_a_file_in_the_place_of_a_folder_is_an_incomplete_one(tmp_path):
-    (tmp_path / "step-1").write_text("no folder")
-    with pytest.raises(DamagedFolderError, match="step-1"):
-        check_folder(tmp_path / "step-1")
 
 
 def test_renewing_a_folder_keeps_other_files_and_replaces_its_own(tmp_path):
@@ -245,13 +204,6 @@ def test_a_writer_that_fails_leaves_the_folder_that_lost_its_name(between_the_re
     write_folder_atomically(between_the_renames, lambda folder: (folder / "c.txt").write_text("new"))
     assert find_folder(between_the_renames) == between_the_renames
     assert os.listdir(between_the_renames.parent) == ["done"]
-
-
-def test_what_was_replaced_before_a_kill_goes(tmp_path):
-    for name in ("done", ".replaced-done"):
-        write_folder_atomically(tmp_path / name, fill)
-    remove_leftovers(tmp_path)
-    assert os.listdir(tmp_path) == ["done"]
 
 
 def test_a_folder_that_cannot_be_replaced_keeps_its_name(tmp_path, monkeypatch):

@@ -22,7 +22,7 @@ from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
 from tests.loading.test_hub import result_of
-from tests.models.tiny import tiny_captioner, tiny_processor
+from tests.models.tiny import tiny_captioner
 from tests.tables import each_row
 
 ROOT = Path(__file__).parents[2]
@@ -105,19 +105,6 @@ def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(ca
         found, expected = json.loads(capsys.readouterr().out), recorded["seeds"]["0"]
         for group in ("objects", "symmetric", "directional"):
             assert found[group] == pytest.approx(expected[group], abs=0.08), (name, group)
-
-
-def test_a_folder_of_its_name_means_the_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    tiny_captioner().save_pretrained(CAPTIONER)
-    tiny_processor().save_pretrained(CAPTIONER)
-    assert load_captioner(CAPTIONER)[0].config.hidden_size != AutoConfig.from_pretrained(FOLDER).hidden_size
-
-
-def test_its_name_is_that_of_a_model_to_inspect(capsys):
-    assert main(["inspect", CAPTIONER]) == 0
-    first, second, *_ = capsys.readouterr().out.splitlines()
-    assert first.endswith(": model") and "ngsan" in second
 
 
 def test_it_may_be_one_of_several_models(tmp_path):

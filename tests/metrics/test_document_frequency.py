@@ -1,6 +1,3 @@
-import json
-import os
-
 import numpy as np
 import pytest
 import torch
@@ -61,38 +58,6 @@ def test_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == [path]
 
 
-def rewrite(path, **changes):
-    with np.load(path) as old:
-        arrays = dict(old)
-    header = json.loads(arrays["header"].tobytes())
-    for name, value in changes.items():
-        if name in header:
-            header[name] = value
-        else:
-            arrays[name] = value
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    np.savez(path, **arrays)
-
-
-@each_row(
-    "changes",
-    [
-        {"format": "something else"},
-        {"num_documents": 1},
-        {"vocabulary": ["a"]},
-        {"counts_1": np.array([1])},
-        {"parents_2": np.full(9, 10**6)},
-        {"words_1": np.arange(20)[::-1].copy()},
-    ],
-)
-def test_contradictions_are_found(tmp_path, changes):
-    path = tmp_path / "df.npz"
-    DocumentFrequency.from_captions(CAPTIONS).save(path)
-    rewrite(path, **changes)
-    with pytest.raises(ValueError, match=r"df\.npz"):
-        DocumentFrequency.load(path)
-
-
 def test_files_of_others(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"missing\.npz"):
         DocumentFrequency.load(tmp_path / "missing.npz")
@@ -102,8 +67,8 @@ def test_files_of_others(tmp_path):
     truncated = tmp_path / "truncated.npz"
     DocumentFrequency.from_captions(CAPTIONS).save(truncated)
     truncated.write_bytes(truncated.read_bytes()[:-200])
-    os.mkfifo(tmp_path / "pipe")
-    for path in (tmp_path / "text.npz", pickled, truncated, tmp_path / "pipe"):
+    np.savez(tmp_path / "newer.npz", header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
+    for path in (tmp_path / "text.npz", pickled, truncated, tmp_path / "newer.npz"):
         with pytest.raises(ValueError, match=path.name):
             DocumentFrequency.load(path)
 

@@ -83,24 +83,14 @@ WRITE_SCORES = "while [ $1 != -out ]; do shift; done; printf '%s' '{}' > $2"
     ("script", "reason"),
     [
         ("echo 'Error: could not find the moon' >&2; exit 1", "could not find the moon"),
-        ("while read line; do echo moon; done; " + WRITE_SCORES.format("moon"), "no score|no answer"),
-        *(
-            pytest.param(script, reason, marks=pytest.mark.slow)
-            for script, reason in (
-                ("printf '\\377' >&2; exit 1", "stopped"),
-                ("exec sleep 600", "no answer within 1 s"),
-                ("exec cat /dev/zero", "no score|no answer|stopped"),
-                ("yes nonsense | head -n 5; " + WRITE_SCORES.format('[{"image_id": 7}]'), "no score|stopped"),
-                ("yes '' | head -n 5; " + WRITE_SCORES.format("7"), "no score|stopped"),
-            )
-        ),
+        ("while read line; do echo moon; done; " + WRITE_SCORES.format("moon"), "no score|stopped"),
+        pytest.param("exec sleep 600", "no answer within 1 s", marks=pytest.mark.slow),
+        pytest.param("cat; " + WRITE_SCORES.format('[{"image_id": 7}]'), "no score|stopped", marks=pytest.mark.slow),
     ],
 )
 def test_a_program_that_stops_hangs_or_babbles_is_reported(fake_java, monkeypatch, metric, script, reason):
     fake_java(script)
     monkeypatch.setattr(metric, "seconds_to_start", 1)
     monkeypatch.setattr(metric, "seconds_a_caption", 0)
-    with pytest.raises(module.JavaProgramError, match=reason) as error:
+    with pytest.raises(module.JavaProgramError, match=f"{metric.display_name}.*{reason}"):
         metric().compute(predictions=["a"], references=[["a"]])
-    assert isinstance(error.value, OSError)
-    assert metric.display_name in str(error.value) and "\n" not in str(error.value)

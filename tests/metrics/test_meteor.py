@@ -6,10 +6,9 @@ import pytest
 
 from hf_ngsan.metrics import Meteor
 from hf_ngsan.metrics import meteor as module
-from hf_ngsan.metrics.meteor_alignment import EXACT, PARAPHRASE, STEM, SYNONYM
+from hf_ngsan.metrics.meteor import EXACT, PARAPHRASE, STEM, SYNONYM
 from hf_ngsan.metrics.meteor_resources import MeteorDataMissing
-from hf_ngsan.metrics.meteor_words import split_words
-from hf_ngsan.metrics.stemmer import stem
+from hf_ngsan.metrics.meteor_words import split_words, stem
 
 
 @pytest.fixture

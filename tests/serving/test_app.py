@@ -4,7 +4,6 @@ import asyncio
 import base64
 import contextlib
 import io
-import json
 import socket
 import threading
 import time
@@ -107,21 +106,15 @@ def test_scores_are_answered_on_request(client, pipeline):
 BAD = {
     "no images": ({"json": {"images": []}}, 400),
     "scores of no truth value": ({"json": {"images": [in_base64(FILES[0])], "scores": 1}}, 400),
-    "no list": ({"json": {"images": "x"}}, 400),
     "no object": ({"json": [1]}, 400),
-    "no JSON": ({"content": b"{", "headers": {"content-type": "application/json"}}, 400),
     "another type": ({"content": b"x", "headers": {"content-type": "text/plain"}}, 415),
-    "no type": ({"content": b"x"}, 415),
     "no base64": ({"json": {"images": ["*"]}}, 400),
     "no text": ({"json": {"images": [7]}}, 400),
     "no bytes": ({"files": {"files": b""}}, 400),
-    "no bytes in base64": ({"json": {"images": [""]}}, 400),
     "no image": ({"files": {"files": b"not an image"}}, 400),
     "half an image": ({"files": {"files": FILES[0][: len(FILES[0]) // 2]}}, 400),
     "too large": ({"files": {"files": b"0" * 300_000}}, 413),
-    "too large in base64": ({"json": {"images": ["0" * 300_000]}}, 413),
     "too many files": ({"files": [("files", FILES[0])] * 9}, 413),
-    "too many in base64": ({"json": {"images": ["x"] * 1000}}, 413),
     "a URL": ({"json": {"images": ["http://127.0.0.1/photo.png"]}}, 400),
     "a file": ({"json": {"images": ["file:///etc/passwd"]}}, 400),
     "a broken form": ({"content": b"x", "headers": {"content-type": "multipart/form-data"}}, 400),
@@ -131,26 +124,12 @@ BAD = {
     "unknown words": ({"json": {"images": [in_base64(FILES[0])], "text": "zebra"}}, 400),
     "a special token": ({"json": {"images": [in_base64(FILES[0])], "text": "a </s>"}}, 400),
     "a number as text": ({"json": {"images": [in_base64(FILES[0])], "text": 7}}, 400),
-    "no text at all": ({"json": {"images": [in_base64(FILES[0])], "text": None}}, 400),
-    "half a character": (
-        {
-            "content": json.dumps({"images": [in_base64(FILES[0])], "text": "\ud800"}),
-            "headers": {"content-type": "application/json"},
-        },
-        400,
-    ),
-    "a number as text in a form": ({"files": {"files": FILES[0]}, "data": {"text": "12"}}, 400),
-    "unknown words by the thousand": ({"json": {"images": [in_base64(FILES[0])], "text": "zebra " * 400}}, 400),
-    "a long unknown word": ({"json": {"images": [in_base64(FILES[0])], "text": "z" * 40_000}}, 400),
-    "a long name": ({"json": {"images": [in_base64(FILES[0])], "z" * 40_000: 1}}, 400),
     "more words than are continued": ({"json": {"images": [in_base64(FILES[0])], "text": "the " * 512}}, 400),
-    "60,000 words": ({"files": {"files": FILES[0]}, "data": {"text": "a " * 60_000}}, 400),
     "no words left to write": (
         {"json": {"images": [in_base64(FILES[0])], "text": "the " * 500, "max_new_tokens": 12}},
         400,
     ),
     "more tokens than positions": ({"json": {"images": [in_base64(FILES[0])], "max_new_tokens": 512}}, 400),
-    "half a beam": ({"json": {"images": [in_base64(FILES[0])], "num_beams": 1.5}}, 400),
     "too costly": ({"json": {"images": [in_base64(FILES[0])] * 8, "num_beams": 16, "max_new_tokens": 65}}, 413),
     "many values": ({"content": b"[" * 150_000, "headers": {"content-type": "application/json"}}, 413),
     "too many pixels": ({"files": [("files", png(Image.new("1", (2000, 400))))] * 2}, 413),

@@ -17,7 +17,7 @@ from hf_ngsan.tasks import load_training_config, train
 from tests.guests.tiny import save
 from tests.guests.tiny import tiny as tiny_guest
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
-from tests.tasks.language_modeling.test_task import sections as language_sections
+from tests.tasks.test_language_modeling import sections as language_sections
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 ONE_STEP = {

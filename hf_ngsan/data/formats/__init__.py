@@ -106,10 +106,10 @@ FORMATS = {
             "webdataset",
             "WebDataset: images KEY.jpg with captions KEY.txt or KEY.json in tar files",
             (".tar",),
-            "images:TarSource",
+            "sources:TarSource",
         ),
         FeatureFormat(
-            "parquet", "images with captions in Parquet files", (".parquet",), "images:ParquetSource", is_file=True
+            "parquet", "images with captions in Parquet files", (".parquet",), "sources:ParquetSource", is_file=True
         ),
     )
 }

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from ..errors import DataError
+from ..errors import DataError, naming_damage
 from .sources import Entry, FeatureRecord, FileSource, ListedSource, Source, files_in
 
 if TYPE_CHECKING:
@@ -72,12 +72,14 @@ def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
     if len(fields) != len(TSV_FIELDS):
         raise DataError(f"{where} has {len(fields)} fields; it must have {len(TSV_FIELDS)}: {', '.join(TSV_FIELDS)}.")
     image_id, width, height, num_boxes = map(int, fields[:4])
-    boxes, features = (np.frombuffer(binascii.a2b_base64(text, strict_mode=True), "<f4") for text in fields[4:])
+    where = f"{where} (image {image_id})"
+    with naming_damage(where):
+        boxes, features = (np.frombuffer(binascii.a2b_base64(text, strict_mode=True), "<f4") for text in fields[4:])
     if boxes.size != num_boxes * 4 or num_boxes < 1:
-        raise DataError(f"{where} (image {image_id}): boxes holds {boxes.size} numbers, but num_boxes is {num_boxes}.")
+        raise DataError(f"{where}: boxes holds {boxes.size} numbers, but num_boxes is {num_boxes}.")
     with np.errstate(invalid="ignore"):
         if (largest := np.abs(features).max()) > MAX_FEATURE and np.isfinite(largest):
-            raise DataError(f"{where} (image {image_id}): features reach {largest:g}; they must be stored as float32.")
+            raise DataError(f"{where}: features reach {largest:g}; they must be stored as float32.")
     return str(image_id), FeatureRecord(features.reshape(num_boxes, -1), boxes.reshape(-1, 4), (width, height))
 
 

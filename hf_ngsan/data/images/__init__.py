@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,10 +17,10 @@ import pyarrow as pa
 from datasets import Dataset, Features, Image, IterableDataset
 
 from ..errors import DataError, MissingSplitError, naming_damage
-from ..splits import find_split
-from .columns import Columns, find_columns
+from ..readers import find_reader, find_split, parse_spec
 from .files import NAMED_IMAGES, OwnFiles, with_named_images
-from .rows import TYPES, all_but_images, make_rows
+from .folder import how_to_caption
+from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
 from .sources import is_folder_of_photographs, open_source, open_split
 
 SHUFFLE_BUFFER = 1000
@@ -191,6 +192,26 @@ class ImageStream:
         values = (value for batch in stream.iter(batch_size=BATCH) for value in batch[self.column])
         self.items = islice(values, number, None)
         self.first = self.next = number
+
+
+def how_to_add_captions(spec: str, rows: Dataset) -> str:
+    """Returns what somebody can do whose rows have no captions."""
+    reader = find_reader(spec)
+    if "captions" in reader.keys:
+        source, keys = parse_spec(spec, reader)
+        if is_folder_of_photographs(source, keys.get("config")):
+            how, example = how_to_caption(Path(source))
+            return f"{how}, beginning with the lines {example[0]!r} and, for example, {example[1]!r}"
+        return "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
+    if "caption" in rows.column_names:
+        return "rename its column 'caption' to 'captions', whose values are lists of strings"
+    return "training and evaluation need them"
+
+
+def check_captions(rows: Dataset, spec: str, split: str) -> None:
+    """Raises a [`DataError`] for rows without captions, which training and evaluation need."""
+    if "captions" not in rows.column_names:
+        raise DataError(f"{spec}, split {split}, has no captions; {how_to_add_captions(spec, rows)}.")
 
 
 def shuffle_buffer_of(rows: Any) -> int | None:

@@ -17,7 +17,7 @@ from datasets import Dataset, Image
 
 from ..errors import DataError, naming_damage
 from ..image_files import is_image, visible_files
-from ..splits import OTHER_NAMES, VALIDATION
+from ..readers import OTHER_NAMES, VALIDATION
 from .files import OwnFiles
 
 METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")

@@ -24,7 +24,7 @@ from ...io.messages import chain
 from ...io.shards import without_progress_bars
 from ..errors import DataError, MissingSplitError, reason_of
 from ..image_files import visible_files
-from ..splits import find_split
+from ..readers import find_split
 from .files import OwnFiles, with_own_files
 from .folder import SPLITS, holds_photographs, read_folder
 from .tar_files import TAR_SUFFIXES, open_tar_files

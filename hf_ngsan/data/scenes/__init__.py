@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from ..errors import DataError
-from .drawing import draw_scene
-from .generator import FEATURE_SIZE, Scene, make_scene
+from .generator import FEATURE_SIZE, Scene, draw_scene, make_scene
 from .relations import COLOURS, FAMILIES, LANDMARK, SHAPES, Family, Statement
 from .scoring import RelationPrompt, relation_prompts, score_objects, score_relation_completions, score_relations
 

@@ -108,7 +108,7 @@ class Contrastive(Objective):
             losses = self.losses_of(similarities, is_own)
             if self.settings.loss_reduction == "sum":
                 losses = losses * len(losses)
-            trained = [one for one in self.parameters if one.requires_grad]
+            trained = [parameter for parameter in self.parameters if parameter.requires_grad]
             image_gradients, text_gradients, *others = torch.autograd.grad(
                 losses.sum(), (all_images, all_texts, *trained), materialize_grads=True
             )
@@ -145,7 +145,7 @@ class Contrastive(Objective):
         outputs, losses = inputs["outputs"], inputs["losses"]
         if outputs is None:
             outputs = run(model, inputs["batch"], inputs["update"])
-        others = sum(((one * gradient).sum() for one, gradient in inputs["others"]), torch.zeros(()))
+        others = sum(((parameter * gradient).sum() for parameter, gradient in inputs["others"]), torch.zeros(()))
         if not len(losses):  # a filler
             return (outputs.image_embeds.sum() + outputs.text_embeds.sum() + others) * 0.0, {}
         images = (outputs.image_embeds.float() * inputs["image_gradients"]).sum()

@@ -10,7 +10,6 @@ from typing import Any
 import torch
 
 from ...data.collator import IGNORED_LABEL
-from ...io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
 from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions
@@ -25,11 +24,9 @@ class DistillationSettings(ScheduleSettings):
     )
     learning_rate: float = another_default(ScheduleSettings, "learning_rate", 3e-4)
     schedule: str = another_default(ScheduleSettings, "schedule", "cosine")
-    samples_per_image: int = setting(5, "captions drawn for each image", minimum=1, maximum=MAX_CAPTIONS)
+    samples_per_image: int = setting(5, "captions drawn for each image", minimum=1)
     temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
-    max_new_tokens: int = setting(
-        20, "longest sample in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
-    )
+    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
 
 
 class OnPolicyDistillation(Objective):

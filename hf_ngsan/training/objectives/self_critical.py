@@ -24,7 +24,6 @@ from transformers import PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
-from ...io.bounds import MAX_CAPTION_LENGTH, MAX_CAPTIONS
 from ..batches import MicroBatch
 from ..settings import ScheduleSettings, another_default, setting
 from .objective import Objective, Update
@@ -47,14 +46,10 @@ class SelfCriticalSettings(ScheduleSettings):
     schedule: str = another_default(ScheduleSettings, "schedule", "constant")
     warmup_epochs: int = another_default(ScheduleSettings, "warmup_epochs", 0)
     decoding: str = setting("sample", "how captions are drawn: sample or beam", choices=("sample", "beam"))
-    samples_per_image: int = setting(
-        5, "captions drawn for each image; the width of the beam search", minimum=1, maximum=MAX_CAPTIONS
-    )
+    samples_per_image: int = setting(5, "captions drawn for each image; the width of the beam search", minimum=1)
     temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
     top_p: float = setting(1.0, "sampling keeps the likeliest words with this probability; 1 = all", minimum=1e-3)
-    max_new_tokens: int = setting(
-        20, "longest sample in tokens, its end included", minimum=1, maximum=MAX_CAPTION_LENGTH
-    )
+    max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
     baseline: str = setting(
         "leave_one_out",
         "reward that a sample is compared with: greedy, mean or leave_one_out",
@@ -311,18 +306,18 @@ class SelfCritical(Objective):
 
     def warnings(self, history: list[dict]) -> list[str]:
         first, last = history[0], history[-1]
-        found = []
+        warnings = []
         if last["bad_endings"] > MAX_BAD_ENDINGS:
-            found.append(
+            warnings.append(
                 f"{last['bad_endings']:.1%} of the sampled captions end badly, with a word like 'a' or 'of' or without "
                 f"an end, more than {MAX_BAD_ENDINGS:.0%}: look at the captions and at max_new_tokens, or set "
                 "self_critical.bad_ending_penalty."
             )
         fallen = first.get("reference_log_likelihood", 0.0) - last.get("reference_log_likelihood", 0.0)
         if last["reward"] > first["reward"] and fallen > COLLAPSE:
-            found.append(
+            warnings.append(
                 f"the reward rises, but a word of the reference captions has become {math.exp(fallen):.1f} times less "
                 "likely since the first self-critical epoch: the model may be exploiting the reward; lower "
                 "self_critical.learning_rate, stop earlier or add another reward."
             )
-        return found
+        return warnings

@@ -1,6 +1,5 @@
 """Rewards of sampled captions in self-critical training: CIDEr-D, BLEU-4, METEOR, functions of the user, weighted."""
 
-import difflib
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -13,16 +12,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
-from ...io.messages import type_and_reason
 from ...metrics import CiderDReward, DocumentFrequency
-from ...metrics.bleu import bleu_scores
 from ...metrics.clip_score import ClipScore, cosines
-from ...metrics.groups import ScoredGroups
-from ...metrics.meteor import meteor_scores, shared_scorer
-from ...metrics.meteor_alignment import PreparedCaption
-from ...metrics.ngrams import count_ngrams, expand_ranges
+from ...metrics.formulas import bleu_scores
+from ...metrics.meteor import PreparedCaption, meteor_scores, shared_scorer
+from ...metrics.ngrams import ScoredGroups, count_ngrams, cut_sequences, expand_ranges
 from ...metrics.reward import PreparedReferences
-from ...metrics.token_ids import cut_sequences
 from ...metrics.tokenization import PTBTokenizer
 from ...registry import import_user_module
 
@@ -135,7 +130,7 @@ class CaptionRewards:
             `(R,)` float32 on the device of `token_ids`.
 
         Raises:
-            RewardError: a function of the user fails or returns anything but R finite numbers.
+            RewardError: a function of the user returns anything but R finite numbers.
         """
         parts = self.parts(token_ids, image_indices)
         weighted = (self.weights[name] * values for name, values in parts.items())
@@ -193,17 +188,17 @@ class CaptionRewards:
         return PreparedReferences(captions, np.cumsum(number) - number, number)
 
     def make_cider_d(self, frequency: DocumentFrequency | None) -> CiderDReward:
-        try:
-            if frequency is None:
-                rows = np.repeat(np.arange(len(self.references)), self.references.number)
-                levels = count_ngrams(self.references.captions)
-                frequency = DocumentFrequency.from_sequences(levels, rows, None, self.eos_token_id, self.ignored_tokens)
-            reward = CiderDReward(frequency, self.eos_token_id, self.ignored_tokens)
-        except ValueError as error:
-            raise RewardError(str(error)) from error
+        if frequency is None:
+            rows = np.repeat(np.arange(len(self.references)), self.references.number)
+            levels = count_ngrams(self.references.captions)
+            frequency = DocumentFrequency.from_sequences(levels, rows, None, self.eos_token_id, self.ignored_tokens)
+        reward = CiderDReward(frequency, self.eos_token_id, self.ignored_tokens)
         counted, rewarded = (
-            f"the end token {one.eos_token_id} {'left out' if one.eos_token_id in ignored else 'as a word'}"
-            for one, ignored in ((frequency, frequency.ignored_token_ids), (self, self.ignored_tokens))
+            f"the end token {end} {'left out' if end in ignored else 'as a word'}"
+            for end, ignored in (
+                (frequency.eos_token_id, frequency.ignored_token_ids),
+                (self.eos_token_id, self.ignored_tokens),
+            )
         )
         if counted != rewarded:
             raise RewardError(
@@ -243,7 +238,7 @@ class TextRewards(CaptionRewards):
         **options: Any,
     ) -> None:
         self.decode, self.end_token_id = decode, end_token_id
-        tokenizer = build_tokenizer([one for texts in references for one in texts], min_count=1)
+        tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1)
         super().__init__(references, tokenizer, **options)
 
     def parts(
@@ -252,9 +247,9 @@ class TextRewards(CaptionRewards):
         captions = self.decode(token_ids)
         ends = (token_ids == self.end_token_id).any(-1).tolist()
         ids = self.tokenizer(captions, add_special_tokens=False, verbose=False)["input_ids"]
-        words = [torch.tensor([*one, *[self.eos_token_id] * end]) for one, end in zip(ids, ends, strict=True)]
-        together = pad_sequence(words, batch_first=True, padding_value=self.tokenizer.pad_token_id)
-        return super().parts(together.long(), image_indices, captions)
+        words = [torch.tensor([*caption, *[self.eos_token_id] * end]) for caption, end in zip(ids, ends, strict=True)]
+        padded = pad_sequence(words, batch_first=True, padding_value=self.tokenizer.pad_token_id)
+        return super().parts(padded.long(), image_indices, captions)
 
 
 class MeteorReward:
@@ -313,12 +308,10 @@ def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
     """Reads document frequencies for `cider_d` that `DocumentFrequency.save` wrote.
 
     Raises:
-        RewardError: no such file, a file of another kind, or frequencies of text.
+        OSError, ValueError: no such file, or a file of another kind.
+        RewardError: frequencies of text.
     """
-    try:
-        frequency = DocumentFrequency.load(os.path.expanduser(path))
-    except (OSError, ValueError) as error:
-        raise RewardError(str(error)) from error
+    frequency = DocumentFrequency.load(os.path.expanduser(path))
     if frequency.vocabulary is not None:
         raise RewardError(
             f"{os.fspath(path)} was counted on text; count it on the token ids of the training captions, with "
@@ -335,17 +328,12 @@ def load_reward_function(name: str) -> RewardFunction:
 
     Raises:
         UserModuleError: no such module, or a module that fails.
-        RewardError: a name of another form, or nothing callable of that name.
+        RewardError: the module has no such function.
     """
     module_name, _, attribute = name.partition(":")
-    if not attribute.isidentifier():
-        raise RewardError(f"{name!r} is not a reward function; write package.module:function.")
-    module = import_user_module(module_name, f"Reward function {name}")
-    function = getattr(module, attribute, None)
+    function = getattr(import_user_module(module_name, f"Reward function {name}"), attribute, None)
     if not callable(function):
-        close = difflib.get_close_matches(attribute, vars(module), n=1)
-        hint = f"did you mean {module_name}:{close[0]}?" if close else "define it there or correct the name."
-        raise RewardError(f"Reward function {name}: {module_name} has no function {attribute}; {hint}")
+        raise RewardError(f"Reward function {name} does not exist; write package.module:function.")
     return function
 
 
@@ -355,28 +343,15 @@ def call_function(
     """Returns the rewards of a function of the user, float64 `(R,)`.
 
     Raises:
-        RewardError: the function fails, or returns anything but R finite numbers.
+        RewardError: the function returns anything but R finite numbers.
     """
-    number = len(captions)
-    try:
-        found = function(list(captions), [list(texts) for texts in references])
-    except Exception as error:
-        raise RewardError(f"Reward function {name} failed on {number} captions ({type_and_reason(error)}).") from error
-    if isinstance(found, torch.Tensor):
-        found = found.detach().cpu()
-        found = found.double() if found.is_floating_point() else found  # NumPy has no bfloat16
-    try:
-        values = np.asarray(found)
-    except (TypeError, ValueError, RuntimeError):  # such as a list of lists of several lengths
-        values = np.asarray(None)
-    if values.shape != (number,) or values.dtype.kind not in "biuf":
-        returned = f"{type(found).__name__} of {values.dtype} and the shape {values.shape}"
-    else:
-        values = values.astype(np.float64)
-        bad = np.flatnonzero(~(np.abs(values) <= np.finfo(np.float32).max))
-        if not len(bad):
-            return torch.from_numpy(values)
-        returned = f"{values[bad[0]]} for caption {bad[0]}, {captions[bad[0]]!r}"
-    raise RewardError(
-        f"Reward function {name} returned {returned}; return {number} finite numbers, one for each caption."
-    )
+    returned = function(list(captions), [list(texts) for texts in references])
+    if isinstance(returned, torch.Tensor):
+        returned = returned.detach().cpu().double()  # NumPy has no bfloat16
+    values = np.asarray(returned, dtype=np.float64)
+    if values.shape != (len(captions),) or not (np.abs(values) <= np.finfo(np.float32).max).all():
+        raise RewardError(
+            f"Reward function {name} must return {len(captions)} finite numbers, one for each caption, not "
+            f"{returned!r:.200}."
+        )
+    return torch.from_numpy(values)

@@ -295,33 +295,20 @@ def test_functions_may_return_lists_arrays_or_tensors(values):
 
 
 @each_row(
-    ("values", "returned"),
+    "values",
     [
-        ([1.0, math.nan], "nan for caption 1"),
-        (torch.tensor([-math.inf, 0]), "-inf for caption 0"),
-        ([1e300, 0], "caption 0"),
-        ([1.0], r"\(1,\)"),
-        (torch.zeros(2, 1), r"\(2, 1\)"),
-        (None, "NoneType"),
-        ([[1.0], [1.0, 2.0]], "list"),
-        (["1", "2"], "<U1"),
-        ([1j, 1.0], "complex128"),
+        [1.0, math.nan],
+        torch.tensor([-math.inf, 0]),
+        [1e300, 0],  # beyond float32
+        [1.0],
+        torch.zeros(2, 1),
+        None,
     ],
 )
-def test_what_a_function_must_not_return(values, returned):
+def test_a_function_must_return_a_finite_number_for_each_caption(values):
     rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, {"mine:f": (lambda c, r: values, 1.0)})
-    with pytest.raises(RewardError, match=f"mine:f .*{returned}"):
+    with pytest.raises(RewardError, match="mine:f"):
         rewards(encode(["a cat", "two dogs"]), torch.tensor([0, 1]))
-
-
-def test_a_function_that_fails_is_named():
-    def broken(captions, references):
-        raise KeyError("colour\nof the cat")
-
-    rewards = CaptionRewards(REFERENCES, TOKENIZER, {}, {"mine:broken": (broken, 1.0)})
-    with pytest.raises(RewardError, match=r"mine:broken .*KeyError: .*colour") as caught:
-        rewards(*sample_batch())
-    assert isinstance(caught.value.__cause__, KeyError) and "\n" not in str(caught.value)
 
 
 TEXT = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
@@ -340,9 +327,7 @@ ENDLESS.eos_token = None
         ({"functions": {"bleu_4": (brevity, 1.0)}}, "'bleu_4'"),
         ({"references": [["a cat"], []]}, "Row 1"),
         ({"references": [["a cat"], ["a dog"], ["...", ""]]}, "Row 2"),
-        ({"references": [["a cat"]]}, "two images"),
         ({"tokenizer": ENDLESS}, "eos_token"),
-        ({"document_frequency": TEXT}, "text"),
         ({"document_frequency": DocumentFrequency.from_captions([[[5, 6]], [[7, 6]]], eos_token_id=6)}, "token 6"),
         ({"document_frequency": DocumentFrequency.from_captions([[[5, 2]], [[7, 2]]])}, "None"),
     ],
@@ -352,12 +337,10 @@ def test_rewards_that_cannot_be_computed(changed, named):
         CaptionRewards(**{"references": REFERENCES, "tokenizer": TOKENIZER, "weights": {"cider_d": 1.0}, **changed})
 
 
-def test_files_of_frequencies_that_cannot_be_used(tmp_path):
-    (tmp_path / "broken.npz").write_bytes(b"PK")
+def test_frequencies_of_text_are_refused(tmp_path):
     TEXT.save(tmp_path / "text.npz")
-    for name in ("none.npz", "broken.npz", "text.npz"):
-        with pytest.raises(RewardError, match=name):
-            load_document_frequency(tmp_path / name)
+    with pytest.raises(RewardError, match=r"text\.npz"):
+        load_document_frequency(tmp_path / "text.npz")
 
 
 @pytest.fixture
@@ -382,14 +365,10 @@ def test_a_function_of_the_current_folder_is_found(project):
 @each_row(
     ("name", "named"),
     [
-        ("my_rewards", "'my_rewards'"),
-        ("my_rewards:", "'my_rewards:'"),
-        (":brevity", ":brevity"),
-        ("./my_rewards.py:brevity", "./my_rewards.py"),
+        ("my_rewards", "my_rewards"),
         ("no_such.module:brevity", "no_such;"),
         ("needs_more:f", "a_package_nobody_has"),
         ("typo:f", "SyntaxError"),
-        ("my_rewards:brevty", "my_rewards:brevity"),
         ("my_rewards:zzz", "zzz"),
         ("my_rewards:LIMIT", "LIMIT"),
     ],

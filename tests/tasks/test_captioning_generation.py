@@ -9,7 +9,7 @@ from hf_ngsan.tasks.caption_rows import load_rows, visual_feature_size
 from hf_ngsan.tasks.captioning_generation import caption_batch
 from hf_ngsan.training.batches import take
 
-from ..tiny import DATA, tiny_training_config
+from .tiny import DATA, tiny_training_config
 
 
 @pytest.fixture(scope="module")

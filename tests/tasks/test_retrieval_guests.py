@@ -19,8 +19,8 @@ from hf_ngsan.training.objectives.objective import Update
 from tests.guests.tiny import DUAL_ENCODERS, photos, save_all, tiny
 from tests.tables import each_row
 
-from ...training.test_loop import same_weights, scores
-from ..captioning.test_task import KilledError, die_at
+from ..training.test_loop import same_weights, scores
+from .test_captioning import KilledError, die_at
 
 SPEC = "scenes:size=16,validation=4,images=true,image_size=32"
 CAPTIONS = ["a red ball", "two dog on the photo", "the blue cat", "it"]

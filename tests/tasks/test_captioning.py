@@ -16,8 +16,8 @@ from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import RewardError
 from tests.tables import each_row
 
-from ...training.test_loop import same_weights, scores
-from ..tiny import tiny_sections
+from ..training.test_loop import same_weights, scores
+from .tiny import tiny_sections
 
 DATA = {"spec": "scenes:size=16,validation=4,seed=3"}
 """Two updates an epoch."""
@@ -193,7 +193,7 @@ def test_a_reward_that_is_no_number_stops_the_run_which_can_be_resumed(tmp_path,
 
 def test_document_frequencies_may_come_from_a_file(tmp_path, straight):
     config = staged_config(tmp_path / "run", self_critical={"document_frequency": str(tmp_path / "df.npz")})
-    with pytest.raises(RewardError, match=r"df\.npz"):
+    with pytest.raises(FileNotFoundError, match=r"df\.npz"):
         train(config)
     rows = load_rows(config.data.spec, "train")
     captions = [caption for row in rows["captions"] for caption in row]

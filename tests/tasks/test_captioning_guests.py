@@ -18,8 +18,8 @@ from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, C
 from tests.guests.tiny import photos, save_all
 from tests.tables import each_row
 
-from ...training.test_loop import same_weights, scores
-from .test_task import KilledError, die_at
+from ..training.test_loop import same_weights, scores
+from .test_captioning import KilledError, die_at
 
 SPEC = "scenes:size=12,validation=4,images=true,image_size=32"
 TEACHER_FORCING = {"stage": "xe"}

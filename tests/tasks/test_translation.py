@@ -13,7 +13,6 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import DataError
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.loading.pipelines import TranslationPipeline
-from hf_ngsan.metrics.translation import score_translations
 from hf_ngsan.tasks import load_training_config, train
 from hf_ngsan.tasks.translation import (
     TranslationConfig,
@@ -21,6 +20,7 @@ from hf_ngsan.tasks.translation import (
     collate_pairs,
     load_pairs,
     new_translator,
+    score_translations,
     translate_batch,
     translate_rows,
     with_lengths,

@@ -5,7 +5,7 @@ import math
 import pytest
 import sacrebleu
 
-from hf_ngsan.metrics.translation import score_translations
+from hf_ngsan.tasks.translation import score_translations
 from tests.tables import each_row
 
 REFERENCES = ["the cat sat on the mat .", "a dog runs fast through the park ."]
