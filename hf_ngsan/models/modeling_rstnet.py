@@ -165,10 +165,11 @@ class PlacedAttention(MultiHeadAttention):
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Has the arguments of [`~attention.MultiHeadAttention.forward`], and the inputs of the values."""
+        query = self.q_proj(hidden_states)
         source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
         is_cross_attention = encoder_hidden_states is not None
         key, value = self.keys_and_values(source, None, cache, is_cross_attention, value_states)
-        return self.weighted_sum(self.q_proj(hidden_states), key, value, attention_mask, self.scaling, **kwargs)
+        return self.weighted_sum(query, key, value, attention_mask, self.scaling, **kwargs)
 
 
 class RSTNetEncoderLayer(TransformerLayer):
