@@ -108,6 +108,8 @@ CAPTION = ("captions", "annotations", 2)
         (put("instances", "images", 1, "id", value=7), ["images[1]", "7"]),
         (put(*BOX, "image_id", value=4), ["instances_train.json, annotations[1]", "image_id is 4"]),
         (put(*BOX, "bbox", value=[1, 2, float("nan"), 4]), ["annotations[1]", "bbox", "nan"]),
+        (put(*BOX, "bbox", value=[50, 50, -10, 10]), ["annotations[1]", "bbox", "[50, 50, -10, 10]"]),
+        (put("instances", "categories", 2, "id", value=5), ["categories[2]", "5"]),
         (put(*BOX, "bbox", value=[150, 50, 10, 10]), ["annotations[1]", "bbox", "[150, 50, 10, 10]", "100 x 100"]),
         (put(*CAPTION, "image_id", value=4), ["captions_train.json, annotations[2]", "image_id is 4"]),
     ],

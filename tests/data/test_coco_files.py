@@ -100,6 +100,7 @@ def test_pycocotools_loads_written_references(tmp_path):
         ([1, 2], [["a"]], ["2 image ids", "1 images"]),
         ([1, 5, "1"], [["a"]] * 3, ["1", "rows 0 and 2"]),
         ([4], [[]], ["image 4", "[]"]),
+        ([4], ["a cat"], ["image 4", "a cat"]),
     ],
 )
 def test_references_that_cannot_be_written_are_explained(tmp_path, image_ids, captions, facts):

@@ -94,6 +94,10 @@ def test_rows_without_boxes():
         CaptionCollator(echo)([make_row(3), make_row(4, boxes=False)])
 
 
+def test_no_rows_give_an_empty_batch():
+    assert CaptionCollator(echo)([]) == {}
+
+
 def test_weights_follow_their_captions():
     rows = [make_row(1, 4) | {"caption_weights": [0.0, 1.0, 2.0, 3.0]}, make_row(2, 1) | {"caption_weights": [7.0]}]
     batch = CaptionCollator(echo, captions_per_image=2)(rows)

@@ -59,6 +59,7 @@ def test_good_rows_pass_with_and_without_boxes_and_captions():
         (changed("visual_boxes", (1, 2), 1.5), ["visual_boxes[1]", "1.5", "[0, 1]"]),
         (make_row(visual_boxes=[]), ["visual_boxes", "0", "3"]),
         (make_row(captions=[]), ["captions"]),
+        (make_row(captions="a cat"), ["captions", "'a cat'"]),
         (make_row(captions=["a cat", " "]), ["captions[1]", "' '"]),
     ],
 )

@@ -61,6 +61,24 @@ def test_changed_features_are_read_again(tmp_path):
     assert load_data(spec, "validation")[0]["visual_features"].shape[0] == 7
 
 
+@each_row(
+    ("broken", "named"),
+    [
+        (np.zeros((3, 4, 5), np.float32), "(3, 4, 5)"),
+        (np.full((1, 3, 6), np.nan, np.float32), "nan"),
+        (None, "read"),
+    ],
+)
+def test_broken_features_are_refused_by_name(tmp_path, broken, named):
+    spec, file = write(tmp_path), tmp_path / "val" / f"{VIDEOS[1]}.npy"
+    if broken is None:
+        file.write_bytes(file.read_bytes()[:100])
+    else:
+        np.save(file, broken)
+    with fails_naming(VIDEOS[1], named):
+        load_data(spec, "validation")
+
+
 def test_captions_that_cannot_be_used_are_named(tmp_path):
     spec, file = write(tmp_path), tmp_path / "vatex_validation_v1.0.json"
     with fails_naming("'train'", "vatex_training", "vatex_validation"):

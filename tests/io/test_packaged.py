@@ -12,7 +12,7 @@ import yaml
 from huggingface_hub import metadata_load
 from matplotlib.cbook import get_sample_data
 from safetensors import safe_open
-from transformers import AutoConfig
+from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
 
 from hf_ngsan import packaged_model, save_for_hub
 from hf_ngsan.cli import main
@@ -137,6 +137,15 @@ def test_it_captions_a_photograph(caption):
     words = caption.split()
     assert 4 <= len(words) <= 20 and not is_bad_ending(words[-1])
     assert {"man", "woman", "person", "boy", "girl", "people"} & set(words)
+
+
+@pytest.mark.slow
+def test_the_auto_classes_load_it_in_single_precision(caption):
+    model = AutoModelForImageTextToText.from_pretrained(FOLDER).eval()
+    assert model.dtype == torch.float32
+    processor = AutoProcessor.from_pretrained(FOLDER)
+    ids = model.generate(**processor(images=[PHOTOGRAPH]))
+    assert processor.batch_decode(ids, skip_special_tokens=True) == [caption]
 
 
 def test_the_command_uses_it_where_no_model_is_named(caption, capsys):

@@ -24,6 +24,12 @@ def pretend_java(monkeypatch):
     monkeypatch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
 
 
+def test_the_package_is_missing(pretend_java, monkeypatch):
+    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(FileNotFoundError, match=r"hf-ngsan\[eval\]"):
+        JavaMeteor()
+
+
 @pytest.mark.parametrize(
     ("metric", "present", "missing"),
     [

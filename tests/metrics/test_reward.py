@@ -126,6 +126,12 @@ def test_empty_captions_and_batches(reward):
     assert reward(torch.tensor([[5, 6, 7]]), no_words).tolist() == [0]
 
 
+def test_int32_strided_and_graph_free(reward):
+    candidates = torch.tensor([[5, 0], [6, 0], [7, 0], [END, 0]], dtype=torch.int32)[:, :1].T
+    assert reward(candidates, TRAIN[:1]).item() == reward(torch.tensor([[5, 6, 7, END]]), TRAIN[:1]).item()
+    assert not reward(candidates, TRAIN[:1]).requires_grad
+
+
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 def test_the_device_of_the_input_comes_out(reward):
     rewards = reward(torch.tensor([[5, 6, 7, END]], device="cuda"), TRAIN[:1])

@@ -130,6 +130,13 @@ def test_any_text_gives_lower_case_words_and_one_line_a_caption(captions):
     assert [PTBTokenizer().tokenize([caption])[0] for caption in captions] == alone
 
 
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.sampled_from([case for case, _ in CASES]), min_size=1, max_size=3), st.integers(1, 5))
+def test_blanks_between_words_do_not_matter_for_plain_text(texts, number):
+    text = re.sub("[^A-Za-z ]", "", " ".join(texts))
+    assert PTBTokenizer().tokenize([text.replace(" ", " " * number)]) == PTBTokenizer().tokenize([text])
+
+
 def by_rules_alone(text):
     """Returns the tokens that the rules find place by place, without the shortcuts for plain text."""
     simple, tokens, position = simplify(text), [], 0
@@ -205,6 +212,11 @@ def test_shortcut_for_chunks_sees_a_bounded_number_of_characters():
     # It is tried at each place of a run of commas, and matches nowhere where no blank follows.
     longest = max(length for length in range(1, 1000) if ptb_rules.SELF_CONTAINED.match("," * length + " "))
     assert longest <= 64
+
+
+def test_a_long_word_stays_whole():
+    word = "ab1" * 5000
+    assert PTBTokenizer().tokenize([f"the {word}, again"]) == [f"the {word} again"]
 
 
 def test_real_captions(metric_reference):

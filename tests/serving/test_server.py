@@ -5,6 +5,7 @@ import base64
 import contextlib
 import io
 import json
+import socket
 import threading
 
 import pytest
@@ -17,6 +18,7 @@ from PIL import Image
 
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 from hf_ngsan.serving.hosts import listen
+from hf_ngsan.serving.server import BoundedConnection
 from tests.tables import each_row
 
 HEAD = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n"
@@ -83,6 +85,10 @@ async def ended(port: int, *sent: bytes) -> bytes:
     [
         (),
         (HEAD,),
+        (b"POST",),
+        (b"\r\n",),
+        (HEAD + b"Expect: 100-continue\r\n\r\n",),
+        (b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",),
         (GET,),  # and no other request after it
         (b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n{",),
         (HEAD + b"\r\n{",),
@@ -130,6 +136,14 @@ def test_requests_beyond_the_connections_are_refused_and_those_at_work_are_answe
             assert (await asyncio.wait_for(ended(port, close), 30)).endswith(b'"now"')
 
     asyncio.run(scenario())
+
+
+def test_answers_in_parts_do_not_wait_for_each_other():
+    with listen("127.0.0.1", 0) as listening, socket.create_connection(listening.getsockname()):
+        connection, _ = listening.accept()
+        with connection:
+            assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert issubclass(BoundedConnection, asyncio.Protocol)
 
 
 def caption_request(body: bytes, *more: str) -> bytes:

@@ -46,10 +46,15 @@ def contrast(text: list[float], behind: list[float]) -> float:
 
 PAIRS = {
     "hints": ("block-info-text-color", "block-background-fill"),
+    "limits of sliders": ("body-text-color-subdued", "block-background-fill"),
+    "titles": ("block-title-text-color", "block-background-fill"),
+    "labels": ("block-label-text-color", "block-label-background-fill"),
     "examples in fields": ("input-placeholder-color", "input-background-fill"),
+    "tabs": ("body-text-color", "body-background-fill"),
     "main buttons": ("button-primary-text-color", "button-primary-background-fill"),
     "main buttons under the pointer": ("button-primary-text-color-hover", "button-primary-background-fill-hover"),
     "other buttons": ("button-secondary-text-color", "button-secondary-background-fill"),
+    "other buttons under the pointer": ("button-secondary-text-color-hover", "button-secondary-background-fill-hover"),
 }
 
 

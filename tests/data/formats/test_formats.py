@@ -178,6 +178,9 @@ def changed_boxes(place, values):
 
 TSV_FAULTS = {
     "too many boxes": (other(num_boxes=REGIONS[12] + 1), ["line 2", 12, REGIONS[12] + 1]),
+    "illegal base64": (other(boxes="AAAA*AAA"), ["line 2"]),
+    "no boxes": (other(num_boxes=0), ["line 2", "num_boxes is 0"]),
+    "no size": (other(image_w=0), ["line 2", "0 x 60"]),
     "twice": (other(image_id=7), ["line 2", "image 7"]),
     "NaN": (other(features=features_of(12) * np.float32([1, 1, np.nan, 1, 1, 1])), ["line 2", 12]),
     "dimension": (other(features=features_of(12)[:, :4].copy()), ["line 2", "dimension 4", "have 6"]),
@@ -225,6 +228,16 @@ def test_folders_without_boxes_or_with_others_are_named(tmp_path):
         convert_features([path], tmp_path / "out")
     np.save(path / "cocobu_box" / "12.npy", boxes_of(12)[:2])
     with fails_naming("12", "2 boxes", "5 regions"):
+        convert_features([path], tmp_path / "out")
+    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
+
+
+@each_row("shape", [(), (0, DIMENSION), (0, 3, DIMENSION), (2, 3, 0)])
+def test_features_without_numbers_are_named_or_listed(shape, tmp_path):
+    path = write_cocobu(tmp_path / "cocobu")
+    np.savez(path / "cocobu_att" / "12.npz", feat=np.ones(shape, np.float32))
+    with fails_naming("12"):
         convert_features([path], tmp_path / "out")
     result = convert_features([path], tmp_path / "out", skip_broken=True)
     assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]

@@ -79,6 +79,21 @@ def test_a_tar_file_gives_images_and_captions(tmp_path, monkeypatch):
     assert list(loaded["image_id"]) == list(COLOURS) and loaded[1]["captions"] == ["the 12", "an image"]
 
 
+def test_names_that_are_no_numbers_and_captions_in_json(tmp_path):
+    members = {
+        "b/dog.jpg": photo(7, "JPEG"),
+        "b/dog.json": json.dumps({"caption": "a dog", "width": 4}).encode(),
+        "a/cat.jpeg": photo(12, "JPEG"),
+        "a/cat.json": json.dumps({"captions": ["a cat", "two"]}).encode("utf-8-sig"),
+    }
+    convert_features([write_tar(tmp_path / "000.tar", members)], tmp_path / "out")
+    rows = rows_of(tmp_path / "out")
+    assert [(row["file_name"], row["captions"]) for row in rows.values()] == [
+        ("dog", ["a dog"]),
+        ("cat", ["a cat", "two"]),
+    ]
+
+
 def test_shards_are_joined_with_captions(tmp_path):
     write_tar(tmp_path / "0.tar", {"000000007.png": photo(7)})
     write_tar(tmp_path / "1.tar", {"000000012.png": photo(12)})
@@ -98,6 +113,7 @@ def link(name, kind):
 
 FAULTS = {
     "climbing": ({"../12.png": photo(12), "../12.txt": b"a"}, ["../12.png"]),
+    "absolute": ({"/12.png": photo(12), "/12.txt": b"a"}, ["/12.png"]),
     "link": ({"12.png": link("12.png", tarfile.SYMTYPE), "12.txt": b"a"}, ["12.png", "link"]),
     "two images": ({"12.png": photo(12), "12.jpg": photo(12), "12.txt": b"a"}, ["12", "2 images"]),
     "no captions": ({"12.png": photo(12)}, ["12", "captions"]),

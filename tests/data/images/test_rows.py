@@ -207,6 +207,11 @@ def test_columns_can_be_named(tmp_path):
     assert load_data(f"images:{file},captions=a+b", "train")["captions"][:] == [["a cat"]]
 
 
+def test_images_are_converted_to_the_mode_that_their_column_says(tmp_path):
+    save(lists().cast_column("image", Image(mode="L")), tmp_path / "mine")
+    assert load_data(f"images:{tmp_path / 'mine'}", "train")[0]["image"].mode == "L"
+
+
 @each_row("as_bytes", [False, True])
 def test_images_as_paths_or_bytes(tmp_path, as_bytes):
     for index in range(3):
