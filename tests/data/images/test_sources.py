@@ -88,7 +88,7 @@ def with_file(name, text=""):
         (parquet(lists()), ",captions=", ["captions="]),
         (with_columns(text=["a", "b", "c"]), ",captions=text+texd", ["'texd'", "image, captions, text"]),
         (with_columns(text=["a", "b", "c"]), ",image=foto", ["'foto'", "image, captions, text"]),
-        (with_columns(text=["a", "b", "c"]), ",imgae=image", ["'imgae=image'", "image, captions, config"]),
+        (with_columns(text=["a", "b", "c"]), ",imgae=image", ["'imgae'", "image, captions, config"]),
         (parquet(stored({"bytes": picture_bytes(0), "path": None}, None)), "", ["row 1", "image"]),
         (parquet(stored({"bytes": None, "path": "https://example.org/a.jpg"})), "", ["row 0", "https://example.org"]),
         (parquet(stored({"bytes": None, "path": "gone.jpg"})), "", ["gone.jpg"]),
