@@ -124,7 +124,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def keep_freed_memory() -> None:
-    """Lets glibc keep freed tensors for the next ones, where it would give them back to the system at each operation."""
+    """Lets glibc keep freed tensors for the next ones; it would give them back to the system at each operation."""
     with suppress(OSError, AttributeError, TypeError):  # another C library
         for parameter in (-1, -3):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
             ctypes.CDLL(None).mallopt(parameter, 2**31 - 1)
