@@ -73,13 +73,6 @@ def test_good_boxes_are_returned_as_float32():
         ([[0.0, 0.0, 1.0, 1.0], [0.0, 0.0, 640.0, 1.0]], ["[1]", "640"]),
         ([[0.5, 0.0, 0.25, 1.0], [0.0, 0.0, 1.0, 1.0]], ["[0]", "0.5, 0, 0.25, 1"]),
         ([[0.0, 0.0, 1.0, 1.0]], ["1 boxes", "2 regions"]),
-        ([], ["0 boxes", "2 regions"]),
-        (np.zeros((2, 5)), ["(2, 5)"]),
-        (np.zeros((2, 0)), ["(2, 0)"]),
-        (0.5, ["()"]),
-        ([["a"] * 4] * 2, ["array of numbers"]),
-        ([[0.0, 0.0], [0.0]], ["array of numbers"]),
-        ([None, None], ["array of numbers"]),
     ],
 )
 def test_an_error_names_the_place_and_the_box(boxes, facts):

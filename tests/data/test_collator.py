@@ -94,26 +94,10 @@ def test_rows_without_boxes():
         CaptionCollator(echo)([make_row(3), make_row(4, boxes=False)])
 
 
-def test_no_rows_give_an_empty_batch():
-    assert CaptionCollator(echo)([]) == {}
-
-
 def test_weights_follow_their_captions():
     rows = [make_row(1, 4) | {"caption_weights": [0.0, 1.0, 2.0, 3.0]}, make_row(2, 1) | {"caption_weights": [7.0]}]
     batch = CaptionCollator(echo, captions_per_image=2)(rows)
     assert batch["caption_weights"].tolist() == [*(float(text[-1]) for text in batch["captions"][0]), 7.0, 0.0]
-
-
-@each_row("setting", ["captions_per_image", "max_caption_length"])
-def test_settings_out_of_range(setting):
-    with fails_naming(setting, 0):
-        CaptionCollator(echo, **{setting: 0})
-
-
-@each_row("row", [{}, {"image_id": 4}, {"image_id": 4, "image": None, "visual_features": None}])
-def test_a_row_needs_features_or_an_image(row):
-    with fails_naming("visual_features", "image", row.get("image_id", "")):
-        CaptionCollator(echo)([{"image": object()}, row])
 
 
 @each_row("captions", ["a cat", ["a cat"], np.array(["a cat"])])

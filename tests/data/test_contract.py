@@ -43,12 +43,6 @@ def test_a_batch_of_rows_of_different_lengths_is_read_as_arrays():
     assert [row["visual_features"].shape for row in read] == [(5, 4), (2, 4)]
 
 
-def test_optional_columns_are_declared_on_demand():
-    assert list(caption_features(2, boxes=False)) == ["image_id", "visual_features", "captions"]
-    every = caption_features(2, dtype="float32", image=True, size=True, split=True, objects=True)
-    assert set(every) - set(caption_features(2)) == {"image", "width", "height", "split", "objects"}
-
-
 def test_good_rows_pass_with_and_without_boxes_and_captions():
     row = make_row()
     checked = check_row(row, where="here", feature_size=4)
@@ -61,20 +55,11 @@ def test_good_rows_pass_with_and_without_boxes_and_captions():
     ("row", "facts"),
     [
         (changed("visual_features", (1, 2), np.nan), ["visual_features[1, 2]", "nan"]),
-        (changed("visual_features", (2, 0), np.inf), ["visual_features[2, 0]", "inf"]),
-        (make_row(visual_features=np.zeros((0, 4))), ["visual_features"]),
-        (make_row(visual_features=np.zeros(4)), ["visual_features", "(4,)"]),
-        (make_row(visual_features=None), ["visual_features", "missing"]),
-        (make_row(visual_features=[[1.0], [1.0, 2.0]]), ["visual_features", "array"]),
         (make_row(width=3), ["visual_features", "3", "4"]),
         (changed("visual_boxes", (1, 2), 1.5), ["visual_boxes[1]", "1.5", "[0, 1]"]),
         (make_row(visual_boxes=[]), ["visual_boxes", "0", "3"]),
         (make_row(captions=[]), ["captions"]),
-        (make_row(captions="a cat"), ["captions", "'a cat'"]),
-        (make_row(captions={"a cat": 1}), ["captions", "{'a cat': 1}"]),
-        (make_row(captions=None), ["captions"]),
         (make_row(captions=["a cat", " "]), ["captions[1]", "' '"]),
-        (make_row(captions=["a cat", 3]), ["captions[1]", "3"]),
     ],
 )
 def test_a_bad_row_is_one_sentence_that_names_it(row, facts):
@@ -154,8 +139,6 @@ def test_boxes_in_some_rows_only_are_an_error():
             dataset_of([make_row()]).remove_columns("visual_features"),
             ["mine", "'visual_features'", "image_id, visual_boxes, captions"],
         ),
-        (dataset_of([make_row()]).remove_columns("image_id"), ["mine", "'image_id'"]),
-        (dataset_of([make_row(image_id="a")], image_id=Value("string")), ["mine, row 0", "image_id", "'a'"]),
         (dataset_of([make_row(), make_row(image_id=None)]), ["mine, row 1", "image_id", "None"]),
         (dataset_of([make_row()]).select([]), ["mine", "no rows"]),
     ],

@@ -136,12 +136,6 @@ def test_no_folder_that_holds_something_is_touched(regions, tmp_path):
     assert convert(regions, tmp_path / "empty").num_rows == 10
 
 
-def test_options_that_are_none(regions, tmp_path):
-    for options in ({"dtype": "int8"}, {"boxes": "yxyx"}):
-        with fails_naming(*options.values()):
-            convert(regions, tmp_path / "out", **options)
-
-
 def test_numbers_beyond_float16_need_float32(tmp_path):
     path = write_tsv(tmp_path / "large.tsv", [tsv_line(12, features=features_of(12) * np.float32(1e5))])
     with fails_naming("line 1", "float16", "float32"):
@@ -165,10 +159,3 @@ def test_inputs_that_cannot_be_opened_are_listed(regions, tmp_path):
     assert [str(tmp_path / "empty.tsv") in entry["file_name"] for entry in result.skipped] == [True, False]
     with fails_naming("absent"):
         convert_features([tmp_path / "absent", regions], tmp_path / "more", skip_broken=True)
-
-
-def test_files_without_an_image_become_nothing(tmp_path):
-    (tmp_path / "regions.tsv").write_bytes(b"\n\n")
-    with fails_naming("no images besides"):
-        convert_features([tmp_path / "regions.tsv"], tmp_path / "out", source_format="bottom-up-tsv")
-    assert [path.name for path in tmp_path.iterdir()] == ["regions.tsv"]

@@ -1,5 +1,3 @@
-import pytest
-
 import hf_ngsan.data
 
 
@@ -7,8 +5,3 @@ def test_every_public_name_exists():
     assert {"load_data", "caption_features", "CaptionCollator", "EpochSampler"} <= set(dir(hf_ngsan.data))
     for name in hf_ngsan.data.__all__:
         assert getattr(hf_ngsan.data, name).__name__ == name
-
-
-def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="nothing_like_that"):
-        hf_ngsan.data.nothing_like_that  # noqa: B018

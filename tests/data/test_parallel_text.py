@@ -4,7 +4,6 @@ import pytest
 from datasets import Dataset, DatasetDict
 
 from hf_ngsan.data import load_data
-from hf_ngsan.data.parallel_text import decoded_lines, name_lines
 from tests.data.facts import fails_naming
 from tests.tables import each_row
 
@@ -61,11 +60,6 @@ def test_pairs_with_an_empty_side_are_left_out_counted_and_named(tmp_path):
         load_data(write(tmp_path, [""], [""]), "train")
 
 
-def test_of_many_lines_ten_are_named():
-    assert name_lines([3]) == "line 3" and name_lines([2, 5, 9]) == "lines 2, 5 and 9"
-    assert name_lines(range(1, 31)) == "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 20 more"
-
-
 def test_files_of_different_length_are_refused(tmp_path):
     with fails_naming("train.en", 4, "train.de", 3):
         load_data(write(tmp_path, SOURCE, TARGET[:3]), "train")
@@ -84,8 +78,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
 @each_row(
     ("keys", "named"),
     [
-        ("", "source=LANGUAGE"),
-        (",source=en", "source=LANGUAGE"),
         (",source=en,target=en", "source=LANGUAGE"),
         (",size=3", "size"),
     ],
@@ -94,12 +86,6 @@ def test_specs_that_name_no_languages_are_refused(tmp_path, keys, named):
     write(tmp_path)
     with fails_naming(named):
         load_data(f"parallel:{tmp_path}{keys}", "train")
-
-
-def test_lines_of_a_stream_are_told_by_their_number():
-    assert list(decoded_lines([b"one\r\n", b"two"], "it")) == ["one", "two"]
-    with fails_naming("it, line 2"):
-        list(decoded_lines([b"one\n", b"\xff\n"], "it"))
 
 
 @each_row("kind", ["columns", "translation"])

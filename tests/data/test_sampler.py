@@ -81,10 +81,7 @@ def test_without_shuffling_rows_stay_in_order_and_incomplete_batches_can_be_drop
 @each_row(
     ("arguments", "facts"),
     [
-        ({"batch_size": 0}, ["0"]),
-        ({"num_rows": -1}, ["-1"]),
         ({"process_index": 2, "num_processes": 2}, ["process 2 of 2"]),
-        ({"epoch": -1}, ["epoch", "-1"]),
         ({"start_batch": 5}, ["5", "0 … 4"]),
     ],
 )

@@ -55,19 +55,9 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
     ("spec", "facts"),
     [
         ("coco", ["'coco'", "scenes", "coco-layout:DIR", "features:DIR"]),
-        ("", ["''", "scenes"]),
-        (None, ["None", "scenes"]),
         ("scenes:sise=3", ["'sise'", "size, validation, test, seed, images, image_size"]),
-        ("scenes:size", ["'size'", "size=VALUE"]),
         ("scenes:size=many", ["size", "'many'", "whole number"]),
-        ("scenes:size=", ["size", "size=VALUE"]),
         ("scenes:size=3,size=4", ["'size'", "once"]),
-        ("scenes:size=0", ["size", "0"]),
-        ("scenes:validation=-1", ["validation", "-1"]),
-        ("scenes:seed=-1", ["seed", "-1"]),
-        ("scenes:images=yes", ["images", "'yes'", "true", "false"]),
-        ("scenes:images=true,image_size=0", ["image_size", "0"]),
-        ("coco-layout:", ["coco-layout:DIR"]),
         ("features", ["features:DIR"]),
         ("features:no/such/folder", ["no/such/folder"]),
     ],
@@ -145,16 +135,9 @@ def test_boxes_without_area_of_any_type_are_widened_with_a_warning_each_time(tmp
             assert (row["visual_boxes"][:, 3] > row["visual_boxes"][:, 1]).all()
 
 
-@each_row("content", [None, b"not arrow"])
-def test_a_folder_that_is_no_saved_dataset(tmp_path, content):
-    folder = tmp_path / "mine"
-    if content is None:
-        folder.mkdir()
-    else:
-        DatasetDict(train=make_dataset()).save_to_disk(folder)
-        next((folder / "train").glob("*.arrow")).write_bytes(content)
-    with fails_naming(folder):
-        load_data(f"features:{folder}", "train")
+def test_a_folder_that_is_no_saved_dataset(tmp_path):
+    with fails_naming(tmp_path):
+        load_data(f"features:{tmp_path}", "train")
 
 
 def test_a_prepared_dataset_is_written_once(cache):

@@ -33,13 +33,3 @@ def test_another_process_says_nothing(clock, caplog):
         clock[0] += 1000
         display.update(100, "1:00", "loss 2.5")
     assert not caplog.records
-
-
-def test_without_an_estimate_the_pace_and_the_time_left_follow_from_what_is_done(clock, caplog):
-    caplog.set_level(logging.INFO, "hf_ngsan")
-    with ProgressDisplay("extracting", total=400, done=100) as display:
-        clock[0] += 50
-        display.update(200)
-    assert [record.getMessage() for record in caplog.records] == [
-        "extracting, 200 of 400 images, 2.0 images/s, 01:40 left"
-    ]

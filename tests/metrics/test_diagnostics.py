@@ -1,9 +1,7 @@
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.metrics.diagnostics import BAD_ENDINGS, caption_diagnostics
-from tests.tables import each_row
 
 from .plain import ngrams
 
@@ -40,12 +38,3 @@ def test_numbers_equal_their_definitions(captions):
     endings = [bool(words) and words[-1] in BAD_ENDINGS for words in captions]
     assert result["bad_endings"] == sum(endings) / len(captions)
     assert sum(result["length_histogram"].values()) == result["num_captions"] == len(captions)
-
-
-@each_row(
-    ("captions", "named"),
-    [([], "list"), ("a cat", "list"), (["a", 3], "Caption 1 .*int")],
-)
-def test_bad_input_is_named(captions, named):
-    with pytest.raises(ValueError, match=named):
-        caption_diagnostics(captions)

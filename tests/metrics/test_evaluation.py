@@ -164,13 +164,7 @@ def test_any_tokenizer_will_do():
         (["a"], [["a"], ["b"]], "1 predictions.* 2 "),
         (["a", "b"], [["a"], []], "Image 1"),
         (["a", None], [["a"], ["b"]], "Prediction 1 .*NoneType"),
-        (["a", 5], [["a"], ["b"]], r"Prediction 1 .*int \(5\)"),
-        (["a", ["b"]], [["a"], ["b"]], "Prediction 1 .*list"),
-        (["a", "b"], [["a"], ["b", 3.5]], "Reference 1 of image 1 .*float"),
         (["a", "b"], [["a"], "b"], "image 1"),
-        ("a", [["a"]], "predictions"),
-        (["a"], "a", "references"),
-        ([], [], "predictions"),
     ],
 )
 def test_bad_input_is_named(predictions, references, named):
@@ -218,8 +212,3 @@ def test_every_public_name_is_there():
     for name in hf_ngsan.metrics.__all__:
         assert getattr(hf_ngsan.metrics, name) is vars(hf_ngsan.metrics)[name] is not None
     assert {"__doc__", *hf_ngsan.metrics.__all__} <= set(dir(hf_ngsan.metrics))
-
-
-def test_unknown_names_are_refused():
-    with pytest.raises(AttributeError, match="Bleurt"):
-        _ = hf_ngsan.metrics.Bleurt

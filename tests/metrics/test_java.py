@@ -24,12 +24,6 @@ def pretend_java(monkeypatch):
     monkeypatch.setattr(module.shutil, "which", lambda name: f"/usr/bin/{name}")
 
 
-def test_the_package_is_missing(pretend_java, monkeypatch):
-    monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(FileNotFoundError, match=r"hf-ngsan\[eval\]"):
-        JavaMeteor()
-
-
 @pytest.mark.parametrize(
     ("metric", "present", "missing"),
     [
@@ -48,15 +42,6 @@ def test_a_file_is_missing(pretend_java, monkeypatch, tmp_path, metric, present,
     monkeypatch.setattr(module.importlib.util, "find_spec", lambda name: Package)
     with pytest.raises(FileNotFoundError, match=missing):
         metric()
-
-
-def test_spice_lacks_its_models(java):
-    try:
-        Spice()
-    except module.JavaMetricUnavailable as error:
-        assert "stanford-corenlp-3.6.0" in str(error)
-    else:
-        pytest.skip("the models of SPICE are installed")
 
 
 @pytest.fixture

@@ -92,16 +92,10 @@ def test_folds_are_the_mean_of_the_parts():
     ("similarity", "options", "named"),
     [
         (np.zeros((2, 5)), {}, "caption_images"),
-        (np.zeros(5), {}, r"\(5,\)"),
-        (np.zeros((0, 0)), {}, r"\(0, 0\)"),
         (np.array([[1.0, np.nan]]), {}, "image 0, caption 1"),
         (np.zeros((2, 2)), {"caption_images": [0, 0]}, "Image 1"),
         (np.zeros((2, 2)), {"caption_images": [0, 2]}, "caption_images .*1"),
-        (np.zeros((2, 2)), {"caption_images": [0]}, r"caption_images .*\(1,\)"),
-        (np.zeros((2, 2)), {"caption_images": [0.0, 1.0]}, "caption_images .*float64"),
         (np.zeros((3, 3)), {"folds": 2}, "3 images .*2 "),
-        (np.zeros((3, 3)), {"folds": 0}, "3 images .*0 "),
-        (np.zeros((3, 3)), {"ties": "random"}, "'random'"),
     ],
 )
 def test_bad_input_is_named(similarity, options, named):

@@ -81,11 +81,7 @@ def test_a_page_searches_an_index_that_grows(folders, tmp_path):
         (["--model", "regions"], "--data"),
         (["--model", "pixels", "--data", SCENES], "visual_feature_size"),
         (["--model", "regions", "--data", "nothing"], "nothing"),
-        (["--model", "dual"], "dual"),
         (["--model", "pixels", "--index", "photos"], "photos"),
-        (["--model", "pixels", "--host", ""], "0.0.0.0"),
-        (["--model", "pixels", "--host", "0"], "0.0.0.0"),
-        (["--model", "pixels", "--host", "192.0.2.1"], "192.0.2.1"),
     ],
 )
 def test_mistakes_are_one_sentence(folders, capsys, monkeypatch, arguments, fact):

@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("gradio", reason="the extra demo is not installed")
 
 from hf_ngsan.space.drawing import CAPTION_STYLE
-from hf_ngsan.space.page import STYLE, make_theme
+from hf_ngsan.space.page import make_theme
 from tests.tables import each_row
 
 LEAST = 4.5
@@ -46,15 +46,10 @@ def contrast(text: list[float], behind: list[float]) -> float:
 
 PAIRS = {
     "hints": ("block-info-text-color", "block-background-fill"),
-    "limits of sliders": ("body-text-color-subdued", "block-background-fill"),
-    "titles": ("block-title-text-color", "block-background-fill"),
-    "labels": ("block-label-text-color", "block-label-background-fill"),
     "examples in fields": ("input-placeholder-color", "input-background-fill"),
-    "tabs": ("body-text-color", "body-background-fill"),
     "main buttons": ("button-primary-text-color", "button-primary-background-fill"),
     "main buttons under the pointer": ("button-primary-text-color-hover", "button-primary-background-fill-hover"),
     "other buttons": ("button-secondary-text-color", "button-secondary-background-fill"),
-    "other buttons under the pointer": ("button-secondary-text-color-hover", "button-secondary-background-fill-hover"),
 }
 
 
@@ -78,7 +73,3 @@ def test_captions_and_notes_that_are_less_opaque_stand_out(part, mode):
 def test_words_under_the_pointer_stand_out():
     style = re.search(r"\.word:hover[^{]*\{ background: (#\w+); color: #(\w)(\w)(\w);", CAPTION_STYLE)
     assert contrast(colour(f"#{2 * style[2]}{2 * style[3]}{2 * style[4]}", "light"), colour(style[1], "light")) >= LEAST
-
-
-def test_the_chosen_tab_has_the_colour_of_text():
-    assert re.search(r'\[role="tab"\]\.selected \{ color: var\(--body-text-color\)', STYLE)

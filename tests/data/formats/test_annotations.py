@@ -121,11 +121,8 @@ def test_flickr_features_are_named_by_place_or_by_file(kind, tmp_path):
 
 FAULTS = {
     "no sentences": ({"sentences": []}, ["images[1]", "sentences"]),
-    "split": ({"split": "dev"}, ["images[1]", "dev"]),
-    "empty tokens": ({"sentences": [{"raw": "A", "tokens": []}]}, ["images[1]", "sentences[0]", "tokens"]),
     "another's id": ({"cocoid": 7}, ["images[1]", "cocoid is 7", "12"]),
     "twice": ({"cocoid": 7, "filename": "7.jpg"}, ["images[1]", "7", "images[0]"]),
-    "id that is no number": ({"cocoid": "12"}, ["images[1]", "cocoid"]),
 }
 
 
@@ -138,13 +135,6 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     skipped = []
     assert len(Annotations([path], skipped).images) == 2
     assert [fact for fact in facts if fact not in skipped[0]["reason"]] == [] and len(skipped) == 1
-
-
-@each_row("text", ["{", '{"images": [1]}', '{"images": {}, "annotations": []}', "[]", "7"])
-def test_files_that_are_none_are_named(text, tmp_path):
-    (tmp_path / "split.json").write_text(text, encoding="utf-8")
-    with fails_naming("split.json"):
-        Annotations([tmp_path / "split.json"], None)
 
 
 def test_annotations_of_an_image_in_two_files_are_joined():

@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hf_ngsan.data.annotations import Annotations
 from hf_ngsan.data.conversion import convert_features
 from tests.data.facts import fails_naming
 from tests.tables import each_row
@@ -17,11 +16,8 @@ FOLDER = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "feature_formats
 HAS_FILES = "HF_NGSAN_TEST_DATA" in os.environ and FOLDER.is_dir()
 pytestmark = pytest.mark.skipif(not HAS_FILES, reason="HF_NGSAN_TEST_DATA names no folder with data/feature_formats")
 EXPECTED = json.loads((FOLDER / "expected.json").read_text()) if HAS_FILES else {}
-FEATURES = ("bottom_up_tsv", "cocobu", "m2_hdf5", "grid_hdf5", "grid_pth", "vqa_npz", "vatex_i3d")
-BROKEN = json.loads((FOLDER / "broken" / "manifest.json").read_text()) if HAS_FILES else []
 INCOMPLETE = "m2_missing_id.hdf5"
 """What is wrong with it only a list of images can tell."""
-BROKEN_FEATURES = [entry for entry in BROKEN if entry["format"] in FEATURES and entry["file"] != INCOMPLETE]
 
 
 def converted(path, output, **options):
@@ -88,23 +84,6 @@ def test_videos(tmp_path):
     assert len(rows) == 5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("entry", BROKEN_FEATURES)
-def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
-    pytest.importorskip("h5py")
-    file = FOLDER / "broken" / entry["file"]
-    with fails_naming(file.stem, *([entry["where"]] if isinstance(entry.get("where"), int) else [])):
-        convert_features([file], tmp_path / "out")
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_folder_of_broken_files_lists_each(tmp_path):
-    files = {entry["file"] for entry in BROKEN if entry["format"] == "cocobu"}
-    with fails_naming(len(files)):
-        convert_features([FOLDER / "broken" / "cocobu_att"], tmp_path / "out", skip_broken=True)
-    assert not list(tmp_path.iterdir())
-
-
 def test_splits_and_captions_are_joined_by_image_id(tmp_path):
     pytest.importorskip("h5py")
     inputs = [FOLDER / "m2_hdf5", FOLDER / "karpathy" / "dataset_coco.json"]
@@ -124,14 +103,3 @@ def test_an_image_that_a_file_lacks_is_named(tmp_path):
     (tmp_path / "captions.json").write_text(json.dumps(captions))
     with fails_naming(351362):
         convert_features([FOLDER / "broken" / INCOMPLETE, tmp_path / "captions.json"], tmp_path / "out")
-
-
-@each_row("file", ["karpathy_faults.json", "karpathy_cut.json"])
-def test_broken_splits_are_named(file, tmp_path):
-    with fails_naming(file):
-        Annotations([FOLDER / "broken" / file], None)
-    if "faults" in file:
-        skipped = []
-        Annotations([FOLDER / "broken" / file], skipped)
-        places = [entry["file_name"].rpartition(" ")[2] for entry in skipped]
-        assert places == [f"images[{place}]" for place in (0, 1, 2, 3, 4, 5, 7)]

@@ -66,7 +66,12 @@ def test_slices_of_a_table_are_read_from_their_place(kind):
 
 def test_captions_that_look_like_numbers_or_missing_values_are_captions(tmp_path, cache):
     """A CSV file does not say which of its values are text."""
-    captions = {"words": ["None", "NA", "nan"], "digits": ["1", "20", "3"], "both": ["N/A", "7", "a dog"]}
+    captions = {
+        "words": ["None", "NA", "nan"],
+        "more": ["null", "007", "12"],
+        "digits": ["1", "20", "3"],
+        "both": ["N/A", "7", "a dog"],
+    }
     for name, texts in captions.items():
         for metadata in ("metadata.csv", "photos.csv", "metadata.jsonl"):
             folder = tmp_path / f"{name} {metadata}"

@@ -1,6 +1,5 @@
 """Streams give the rows that datasets give, hold few images, and shuffle them in windows."""
 
-import gzip
 import os
 import pickle
 
@@ -75,14 +74,11 @@ def test_tar_files_of_webdataset(tmp_path):
 @each_row("damage", DAMAGES)
 def test_no_member_of_a_tar_file_is_lost_without_a_word(damage, tmp_path, cache):
     content = damaged_tars(tmp_path)[damage]
-    (tmp_path / "data").mkdir()
-    for name, packed in (("shard.tar", content), ("shard.tar.gz", gzip.compress(content))):
-        file = tmp_path / "data" / name
-        file.write_bytes(packed)
-        for spec in (f"{tmp_path / 'data'},streaming=true", f"{file},streaming=true", tmp_path / "data"):
-            with fails_naming(name):
-                load_data(f"images:{spec}", "train")
-        file.unlink()
+    file = tmp_path / "shard.tar"
+    file.write_bytes(content)
+    for spec in (f"{tmp_path},streaming=true", f"{file},streaming=true", tmp_path):
+        with fails_naming(file):
+            load_data(f"images:{spec}", "train")
 
 
 @each_row("buffer", [4, 100])
@@ -136,13 +132,8 @@ def test_what_cannot_be_streamed_is_named(tmp_path):
         load_data(f"images:{folder},streaming=true,shuffle_buffer=0", "train")
     with fails_naming(folder, "'test'", "train"):
         load_data(f"images:{folder},streaming=true", "test")
-    with fails_naming(tmp_path / "absent/x/y"):
-        load_data(f"images:{tmp_path / 'absent/x/y'},streaming=true", "train")
     rows = load_data(f"images:{folder},streaming=true", "train")
     for file in folder.iterdir():
         write_parquet(lists(), file)
     with fails_naming(folder, 6):
         rows[NUMBER - 1]
-    (folder / "train-00001-of-00002.parquet").write_bytes(b"PAR1")
-    with fails_naming(folder):
-        load_data(f"images:{folder},streaming=true", "train")

@@ -5,7 +5,6 @@ from PIL import Image, ImageColor
 from hf_ngsan.data import draw_scene, load_data, make_scene
 from hf_ngsan.data.scenes import Scene
 from hf_ngsan.data.scenes.generator import BACKGROUND, PAINT
-from tests.data.facts import fails_naming
 
 
 def pixels_of(picture, colour):
@@ -65,8 +64,3 @@ def test_a_small_picture_is_a_large_one_made_small():
         difference = np.abs(np.asarray(large, dtype=float) - np.asarray(small, dtype=float))
         assert difference.mean() < 0.5
         assert difference.max() < 32
-
-
-def test_other_rows_cannot_be_drawn():
-    with fails_naming("'objects'"):
-        draw_scene({"visual_boxes": np.zeros((1, 4))})
