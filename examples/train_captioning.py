@@ -1,18 +1,19 @@
 """Train a captioner by a training config and measure the best model on the test split.
 
     python examples/train_captioning.py --config ngsan/scenes training.epochs=5
-    torchrun --nproc-per-node 2 examples/train_captioning.py --config ngsan/scenes
+    accelerate launch --cpu --num_processes 2 examples/train_captioning.py --config ngsan/scenes
 
-A run that was stopped continues with --resume as if it had not been. `hf-ngsan train` does the same without the final
-measurement.
+`accelerate launch` needs --cpu on a machine without a GPU; on GPUs leave it out. A run that was stopped continues with
+--resume as if it had not been. `hf-ngsan train` does the same without the final measurement.
 """
 
 import argparse
 import json
 import logging
+import sys
 
 from hf_ngsan.data import extra_scores_of
-from hf_ngsan.io.processes import make_accelerator
+from hf_ngsan.io.processes import launch_processes, make_accelerator
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import evaluate_captioner, load_training_config, train
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
@@ -49,4 +50,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    code = launch_processes(sys.argv)
+    if code is not None:
+        sys.exit(code)
     main()

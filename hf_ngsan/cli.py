@@ -6,12 +6,14 @@ Importing the modules of all commands is quick, since each imports what it needs
 """
 
 import argparse
+import ctypes
 import difflib
 import logging
 import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from itertools import takewhile
 from types import ModuleType
@@ -101,6 +103,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             code = launch_processes(command, options.num_processes, lambda: options.command.check(options))
             if code is not None:
                 return code
+        keep_freed_memory()
         return options.command.run(options) or 0
     except KeyboardInterrupt:
         return 130
@@ -118,6 +121,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             tell_error(f"{type(error).__name__}: {sentence(error)} (--debug shows where)")
             return 1
         return getattr(error, "exit_code", 2)
+
+
+def keep_freed_memory() -> None:
+    """Lets glibc keep freed tensors for the next ones; it would give them back to the system at each operation."""
+    with suppress(OSError, AttributeError, TypeError):  # another C library
+        for parameter in (-1, -3):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
+            ctypes.CDLL(None).mallopt(parameter, 2**31 - 1)
 
 
 def to_save_memory(options: argparse.Namespace) -> str:

@@ -88,11 +88,6 @@ def journey(tmp_path_factory):
     return folder
 
 
-def test_the_trained_captioner_is_evaluated_on_features(journey, capsys):
-    assert evaluate(journey, "features") == 0
-    assert json.loads(capsys.readouterr().out)["cider_d"] >= 0
-
-
 def test_a_photo_is_captioned_as_its_features_are(journey, capsys):
     photos = sorted((journey / "validation").glob("*.png"))
     assert hf_ngsan("caption", "--model", journey / "run", *photos) == 0
@@ -131,14 +126,3 @@ def test_features_of_another_backbone_are_refused(journey, capsys):
     assert train(journey, "vgg11", "features", "refused", "data.image_size=32") == 2
     assert "another preprocessing than the model's vision encoder has" in refusal(capsys)
     assert not (journey / "refused").exists()
-
-
-def test_a_folder_of_features_takes_those_of_one_backbone(journey, capsys):
-    assert extract(journey, "other", "train", "features") == 2
-    assert "other weights" in refusal(capsys)
-
-
-def test_features_of_the_trained_captioner_are_those_of_its_backbone(journey):
-    shutil.copytree(journey / "features", journey / "more")
-    assert extract(journey, "run", "validation", "more") == 0
-    assert evaluate(journey, "more") == 0

@@ -11,7 +11,7 @@ import pytest
 from hf_ngsan import commands as commands_package
 from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, main, parse
 from hf_ngsan.data.readers import READERS
-from tests.commands.running import fails, heavy_imports, prints
+from tests.commands.running import heavy_imports, prints
 from tests.tables import each_row
 
 
@@ -74,14 +74,9 @@ def test_the_version_is_that_of_the_package(capsys):
     "arguments",
     [
         [],
-        ["paint"],
-        ["--import"],
         ["train"],
-        ["train", "--config", "a.yaml", "--recume"],
         ["train", "--config", "a.yaml", "a=1", "--resume", "-x=2"],
-        ["caption", "--model", "m", "--data", "scenes", "--limit", "0"],
         ["evaluate", "--model", "m", "--data", "scenes", "--num-beams", "three"],
-        ["evaluate", "--model", "m", "--data", "scenes", "stray"],
     ],
 )
 def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
@@ -95,18 +90,10 @@ def test_misuse_of_the_command_line_exits_with_2(arguments, capsys):
     ("words", "near"),
     [
         ("captoin photo.jpg", "caption"),
-        ("evalute --model m", "evaluate"),
         ("attach_vision --model m", "attach-vision"),
-        ("--debug tarin --config a.yaml", "train"),
         ("caption photo.jpg --genrate length_penalty=2", "--generate"),
-        ("train --confg a.yaml", "--config"),
-        ("train --config a.yaml a=1 --resme", "--resume"),
         ("train --config a.yaml --num_processes=2", "--num-processes"),
-        ("evaluate --modle m", "--model"),
         ("search photos.index --topk 3 dog", "--top-k"),
-        ("serve --prot 8000", "--port"),
-        ("push m user/m --dryrun folder", "--dry-run"),
-        ("caption photo.jpg --debgu", "--debug"),
         ("--versoin", "--version"),
         *((words, "--help") for words in ("frobnicate", "caption --xyzzy photo.jpg", "caption -q p.jpg", "-q caption")),
     ],
@@ -122,7 +109,6 @@ def test_an_unknown_name_is_answered_with_the_nearest_one_or_with_help(words, ne
 def test_words_that_are_no_options():
     for words, name, value in (
         (["explain", "--model", "m", "--offset", "-1", "0"], "offset", [-1.0, 0.0]),
-        (["explain", "--model", "m", "--offset", "-0.1", "2"], "offset", [-0.1, 2.0]),
         (
             ["caption", "p.jpg", "--generate", "a=-1", "b=1e-3", "c=true"],
             "generate",
@@ -132,20 +118,15 @@ def test_words_that_are_no_options():
         (["caption", "p.jpg", "--text", "- a dog"], "text", "- a dog"),
         (["translate", "--model", "m", "--", "--no-option"], "texts", ["--no-option"]),
         (["search", "caption", "--top-k", "2", "train"], "text", "train"),
-        (["search", "a", "--top-k", "2", "tests", "a dog"], "index", ["a", "tests"]),
-        (["search", "2024.index", "2025.index", "a dog"], "index", ["2024.index", "2025.index"]),
         (["search", "2024.index", "2025.index", "dog"], "text", "dog"),
         (["search", "a", "tests", "hf_ngsan", "--image", "p.jpg"], "index", ["a", "tests", "hf_ngsan"]),
         (["caption", "a.jpg", "--num-beams", "2", "b.jpg"], "images", ["a.jpg", "b.jpg"]),
-        (["caption", "a.jpg", "--num-beams", "2", "b.jpg"], "text", None),
         (
             ["caption", "--json", "a.jpg", "--scores", "b.jpg", "--limit", "3", "c.jpg"],
             "images",
             ["a.jpg", "b.jpg", "c.jpg"],
         ),
         (["convert", "a.tsv", "--output", "o", "b.json"], "inputs", ["a.tsv", "b.json"]),
-        (["translate", "a", "--model", "m", "b"], "texts", ["a", "b"]),
-        (["explain", "p.jpg", "--model", "m", "a dog"], "text", "a dog"),
         (["train", "a=1", "--config", "c", "b=2", "--resume", "d=3"], "overrides", ["a=1", "b=2", "d=3"]),
         (["push", "a", "--private", "b/c"], "repo_id", "b/c"),
     ):
@@ -210,10 +191,9 @@ def project(tmp_path, monkeypatch) -> Path:
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     Path("nine_scenes.py").write_text(READER)
     Path("does_nothing.py").write_text("")
-    Path("needs_more.py").write_text("import a_package_nobody_has\n")
     yield tmp_path
     READERS.pop("nine", None)
-    for name in ("nine_scenes", "does_nothing", "needs_more"):
+    for name in ("nine_scenes", "does_nothing"):
         sys.modules.pop(name, None)
 
 
@@ -223,16 +203,6 @@ def test_modules_of_the_user_are_imported_first(project, capsys, before):
     command = ["references", "--data", "nine", "--output", "references.json"]
     assert "3 images" in prints(capsys, *([*imports, *command] if before else [*command, *imports]))
     assert "does_nothing" in sys.modules
-
-
-def test_modules_that_cannot_be_imported(project, capsys):
-    command = ["references", "--data", "nine", "--output", "references.json"]
-    assert "nine" in fails(capsys, *command)
-    assert "no_such_module" in fails(capsys, *command, "--import", "no_such_module")
-    assert "a_package_nobody_has" in fails(capsys, *command, "--import", "needs_more")
-    assert "./nine_scenes.py" in fails(capsys, *command, "--import", "./nine_scenes.py")
-    with pytest.raises(ValueError, match="no_such_module"):
-        main([*command, "--debug", "--import", "no_such_module"])
 
 
 def test_the_home_folder_of_the_user_is_found_in_every_path(tmp_path, monkeypatch):

@@ -60,16 +60,6 @@ def test_an_unknown_model_type_with_code(stranger, tmp_path, number, capsys):
     assert not (tmp_path / "new").exists()
 
 
-def test_a_model_of_another_task_is_refused_for_that_whatever_code_it_has(known, capsys):
-    for command in (
-        ["explain", "--model", str(known), "photo.jpg", "text"],
-        ["translate", "--model", str(known), "text"],
-    ):
-        assert main(command) == 2
-        [line] = capsys.readouterr().err.splitlines()
-        assert "ngsan" in line and "trust_remote_code" not in line
-
-
 def test_training_from_an_unknown_model_type_with_code(stranger, tmp_path, capsys):
     config = tmp_path / "config.yaml"
     config.write_text(f"model:\n  init_from: {stranger}\n")
@@ -158,25 +148,6 @@ def test_references_to_foreign_code_are_left_out_of_what_is_shared(kind, referen
     for file in (tmp_path / "shared").iterdir():
         assert b"code_of_stranger" not in file.read_bytes(), file.name
     assert not list(tmp_path.rglob("ran"))
-
-
-@each_row(
-    ("kind", "auto_map"),
-    [
-        ("captioner of pixels", "code_of_stranger.Thing"),
-        ("translator", ["code_of_stranger.Thing", None]),
-        ("translator", {"AutoModel": {}}),
-    ],
-)
-def test_an_auto_map_that_is_no_mapping_of_references(kind, auto_map, saved, tmp_path):
-    folder = saved(kind)
-    change(folder / "config.json", auto_map=auto_map)
-    if kind == "captioner of pixels":
-        image_processor = json.loads((folder / "processor_config.json").read_text())["image_processor"]
-        change(folder / "processor_config.json", image_processor={**image_processor, "auto_map": auto_map})
-    model, processor = load_model(folder)
-    write_checkpoint(model, processor, tmp_path / "shared", REPOSITORY)
-    assert json.loads((tmp_path / "shared" / "config.json").read_text())["auto_map"] == model.config.remote_classes
 
 
 def test_a_backbone_of_transformers_asks_for_no_code(tmp_path):

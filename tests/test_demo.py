@@ -254,14 +254,3 @@ def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert "hf-ngsan[plots]" in fails(capsys, "demo", "--train", "--output", tmp_path / "demo")
     assert not (tmp_path / "demo").exists()
-
-
-def test_an_output_that_is_a_file_is_refused_before_anything_is_trained(tmp_path, monkeypatch):
-    monkeypatch.setattr(training, "train_and_compare", None)
-    (tmp_path / "file").write_text("mine")
-    monkeypatch.setattr(page, "load_captioners_of_scenes", None)
-    for output in (tmp_path / "file", tmp_path / "file" / "demo"):
-        for write in (training.main, page.main):
-            with pytest.raises(NotADirectoryError, match="file"):
-                write(output=output)
-    assert (tmp_path / "file").read_text() == "mine"

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shlex
 from pathlib import Path
 
 import pytest
@@ -69,13 +68,6 @@ def test_the_packaged_captioner_is_fine_tuned(here, capsys, caplog):
     prints(capsys, *train, *TINY)
     assert "2 of its 24 images" in caplog.text
     assert prints(capsys, *caption).count("\t") == 1
-
-
-def test_the_packaged_config_is_the_one_of_the_page():
-    text = PAGE.read_text(encoding="utf-8")
-    [message] = re.findall(r"^images:photos has no split.*$", text, flags=re.MULTILINE)
-    assert "20 of its 200 images" in message
-    assert shlex.split("--config ngsan/fine_tune") == commands_of(PAGE)[1][1:3]
 
 
 @each_row(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])

@@ -137,7 +137,8 @@ def test_photographs_of_every_mode_are_read_on_every_road(capsys, model, vision,
 
 def test_photographs_that_cannot_be_read_are_skipped_or_refused_by_name(capsys, model, vision, tmp_path):
     data = write_data(tmp_path / "data", {1: GOOD[1], **BAD, 2: GOOD[2]})
-    printed = prints(capsys, *extraction(data, vision, tmp_path / "features")).splitlines()
+    assert "image_id 21" in fails(capsys, *extraction(data, vision, tmp_path / "features"))
+    printed = prints(capsys, *extraction(data, vision, tmp_path / "features"), "--skip-errors").splitlines()
     assert "features of 2 images" in printed[-2] and "3 skipped" in printed[-2]
     skipped = [line for line in printed if line.startswith("skipped: ")]
     assert [f"image_id {key}" in line for key, line in zip(BAD, skipped, strict=True)] == [True] * 3

@@ -84,14 +84,10 @@ def test_markdown_of_docstrings_is_read_by_sphinx(reference):
 @each_row(
     ("page", "link", "expected"),
     [
-        ("captioning", "[a](results.md#b)", "[a](results.md#b)"),
         ("captioning", "[a](../SECURITY.md)", "[a](repository/SECURITY.md)"),
         ("captioning", "[a](../checkpoints/x/LICENSE)", "a"),
         ("captioning", "[a](README.md)", "[a](index.md)"),
-        ("captioning", "[a](https://example.org/x.md)", "[a](https://example.org/x.md)"),
-        ("captioning", "![a](captions.jpg)", "![a](captions.jpg)"),
         ("repository/CONTRIBUTING", "[a](docs/training.md)", "[a](../training.md)"),
-        ("repository/CONTRIBUTING", "![a](docs/map.png)", "![a](../map.png)"),
         ("repository/examples/x/README", "[a](../../SECURITY.md#b)", "[a](../../SECURITY.md#b)"),
     ],
 )

@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from .configuration_vision import *
-    from .pretrained_weights import *
     from .modeling_efficientnet_lite import *
     from .modeling_vision import *
     from .pretrained_weights import *

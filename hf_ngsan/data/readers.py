@@ -168,10 +168,10 @@ def parse_spec(spec: str, reader: Reader) -> tuple[str, dict[str, Any]]:
     for part in parts:
         key, _, value = (piece.strip() for piece in part.partition("="))
         kind = reader.keys.get(key)
-        if kind is None or key in values or not value:
-            raise DataError(
-                f"In the dataset {spec!r}, {part!r} is not KEY=VALUE, each key once; keys are {', '.join(reader.keys)}."
-            )
+        if kind is None:
+            raise DataError(f"In the dataset {spec!r}, {key!r} is not a key; there are {', '.join(reader.keys)}.")
+        if key in values or not value:
+            raise DataError(f"In the dataset {spec!r}, {key!r} is to be given once, as {key}=VALUE.")
         try:
             values[key] = {"true": True, "false": False}[value.lower()] if kind is bool else kind(value)
         except (KeyError, ValueError):

@@ -4,6 +4,7 @@ Each process leaves its error in a file; the parent prints equal errors once and
 """
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -26,12 +27,15 @@ SECONDS_TO_END = 2.0
 """How long processes may take to end after one of them has failed."""
 
 
-def launch_processes(command: list[str], num_processes: int | None, check: Callable[[], None]) -> int | None:
+def launch_processes(
+    command: list[str], num_processes: int | None = None, check: Callable[[], None] = lambda: None
+) -> int | None:
     """Runs a command in several processes, unless this is one of them already or the only one.
 
     Args:
         command: what follows `python`: a script or `-m` and a module, and the arguments.
-        num_processes: their number; None = 1.
+        num_processes: their number; None = that of a parent `accelerate launch --cpu`, which starts a single one
+            itself (accelerate 1.15), else 1.
         check: called before they are started, so that one process alone prints its error.
 
     Returns:
@@ -39,11 +43,24 @@ def launch_processes(command: list[str], num_processes: int | None, check: Calla
     """
     if MESSAGES in os.environ:
         end_with_parent()
-    elif num_processes is not None and num_processes > 1 and "WORLD_SIZE" not in os.environ:
-        check()
-        sys.stdout.flush()
-        return run_processes(command, num_processes)
+    elif "WORLD_SIZE" not in os.environ:
+        number = num_processes or processes_asked_of_accelerate()
+        if number > 1:
+            check()
+            sys.stdout.flush()
+            return run_processes(command, number)
     return None
+
+
+def processes_asked_of_accelerate() -> int:
+    """Returns the N of a parent `accelerate launch --cpu ... --num_processes N`; 1 if there is no such parent."""
+    if os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true":
+        return 1
+    import psutil
+
+    words = " ".join(psutil.Process(os.getppid()).cmdline())
+    asked = re.search(r"accelerate.*\blaunch\b.*\s--num[_-]processes[ =](\d+)\s", words)
+    return int(asked[1]) if asked else 1
 
 
 def run_processes(command: list[str], number: int) -> int:

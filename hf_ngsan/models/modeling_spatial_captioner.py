@@ -54,7 +54,8 @@ class SpatialAttention(MultiHeadAttention):
         query, scaling = self.q_proj(hidden_states), self.scaling
         if key_counts is not None:
             # On the queries, since the attention interface takes one scaling for all of them.
-            key_counts = key_counts.repeat_interleave(len(query) // len(key_counts), dim=0)
+            captions_per_image = query.shape[0] // key_counts.shape[0]
+            key_counts = key_counts[:, None].expand(-1, captions_per_image, -1).flatten(0, 1)
             temperature = (key_counts.float() + self.head_dim).sqrt()[..., None]
             query, scaling = (query / temperature).to(query.dtype), 1.0
         is_cross_attention = encoder_hidden_states is not None

@@ -134,7 +134,7 @@ def as_upload_errors(repo_id: str) -> Iterator[None]:
     """Turns an answer of the Hub that is an error, or a lost connection, into an [`UploadError`]."""
     try:
         yield
-    except HTTPError as error:
+    except (HTTPError, RuntimeError) as error:  # the second is that of huggingface_hub for a large file
         reason = " ".join(str(error).split())[:500].rstrip(".")
         raise UploadError(
             f"{repo_id} is not uploaded ({reason}); see that the token may write there, and run the same again, which "

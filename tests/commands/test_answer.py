@@ -144,12 +144,6 @@ def test_every_question_of_a_dataset_with_images_gets_a_figure(tmp_path, nlvr, c
     assert nlvr in message and "images=true" in message and not (tmp_path / "none").exists()
 
 
-def test_a_model_of_images_draws_over_those_of_a_dataset(tmp_path, nlvr, of_images, capsys):
-    asked = ["answer", "--model", of_images, "--data", f"{nlvr},images=true", "--limit", 2]
-    prints(capsys, *asked, "--save-attention", tmp_path / "figures")
-    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"12003.png", "12003-2.png"}
-
-
 def test_questions_of_vqa_draw_over_the_images_beside_their_features(tmp_path, of_features, capsys):
     rows = [{**row(1), "image": PHOTOS[0]}]
     columns = Features({**{name: COLUMNS[name] for name in IMAGE_COLUMNS}, "image": ImageFeature()})

@@ -26,10 +26,9 @@ def test_mistakes_are_told_once_before_processes_are_started(run, config, tmp_pa
     assert started == [(["-m", "hf_ngsan.cli", *map(str, evaluate)], 2)]
 
 
-@each_row("command", ["evaluate", "caption"])
-def test_a_model_folder_that_is_missing_or_half_written(run, command, tmp_path, capsys):
+def test_a_model_folder_that_is_missing_or_half_written(run, tmp_path, capsys):
     def message_of(folder):
-        return fails(capsys, command, "--model", folder, "--data", SPEC)
+        return fails(capsys, "evaluate", "--model", folder, "--data", SPEC)
 
     assert "no model folder" in message_of(tmp_path / "absent")
     (tmp_path / "empty").mkdir()

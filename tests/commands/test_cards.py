@@ -10,26 +10,17 @@ from huggingface_hub import ModelCard, parse_eval_result_entries
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_model
-from hf_ngsan.sharing import check_checkpoint, write_checkpoint
-from hf_ngsan.sharing.cards import training, write_examples
+from hf_ngsan.sharing import write_checkpoint
+from hf_ngsan.sharing.cards import write_examples
 from hf_ngsan.sharing.facts import CardFacts, known_facts, read_evaluations
 from hf_ngsan.tasks import load_training_config
-from tests.commands.running import fails, prints
+from tests.commands.running import fails
 from tests.hub_stub import REPOSITORY
-from tests.models.tiny import tiny_captioner
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
 SPEC = DATA["spec"]
-EVALUATION = {
-    "data": "scenes",
-    "split": "test",
-    "rows": 4,
-    "scores": {"cider_d": 0.5},
-    "fingerprints": {"cider_d": "cider_d|beams:1"},
-    "weights": "",
-}
 
 
 @pytest.fixture(scope="module")
@@ -128,32 +119,6 @@ def test_scores_of_other_weights_are_not_told(evaluated, tmp_path):
     assert "not been evaluated" in written(folder, tmp_path / "card").text
 
 
-MARKUP = (
-    "<script>alert(1)</script>",
-    "`<b>`",
-    "a | b <i>",
-    "![](http://example.org/x.png)",
-    "[x](javascript:alert)",
-    "x\n\n# Title <hr>",
-    "</code><hr>",
-    "\u202e<hr>",
-    "https://www.example.org",
-    "``` <hr>",
-)
-
-
-@each_row("name", ["training_config.yaml", "history.jsonl", "best", "best/best_scores.json"])
-def test_a_run_of_which_a_part_lies_elsewhere(run, name, tmp_path):
-    folder, outside = tmp_path / "run", tmp_path / "outside"
-    shutil.copytree(run, folder)
-    [part] = list(folder.glob(name))[:1]
-    part.rename(outside)
-    part.symlink_to(outside)
-    for place in (folder, folder / "best"):
-        with pytest.raises(ModelFolderError, match=part.name):
-            known_facts(place)
-
-
 @pytest.mark.slow
 def test_a_recorded_run_can_still_be_overwritten(evaluated, config, tmp_path):
     folder = tmp_path / "run"
@@ -171,15 +136,6 @@ def test_a_licence_that_is_none_of_yaml_is_still_yaml(value, run, tmp_path):
     assert written(run, tmp_path / "model", license=value).data.license == value
 
 
-@each_row(("counts", "said"), [(True, "takes part"), (False, "takes no part")])
-def test_the_card_tells_whether_the_end_token_was_rewarded(counts, said):
-    sections = {"data": {}, "training": {"stage": "auto"}, "self_critical": {"end_token_in_reward": counts}}
-    told = " ".join(training(tiny_captioner(), CardFacts(training_config=sections), has_curve=False))
-    assert f"end token {said}" in told
-    sections["training"]["stage"] = "xe"
-    assert "end token" not in " ".join(training(tiny_captioner(), CardFacts(training_config=sections), has_curve=False))
-
-
 def test_examples_are_small_pictures_with_captions(tmp_path):
     found = write_examples(pixel_captioner(), pixel_processor(), "scenes:images=true,size=20", tmp_path)
     assert found.keys() == {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*.png")} and found
@@ -187,13 +143,6 @@ def test_examples_are_small_pictures_with_captions(tmp_path):
     write_checkpoint(pixel_captioner(), pixel_processor(), tmp_path, REPOSITORY, facts=facts)
     text = (tmp_path / "README.md").read_text()
     assert all(f"![]({file}) | {caption}" in text for file, caption in found.items())
-
-
-@pytest.mark.slow
-def test_a_push_of_a_run_is_checked_whole(evaluated, tmp_path, capsys):
-    target = tmp_path / "folder"
-    prints(capsys, "push", evaluated, REPOSITORY, "--dry-run", target, "--license", "mit")
-    check_checkpoint(target)
 
 
 @each_row(("options", "recorded"), [([], "1.0"), (["--generate", "length_penalty=0.0"], "0.0")])

@@ -1,10 +1,5 @@
 """`hf-ngsan convert` as a person runs it."""
 
-import os
-import signal
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from datasets import load_from_disk
@@ -63,21 +58,3 @@ def test_the_split_and_the_size_of_shards_are_those_that_are_named(tmp_path, cap
         prints(capsys, "convert", path, "--output", tmp_path / name, *options)
         assert len([*(tmp_path / name).glob("*.arrow")]) == shards
     assert first_row(tmp_path / "three")["split"] == "val" and first_row(tmp_path / "one").get("split") is None
-
-
-@pytest.mark.slow
-def test_kill_9(tmp_path):
-    lines = [tsv_line(12, image_id=image_id) for image_id in range(600)]
-    path = write_tsv(tmp_path / "regions.tsv", lines)
-    command = [sys.executable, "-m", "hf_ngsan.cli", "convert", path, "--images-per-shard", "2", "--output"]
-    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
-    records = tmp_path / ".incomplete-out" / "records"
-    with subprocess.Popen([*command, tmp_path / "out"], env=environment, cwd=os.getcwd()) as process:
-        while process.poll() is None and len(list(records.glob("shard-*.json"))) < 3:
-            pass
-        process.send_signal(signal.SIGKILL)
-    assert process.returncode == -signal.SIGKILL and not (tmp_path / "out").exists()
-    for output in ("out", "straight"):
-        subprocess.run([*command, tmp_path / output], env=environment, check=True)
-    rows = [load_from_disk(str(tmp_path / output)).to_list() for output in ("out", "straight")]
-    assert rows[0] == rows[1] and len(rows[0]) == 600

@@ -70,9 +70,3 @@ def test_mistakes_are_one_sentence(run, capsys):
     assert "rows 0 to 5" in fails(capsys, *of_scenes, "move", "--row", 6)
     with pytest.raises(SystemExit):
         fails(capsys, *of_scenes, "scale", "--factor", 0)
-
-
-def test_figures_3_and_4_are_drawn_of_a_model_with_a_content_bias(run, tmp_path, capsys):
-    assert "content" in fails(capsys, "reproduce", "ngsan", "--figure", 3, "--model", run)
-    assert "visualness" in fails(capsys, "reproduce", "rstnet", "--figure", 5, "--model", run)
-    assert "--model" in fails(capsys, "reproduce", "ngsan", "--figure", 4)

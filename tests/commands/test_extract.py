@@ -4,7 +4,6 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import load_from_disk
-from PIL import Image
 from transformers import RTDetrConfig, RTDetrForObjectDetection, RTDetrImageProcessor
 
 from hf_ngsan.cli import main, parse
@@ -12,10 +11,8 @@ from hf_ngsan.commands.extract import check
 from hf_ngsan.data import load_data
 from hf_ngsan.extraction import read_extraction
 from tests.extraction.test_vision import DETECTOR
-from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file, write_photos
+from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
 from tests.tables import each_row
-
-DATA = os.environ.get("HF_NGSAN_TEST_DATA")
 
 
 @pytest.fixture(scope="module")
@@ -109,45 +106,14 @@ def test_regions_that_overlap_or_score_low_are_left_out(detector, tmp_path):
     assert number["--suppression-threshold"] < 6 and number["--score-threshold"] == 1  # the best one is always kept
 
 
-@each_row("has_captions", [False, True])
-def test_what_features_are_good_for_depends_on_captions(vision, tmp_path, capsys, has_captions):
-    photos = write_photos(tmp_path / "photos", 2)
-    names = {1: "000001.png", 2: "000002.png"}
-    file = write_coco_file(photos / "list.json", names, {1: ["a"], 2: ["b"]} if has_captions else None)
-    arguments = ["--images", file, "--backbone", vision, "--output", tmp_path / "out", "--num-workers", "0"]
-    assert command(*arguments, "--split", "test") == 0
-    printed = capsys.readouterr().out
-    assert ("training and evaluation need captions" in printed) != has_captions
-    assert f"as features:{tmp_path / 'out'}, split test" in printed
-
-
-def test_images_of_every_bad_kind_are_skipped_with_a_sentence_each(vision, tmp_path, capsys):
-    photos = write_photos(tmp_path / "photos", 2)
-    Image.new("RGB", (64, 64)).save(photos / "cut.jpg")
-    (photos / "cut.jpg").write_bytes((photos / "cut.jpg").read_bytes()[:-200])
-    (photos / "text.jpg").write_text("hello")
-    Image.new("1", (20000, 20000)).save(photos / "bomb.png")
-    (photos / "loop.png").symlink_to("loop.png")
-    options = ["--backbone", vision, "--output", tmp_path / "out", "--num-workers", "1", "--skip-errors"]
-    assert command("--images", photos, *options) == 0
-    printed = capsys.readouterr().out
-    for name in ("cut.jpg", "text.jpg", "bomb.png", "loop.png"):
-        assert len([line for line in printed.splitlines() if line.startswith("skipped: ") and name in line]) == 1
-    assert len(load_from_disk(str(tmp_path / "out"))) == 2
-
-
 @each_row(
     ("changes", "message"),
     [
         ({"--images": "absent"}, "absent does not exist"),
-        ({"--images": "empty"}, "holds no images"),
         ({"--backbone": "absent"}, "There is no model folder"),
-        ({"--backbone": "photos"}, "holds no model"),
         ({"--output": "file"}, "is a file"),
-        ({"--output": "file/within"}, "is a file"),
         ({"--output": "photos"}, "no extraction"),
         ({"--grid-size": ("3", "3")}, "does not apply"),
-        ({"--image-folder": "photos"}, "leave it out"),
     ],
 )
 def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path, monkeypatch, capsys, changes, message):
@@ -165,15 +131,3 @@ def test_mistakes_are_errors_of_one_sentence_and_write_nothing(vision, tmp_path,
     with pytest.raises((ValueError, OSError), match=message):
         check(parse(["extract", *map(str, words)]))
     assert sorted(os.listdir()) == ["empty", "file", "photos"] and not os.listdir("empty")
-
-
-def test_mistakes_are_told_before_processes_are_started(vision, tmp_path, monkeypatch, capsys):
-    started = []
-    monkeypatch.setattr("hf_ngsan.io.processes.run_processes", lambda *arguments: started.append(arguments) or 7)
-    photos = write_photos(tmp_path / "photos", 1)
-    options = ["--backbone", vision, "--output", tmp_path / "out", "--num-workers", "0", "--num-processes", "2"]
-    assert command("--images", tmp_path / "absent", *options) == 2
-    [line] = capsys.readouterr().err.strip().splitlines()
-    assert "absent does not exist" in line and not started
-    assert command("--images", photos, *options) == 7
-    assert [number for _, number in started] == [2]

@@ -1,17 +1,14 @@
 """`hf-ngsan inspect` says what files and folders hold."""
 
 import json
-from contextlib import nullcontext
 
 import numpy as np
-import pytest
 from datasets import Dataset, DatasetDict
 from PIL import Image
 
-from hf_ngsan.data import DataError, caption_features
+from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.inspection import SPLITS_SHOWN, Findings, inspect_data
-from hf_ngsan.data.saved import load_saved
+from hf_ngsan.data.inspection import inspect_data
 from hf_ngsan.extraction.image_list import inspect_images
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.configuration_vision import VisionConfig
@@ -20,7 +17,6 @@ from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
 from tests.data.formats.test_annotations import image_of, write_karpathy
 from tests.data.images.photos import write_image_folder
-from tests.data.test_annotation_tables import answer, question, write_vqa
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner
 from tests.models.tiny_photos import pixel_processor
@@ -46,12 +42,6 @@ def test_folders_of_features(make, name, tmp_path, capsys):
     assert name in text and "feature dimension: 6" in text and "no problem" in text
 
 
-def test_the_format_can_be_named(tmp_path, capsys):
-    folder = write_vatex(tmp_path / "folder")
-    for name in ("vatex", "grid-npy"):
-        assert name in prints(capsys, "inspect", folder, "--from", name).splitlines()[0]
-
-
 def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
     sentences = [{"tokens": ["x"], "raw": "A red bus."}] * 5
     images = [image_of(7, sentences=sentences), image_of(12), image_of(391895, split="dev")]
@@ -61,21 +51,6 @@ def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
     assert (min(findings.spreads["words"]), max(findings.spreads["words"])) == (1, 4)
     assert findings.vocabulary() == (3, "training captions")  # a, red, bus
     assert "dev" in findings.problem
-
-
-def test_a_saved_dataset_whose_captions_are_no_texts(tmp_path):
-    for number, captions in enumerate((["a", "b"], [[1], [2]], [[None], [None]])):
-        Dataset.from_dict({"image_id": [1, 2], "captions": captions}).save_to_disk(str(tmp_path / str(number)))
-        findings = inspect_data(tmp_path / str(number))
-        assert (findings.num_images, findings.num_problems) == (0, 2) and "captions" in findings.problem
-
-
-def test_answers_alone(tmp_path):
-    answers = write_vqa(tmp_path, [], [answer(10), answer(11, answers=[])])[1]
-    findings = inspect_data(answers)
-    assert (findings.num_images, findings.num_problems) == (1, 1) and "annotations[1]" in findings.problem
-    questions = write_vqa(tmp_path, [question(10)], [])[0]
-    assert inspect_data(questions).num_images == 1
 
 
 def test_a_converted_folder_says_of_what_it_was_made_and_whether_it_has_changed(tmp_path, capsys):
@@ -103,33 +78,6 @@ def test_a_row_of_a_saved_dataset_that_breaks_the_contract_is_named(tmp_path):
     assert (findings.num_images, findings.num_problems) == (2, 1)
     assert "split test, row 1" in findings.problem and "nan" in findings.problem
     assert dict(findings.splits) == {"train": 1, "test": 1}
-
-
-def test_of_many_splits_some_are_shown_and_the_others_counted():
-    findings = Findings("data")
-    for number in range(SPLITS_SHOWN + 3):
-        findings.add_row({"image_id": number, "split": f"part-{number}"})
-    [line] = [line for line in findings.lines() if line.startswith("splits")]
-    assert line.count("part-") == SPLITS_SHOWN and line.endswith("3 more")
-
-
-@each_row(
-    ("changed", "num_problems"),
-    [
-        ({"image_id": ["a", "b"]}, 2),
-        ({"image_id": None}, 1),
-        ({"visual_boxes": [[[0.0, 0.0, 1.0, 1.0]], None]}, 1),
-        ({"visual_boxes": [None, None]}, 0),
-        ({"visual_features": [[[1.0, 2.0]], [[1.0]]]}, 1),
-    ],
-)
-def test_what_loading_refuses_of_a_saved_dataset_is_a_problem(changed, num_problems, tmp_path):
-    rows = {"image_id": [1, 2], "visual_features": [[[1.0, 2.0]]] * 2, **changed}
-    saved = Dataset.from_dict({name: values for name, values in rows.items() if values is not None})
-    saved.save_to_disk(str(tmp_path / "saved"))
-    assert inspect_data(tmp_path / "saved").num_problems == num_problems
-    with pytest.raises(DataError, match=next(iter(changed))) if num_problems else nullcontext():
-        load_saved(str(tmp_path / "saved"), None)
 
 
 @each_row("has_images", [True, False])

@@ -98,17 +98,3 @@ def test_a_captioner_is_trained_from_pixels(journey, tmp_path, frozen):
     unchanged = {name for name in after if torch.equal(after[name], before[f"vision_model.{name}"])}
     of_the_last_layer = {name for name in after if "layers.1." in name}  # of no use to the layer before it
     assert unchanged == (set(after) if frozen else of_the_last_layer)
-
-
-def test_bad_input_is_refused_before_any_work(journey, tmp_path, capsys):
-    words = ["extract", "--images", journey / "photos", "--backbone", journey / "clip", "--output", tmp_path / "new"]
-    assert "got [-9]" in fails(capsys, *words, "--out-features", -9)
-    assert "height 5" in fails(capsys, *words, "--image-size", 5)
-    assert not (tmp_path / "new").exists()
-    vision = {"pretrained": str(journey / "clip"), "out_features": [7]}
-    assert train(tmp_path, tmp_path / "run", "scenes:size=8,images=true", {"vision_config": vision}) == 2
-    assert "got [7]" in capsys.readouterr().err
-    coarse = {"backbone_config": {"model_type": "vit", "patch_size": 48, "image_size": 96}}
-    data = {"image_size": 32}
-    assert train(tmp_path, tmp_path / "run", "scenes:size=8,images=true", {"vision_config": coarse}, data) == 2
-    assert "height 32" in capsys.readouterr().err and not (tmp_path / "run").exists()

@@ -2,8 +2,6 @@
 
 import argparse
 import json
-import os
-import threading
 
 import pytest
 
@@ -105,25 +103,13 @@ def result(**changes):
     ("content", "facts"),
     [
         ("[", ["JSON"]),
-        ("", ["JSON"]),
-        ({"annotations": []}, ["image_id", "caption"]),
         ([], ["no results"]),
-        ([3], ["row 0", "3"]),
-        ([{"image_id": 7}], ["row 0", "caption", "missing"]),
-        ([{"caption": "a"}], ["row 0", "image_id", "missing"]),
-        (result(image_id=3.0), ["row 1", "image_id", "3.0"]),
-        (result(image_id=True), ["row 1", "image_id", "True"]),
         (result(caption=None), ["row 1", "caption", "None"]),
-        (result(caption=["a"]), ["row 1", "caption", "['a']"]),
         (result(image_id=7), ["row 0", "row 1", "image 7"]),
         (result(image_id="7"), ["row 0", "row 1", "image 7"]),
         (result(image_id=99), ["1 image(s)", "references.json", "99"]),
-        (result(image_id="cat"), ["1 image(s)", "references.json", "cat"]),
         ('{"image_id": 7, "caption": "a"}\n\n{"image_id": 3', ["line 3", "JSON"]),
-        ('{"image_id": 7, "caption": "a"}\n\n{"image_id": 3}', ["line 3", "caption"]),
         ('{"image_id": 7, "caption": "a"}\n{"image_id": 7, "caption": "a"}', ["line 1", "line 2", "image 7"]),
-        ('{"image_id": 7, "caption": "a"}\n[]', ["line 2", "[]"]),
-        ("[]\n[]", ["line 1", "[]"]),
     ],
 )
 def test_bad_results_are_explained(files, content, facts):
@@ -138,9 +124,7 @@ def test_bad_results_are_explained(files, content, facts):
     ("content", "facts"),
     [
         ([], ["annotations"]),
-        ({"images": []}, ["annotations"]),
         ({"annotations": []}, ["no captions"]),
-        ({"annotations": [{"image_id": 3, "id": "x", "caption": "a"}]}, ["annotations[0]", "id is 'x'"]),
         (
             {"annotations": [{"image_id": 3, "id": 1, "caption": "a"}, {"image_id": 3, "caption": "b"}]},
             ["annotations[1]", "id is missing"],
@@ -197,21 +181,6 @@ def test_both_files_may_be_json_lines(files, capsys, end):
     assert "1 images;" in printed(capsys, files, "--metrics", "bleu")
 
 
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
-@each_row("check", [False, True])
-def test_results_may_come_through_a_pipe(files, capsys, check):
-    options = ["--check-server-format"] if check else []
-    references = None if check else "references.json"
-    expected = printed(capsys, files, *options, references=references).replace(
-        str(files / "results.json"), str(files / "pipe")
-    )
-    os.mkfifo(files / "pipe")
-    writer = threading.Thread(target=(files / "pipe").write_text, args=[json.dumps(RESULTS)])
-    writer.start()
-    assert printed(capsys, files, *options, results="pipe", references=references) == expected
-    writer.join()
-
-
 def test_missing_files_are_explained(files):
     with pytest.raises(FileNotFoundError, match=r"nothing\.json"):
         score(files, results="nothing.json")
@@ -250,12 +219,6 @@ def test_server_format(files, capsys):
 def test_what_the_server_would_refuse(files, rows, message):
     (files / "results.json").write_text(json.dumps(rows))
     with pytest.raises(ValueError, match=message):
-        score(files, "--check-server-format")
-
-
-def test_images_of_the_split_must_be_listed(files):
-    (files / "references.json").write_text(json.dumps({"annotations": REFERENCES["annotations"]}))
-    with pytest.raises(ValueError, match=r"references\.json.*'images'"):
         score(files, "--check-server-format")
 
 

@@ -101,15 +101,6 @@ def test_options_of_reading_are_followed(model, photos, tmp_path, capsys, worker
     assert {*indexes[0].items()[0]} == {*names.values()}
 
 
-def test_an_index_of_nothing_is_told(model, tmp_path, capsys):
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
-    prints(
-        capsys, "index", "--model", model, "--images", tmp_path / "photos", "--output", tmp_path / "index", *SKIPPING
-    )
-    assert "no images" in fails(capsys, "search", tmp_path / "index", "a ball")
-
-
 def test_an_index_has_a_thumbnail_of_each_image(model, tmp_path, capsys):
     (tmp_path / "photos").mkdir()
     for name, size, color in (("large", (400, 100), "red"), ("small", (30, 20), "blue"), ("broken", None, "")):
@@ -165,24 +156,6 @@ def test_several_indexes_are_searched_as_one(model, photos, tmp_path, capsys):
     )
 
 
-def test_options_of_milvus_need_milvus(model, photos, tmp_path, capsys):
-    index = tmp_path / "index"
-    command = ["index", "--model", model, "--images", photos, "--output", index, *HERE]
-    to_milvus = ["--backend", f"milvus:{tmp_path / 'milvus.db'}"]
-    for options, fact in (
-        (["--index-type", "HNSW"], "milvus:URI"),
-        ([*to_milvus, "--index-type", "HNWS"], "IVF_FLAT"),
-        ([*to_milvus, "--index-params", "M=3"], "--index-type"),
-        ([*to_milvus, "--index-type", "FLAT", "--index-params", "M=3"], "FLAT has none"),
-    ):
-        assert fact in fails(capsys, *command, *options) and not index.exists()
-    with pytest.raises(SystemExit) as exit_:
-        main([*map(str, command), *to_milvus, "--index-type", "HNSW", "--index-params", "M=many"])
-    assert exit_.value.code == 2 and "M=32" in capsys.readouterr().err
-    prints(capsys, *command)
-    assert "filter" in fails(capsys, "search", index, "a red ball", "--filter", "width > 500")
-
-
 @pytest.mark.slow
 def test_images_are_found_with_a_filter(model, tmp_path, capsys):
     pytest.importorskip("milvus_lite")
@@ -221,31 +194,6 @@ def test_an_approximate_index_stays_one(model, photos, tmp_path, capsys):
     prints(capsys, *arguments)
     assert found == prints(capsys, "search", index, "a red ball")
     assert "faiss" in fails(capsys, *arguments, "--backend", "faiss")
-
-
-def test_a_stopped_index_is_continued_and_nothing_is_indexed_twice(model, photos, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(image_index, "MAX_IMAGES_PER_SHARD", 2)
-    write, written = IndexFolder.write_shard, []
-
-    def dying(self, number, *arguments):
-        if len(written) == 2:
-            raise KeyboardInterrupt
-        written.append(number)
-        write(self, number, *arguments)
-
-    monkeypatch.setattr(IndexFolder, "write_shard", dying)
-    arguments = ["index", "--model", str(model), "--images", str(photos), "--output", str(tmp_path / "index"), *HERE]
-    arguments += ["--batch-size", "2"]
-    assert main(arguments) == 130
-    assert "not complete" in fails(capsys, "search", tmp_path / "index", "a red ball")
-    monkeypatch.setattr(
-        IndexFolder, "write_shard", lambda self, number, *rest: (written.append(number), write(self, number, *rest))
-    )
-    prints(capsys, *arguments)
-    prints(capsys, *arguments)
-    assert written == [0, 1, 2]
-    names, _ = IndexFolder.open(tmp_path / "index").items()
-    assert len(names) == len(set(names)) == 5
 
 
 @pytest.fixture
@@ -448,7 +396,6 @@ def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):
     other = tmp_path / "other"
     save_model(tiny_model(seed=5, vision_config=VISION), tiny_processor(pixels=True), other)
     assert "another model" in fails(capsys, "search", index, "a ball", "--model", other)
-    assert "another model" in fails(capsys, "index", "--model", other, "--images", photos, "--output", index)
     blind = tmp_path / "blind"
     save_model(tiny_model(), tiny_processor(), blind)
     said = fails(capsys, "index", "--model", blind, "--images", photos, "--output", tmp_path / "new")

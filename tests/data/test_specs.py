@@ -55,9 +55,9 @@ def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
     ("spec", "facts"),
     [
         ("coco", ["'coco'", "scenes", "coco-layout:DIR", "features:DIR"]),
-        ("scenes:sise=3", ["'sise=3'", "size, validation, test, seed, images, image_size"]),
+        ("scenes:sise=3", ["'sise'", "size, validation, test, seed, images, image_size"]),
         ("scenes:size=many", ["size", "'many'", "whole number"]),
-        ("scenes:size=3,size=4", ["size=4", "once"]),
+        ("scenes:size=3,size=4", ["'size'", "once"]),
         ("features", ["features:DIR"]),
         ("features:no/such/folder", ["no/such/folder"]),
     ],

@@ -59,7 +59,7 @@ PRIVATE_NAMES = {
     "transformers.pipelines.Pipeline._sanitize_parameters": "for subclasses",
 }
 """By name, what each is for."""
-DOCUMENTED = {"_exit", "_fields"}
+DOCUMENTED = {"_asdict", "_exit", "_fields", "_replace"}
 """Names with an underscore that a library documents, such as `os._exit` and the `_fields` of named tuples."""
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 import torch
 from datasets import Dataset
-from PIL import Image
 
 from hf_ngsan.data import load_data
 from hf_ngsan.io.files import with_file_names
@@ -96,19 +95,6 @@ def test_features_with_an_image_have_a_figure_and_those_without_have_none(caplog
     assert not caplog.records
     assert figures(rows.remove_columns("image"), tmp_path / "without") == []
     assert len(caplog.records) == 2
-
-
-def test_images_that_cannot_be_read_are_skipped_or_raised(photos, tmp_path):
-    (tmp_path / "text.jpg").write_text("no picture")
-    paths = [photos[0], str(tmp_path / "text.jpg"), photos[1]]
-    found = caption(pixel_captioner(), pixel_processor(), paths, on_error="skip", attention_folder=tmp_path / "maps")
-    assert [answer.name for answer in found] == paths
-    assert [answer.caption is None for answer in found] == [False, True, False]
-    assert "text.jpg" in found[1].error and found[0].error is found[2].error is None
-    with Image.open(tmp_path / "maps" / "photo 1.png") as figure:
-        assert min(figure.size) > 100
-    with pytest.raises(ValueError, match=r"text\.jpg"):
-        caption(pixel_captioner(), pixel_processor(), paths)
 
 
 def test_figures_of_files_with_one_name_are_told_apart():

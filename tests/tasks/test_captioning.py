@@ -5,7 +5,7 @@ import torch
 from datasets import DatasetDict
 from safetensors.torch import load_file
 
-from hf_ngsan.data import DataError, build_tokenizer
+from hf_ngsan.data import build_tokenizer
 from hf_ngsan.metrics import CiderD, DocumentFrequency
 from hf_ngsan.tasks import CaptioningConfig, train
 from hf_ngsan.tasks.caption_rows import load_rows
@@ -207,17 +207,6 @@ def test_document_frequencies_may_come_from_a_file(tmp_path, straight):
     without_end = {"document_frequency": str(tmp_path / "df.npz"), "end_token_in_reward": False}
     with pytest.raises(RewardError, match="end_token_in_reward"):
         train(staged_config(tmp_path / "without", self_critical=without_end))
-
-
-def test_features_that_are_no_grid_of_the_model_are_refused_before_anything_is_written(tmp_path):
-    model = {"model_type": "rstnet", "hidden_size": 16, "encoder_layers": 1, "plain_decoder_layers": 1}
-    model |= {"num_attention_heads": 2, "intermediate_size": 32, "grid_size": [7, 7], "adaptive_attention": False}
-    sections = {**tiny_sections(tmp_path / "run"), "model": model}
-    with pytest.raises(DataError, match=r"7 x 7.* model\.grid_size"):
-        train(CaptioningConfig.from_dict(sections))
-    assert not (tmp_path / "run").exists()
-    sections["model"] = {**model, "geometry_fusion": None}
-    assert len(train(CaptioningConfig.from_dict(sections)).history) == 2
 
 
 def taught(folder, teachers, **training) -> CaptioningConfig:

@@ -163,10 +163,7 @@ def test_adapters_alone_are_saved_where_whole_models_are_not_asked_for(start, tm
     ("change", "name"),
     [
         ({"lora": {"rank": 2, "target_modules": ["quary"]}}, "query"),
-        ({"training": {"freeze": ["vision_modell"]}}, "vision_model"),
         ({"training": {"freeze": ["*"]}}, "training.freeze"),
-        ({"training": {"word_dropout": 0.1}}, "training.word_dropout"),
-        ({"model": {"hidden_size": 8}}, "model.hidden_size"),
         ({"self_critical": {"document_frequency": "df.npz"}}, "self_critical.document_frequency"),
     ],
 )

@@ -20,7 +20,6 @@ from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.training import ConfigError
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
-from tests.extraction.test_vision import DETECTOR
 from tests.tables import each_row
 from tests.tasks.tiny import tiny_training_config
 
@@ -192,49 +191,6 @@ def test_a_backbone_needs_no_description_where_it_is_named(named, tmp_path):
     described, found = (vision_provenance(model.model.vision, processor.image_processor) for model, processor in models)
     assert found == described
     assert models[1][0].config.vision_config.grid_size == VISION["grid_size"]
-
-
-def with_preprocessing(vision, folder, **changes):
-    file = folder / "backbone" / "preprocessor_config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-    return vision
-
-
-@each_row(
-    ("change", "said"),
-    [
-        (lambda vision, folder: {**vision, "pretrained": str(folder / "nowhere")}, "nowhere"),
-        (lambda vision, folder: {"pretrained": "nowhere"}, "pretrained .*nowhere"),
-        (lambda vision, folder: {"pretrained": "nowhere/at_all"}, "pretrained .*nowhere"),
-        (
-            lambda vision, folder: with_preprocessing(vision, folder, do_center_crop=True, crop_size=16),
-            "cuts images",
-        ),
-        (lambda vision, folder: with_preprocessing(vision, folder, size="x"), "size"),
-        (lambda vision, folder: {**vision, "backbone_config": {**BACKBONE, "hidden_sizes": [4, 16]}}, "stages"),
-    ],
-)
-def test_a_backbone_that_cannot_be_used_is_refused_in_one_sentence(named, tmp_path, monkeypatch, change, said):
-    monkeypatch.chdir(tmp_path)
-    config = pixel_config(tmp_path, {"vision_config": change(named, tmp_path)}, data={"image_size": None})
-    with pytest.raises((ValueError, OSError), match=said) as error:
-        new_captioner(config, ["word"])
-    assert "\n" not in str(error.value)
-
-
-@each_row(("name", "said"), [("best", "'ngsan'"), (".", "backbone")])
-def test_a_captioner_is_no_source_of_a_backbone(trained, tmp_path, name, said):
-    config = pixel_config(tmp_path, {"vision_config": {"pretrained": str(trained[1].output_dir / name)}})
-    with pytest.raises((ValueError, OSError), match=said):
-        new_captioner(config, ["word"])
-
-
-def test_a_size_of_images_that_a_detection_model_cannot_take_is_refused_before_the_run(tmp_path):
-    vision = {"kind": "regions", "backbone_config": {"model_type": "rt_detr", **DETECTOR}}
-    config = pixel_config(tmp_path / "run", {"vision_config": vision}, data={"image_size": 50})
-    with pytest.raises(ValueError, match=r"height 50 .*32.*data\.image_size"):
-        train(config)
-    assert not (tmp_path / "run").exists()
 
 
 def test_fine_tuning_can_change_the_size_of_images(trained, tmp_path):

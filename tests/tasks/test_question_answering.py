@@ -139,13 +139,7 @@ def test_questions_of_vqa_v2_are_trained_on_with_the_features_of_their_images(tm
 @each_row(
     ("section", "key", "value", "said"),
     [
-        ("model", "vocab_size", 5, "model.vocab_size"),
-        ("model", "num_labels", 5, "model.num_labels"),
-        ("model", "geometric_bais", [], "geometric_bias"),
-        ("model", "hidden_size", 15, "hidden_size (15)"),
         ("model", "visual_feature_size", 7, "dimension 6"),
-        ("data", "min_question_count", 1, "data.min_question_count"),
-        ("data", "min_answer_count", 0, "data.min_answer_count"),
         ("evaluation", "metric", "accuracy_yes", "accuracy_yes"),
         ("data", "spec", "scenes:size=4", "question"),
     ],

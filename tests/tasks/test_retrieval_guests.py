@@ -180,10 +180,8 @@ def test_a_frozen_scale_stays_as_it_is(start, tmp_path, own, lora):
 @each_row(
     ("section", "values"),
     [
-        ("model", {"projection_dim": 4}),
         ("data", {"max_caption_length": 7}),
         ("training", {"stage": "staged"}),
-        ("training", {"train_word_vectors": False}),
     ],
 )
 def test_settings_that_a_dual_encoder_cannot_have_are_named(start, tmp_path, section, values):

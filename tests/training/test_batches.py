@@ -1,4 +1,3 @@
-import io
 from types import SimpleNamespace
 
 import pytest
@@ -85,13 +84,3 @@ def test_processes_share_the_same_batches_without_loss_or_repetition(monkeypatch
     everything = [pair for share in shares for pair in share]
     monkeypatch.setattr(batches_module, "gather_object", lambda own: everything)
     assert map_sharded(work, num_items, 4, accelerator) == [index * 10 for index in range(num_items)]
-
-
-@each_row(("terminal", "process_index", "shown"), [(True, 0, True), (True, 1, False), (False, 0, False)])
-def test_only_the_main_process_shows_a_bar_and_only_in_a_terminal(monkeypatch, terminal, process_index, shown):
-    screen = io.StringIO()
-    screen.isatty = lambda: terminal
-    monkeypatch.setattr("sys.stderr", screen)
-    monkeypatch.setattr(batches_module, "gather_object", lambda own: own)
-    map_sharded(list, 4, 2, SimpleNamespace(num_processes=2, process_index=process_index), description="captioning")
-    assert ("captioning" in screen.getvalue()) == shown

@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch import nn
 
-from hf_ngsan.io.folders import MANIFEST
 from hf_ngsan.training import CheckpointError, Checkpoints, TrainingProgress, WeightAverage
 from hf_ngsan.training.checkpoints import read_checkpoint, write_checkpoint
 
@@ -100,12 +99,3 @@ def test_a_checkpoint_too_many_of_a_killed_run_goes_and_none_that_may_be_needed(
 
 def write_checkpoint_of(folder, step):
     Checkpoints(folder, keep=9).save(step, lambda path: (path / "progress.json").write_text("{}"))
-
-
-def test_an_empty_manifest_is_damage(tmp_path, caplog):
-    for step in (1, 2):
-        write(tmp_path, step, trained(seed=step))
-    (tmp_path / "step-000000002" / MANIFEST).write_text("{}")
-    with caplog.at_level(logging.WARNING):
-        assert Checkpoints(tmp_path).newest_intact() == tmp_path / "step-000000001"
-    assert MANIFEST in caplog.text

@@ -56,11 +56,6 @@ def test_no_warm_up(schedule):
     assert learning_rate_at(0, 7, settings) == 1.0
 
 
-def test_warm_up_over_the_whole_run_is_allowed():
-    settings = dataclasses.replace(TrainingSettings(schedule="cosine", warmup_epochs=3, epochs=3), learning_rate=1.0)
-    assert learning_rate_at(8, 3, settings) == pytest.approx(1.0)
-
-
 def test_the_average_follows_its_recurrence():
     model = nn.Linear(2, 1, bias=False)
     average = WeightAverage(model, decay=0.9)

@@ -1,7 +1,6 @@
 """The folder of a run: nothing of the user's is deleted, and one run at a time writes it."""
 
 import json
-import os
 import shutil
 import threading
 
@@ -9,7 +8,6 @@ import pytest
 from filelock import FileLock
 
 from hf_ngsan.tasks import train
-from hf_ngsan.training import ConfigError
 from hf_ngsan.training.output_folder import LOCK
 
 from ..tasks.tiny import tiny_training_config
@@ -57,13 +55,6 @@ def test_a_folder_that_no_run_wrote_is_not_overwritten(tmp_path):
     assert (tmp_path / "project" / "best").is_dir()
 
 
-def test_contradicting_options_are_refused_before_anything_happens(tmp_path, finished):
-    before = {name: (finished / name).stat().st_mtime_ns for name in files_in(finished)}
-    with pytest.raises(ConfigError, match=r"--resume.*--overwrite"):
-        train(tiny_training_config(finished, training={"epochs": 1}), resume=True, overwrite=True)
-    assert {name: (finished / name).stat().st_mtime_ns for name in files_in(finished)} == before
-
-
 def test_a_second_run_in_the_same_folder_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("hf_ngsan.io.folders.LOCK_SECONDS", 0.1)
     (tmp_path / "run").mkdir()
@@ -87,23 +78,6 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, finished):
     result = train(tiny_training_config(folder, training={"epochs": 1, "tracker": None}), resume=True)
     assert len(result.history) == 1
     assert (folder / "training_config.yaml").read_text() == before
-
-
-def test_a_run_whose_folder_is_deleted_says_so(tmp_path, monkeypatch):
-    from hf_ngsan.training.loop import TrainingLoop
-
-    config = tiny_training_config(tmp_path / "run", data={"validation_split": None})
-    update = TrainingLoop.update
-
-    def update_and_delete(self, batches):
-        update(self, batches)
-        if self.progress.step == 2:
-            shutil.rmtree(tmp_path / "run")
-
-    monkeypatch.setattr(TrainingLoop, "update", update_and_delete)
-    with pytest.raises(FileNotFoundError, match=str(tmp_path / "run")):
-        train(config)
-    assert not os.path.exists(tmp_path / "run" / "last")
 
 
 def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):

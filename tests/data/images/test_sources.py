@@ -55,7 +55,7 @@ def with_code(folder):
         (parquet(lists().remove_columns("image")), "", ["captions", "image=COLUMN"]),
         (two_images, "", ["left, right", "image=COLUMN"]),
         (with_columns(text=["a", "b", "c"]), ",captions=text+texd", ["'texd'", "image, captions, text"]),
-        (with_columns(text=["a", "b", "c"]), ",imgae=image", ["'imgae=image'", "image, captions, config"]),
+        (with_columns(text=["a", "b", "c"]), ",imgae=image", ["'imgae'", "image, captions, config"]),
         (
             parquet(one_row_a_caption().add_column("file_name", ["a", "b", "b", None, "c", "a"])),
             "",

@@ -1,11 +1,7 @@
 import math
-import os
-import subprocess
-import sys
 
 import pytest
 import torch
-import yaml
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
@@ -19,7 +15,7 @@ from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSet
 from hf_ngsan.training.objectives.objective import Update
 from tests.tables import each_row
 
-from ...tasks.tiny_retrieval import tiny_sections, tiny_training_config
+from ...tasks.tiny_retrieval import tiny_training_config
 
 LOSSES = ("hardest", "all", "info_nce")
 
@@ -178,22 +174,6 @@ def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss,
     for other in others:
         torch.testing.assert_close(other, one, rtol=0, atol=1e-3)
     assert float((one - start).abs().max()) > 0.02
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_same_weights(tmp_path):
-    """Of the last batch of 41 rows one process has nothing, and waits for the other."""
-    training = {"epochs": 1, "gradient_accumulation_steps": 2}
-    sections = {"model": DROPPING, "data": DATA, "training": training}
-    train(tiny_training_config(tmp_path / "one", **sections))
-    (tmp_path / "two.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "two", **sections)))
-    command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", str(tmp_path / "two.yaml")]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [*command, "--num-processes", "2"], env=environment, capture_output=True, text=True, timeout=300
-    )
-    assert result.returncode == 0, result.stderr
-    torch.testing.assert_close(weights(tmp_path / "two"), weights(tmp_path / "one"), rtol=0, atol=1e-3)
 
 
 def test_the_best_model_is_the_one_with_the_lowest_score(tmp_path, monkeypatch):

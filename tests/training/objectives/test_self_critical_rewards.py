@@ -1,6 +1,5 @@
 """Rewards on token ids against the metrics on text, what they must not depend on, and every refusal."""
 
-import copy
 import math
 import sys
 
@@ -280,12 +279,8 @@ def test_functions_get_text_and_the_references_of_each_caption():
     "values",
     [
         [1, 2],
-        (1.0, 2.0),
-        np.array([1, 2], dtype=np.float16),
         torch.tensor([1, 2], dtype=torch.bfloat16, requires_grad=False),
         torch.tensor([1.0, 2.0], requires_grad=True),
-        [torch.tensor(1.0), torch.tensor(2.0)],
-        [np.float32(1), 2],
     ],
 )
 def test_functions_may_return_lists_arrays_or_tensors(values):
@@ -301,7 +296,6 @@ def test_functions_may_return_lists_arrays_or_tensors(values):
         torch.tensor([-math.inf, 0]),
         [1e300, 0],  # beyond float32
         [1.0],
-        torch.zeros(2, 1),
         None,
     ],
 )
@@ -312,22 +306,16 @@ def test_a_function_must_return_a_finite_number_for_each_caption(values):
 
 
 TEXT = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
-ENDLESS = copy.deepcopy(TOKENIZER)
-ENDLESS.eos_token = None
 
 
 @each_row(
     ("changed", "named"),
     [
         ({"weights": {}}, "other than 0"),
-        ({"weights": {"cider_d": 0.0}, "functions": {"mine": (brevity, 0)}}, "mine"),
         ({"weights": {"cider": 1.0}}, "'cider'"),
-        ({"weights": {"cider_d": math.nan}}, "nan"),
         ({"functions": {"mine": (brevity, math.inf)}}, "inf"),
         ({"functions": {"bleu_4": (brevity, 1.0)}}, "'bleu_4'"),
-        ({"references": [["a cat"], []]}, "Row 1"),
         ({"references": [["a cat"], ["a dog"], ["...", ""]]}, "Row 2"),
-        ({"tokenizer": ENDLESS}, "eos_token"),
         ({"document_frequency": DocumentFrequency.from_captions([[[5, 6]], [[7, 6]]], eos_token_id=6)}, "token 6"),
         ({"document_frequency": DocumentFrequency.from_captions([[[5, 2]], [[7, 2]]])}, "None"),
     ],
@@ -347,13 +335,10 @@ def test_frequencies_of_text_are_refused(tmp_path):
 def project(tmp_path, monkeypatch):
     """A current folder with modules of a user."""
     (tmp_path / "my_rewards.py").write_text("LIMIT = 3\n\n\ndef brevity(captions, references):\n    return [1.0]\n")
-    (tmp_path / "needs_more.py").write_text("import a_package_nobody_has\n")
-    (tmp_path / "typo.py").write_text("def brevity(:\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     yield tmp_path
-    for name in ("my_rewards", "needs_more", "typo"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("my_rewards", None)
 
 
 def test_a_function_of_the_current_folder_is_found(project):
@@ -366,11 +351,7 @@ def test_a_function_of_the_current_folder_is_found(project):
     ("name", "named"),
     [
         ("my_rewards", "my_rewards"),
-        ("no_such.module:brevity", "no_such;"),
-        ("needs_more:f", "a_package_nobody_has"),
-        ("typo:f", "SyntaxError"),
         ("my_rewards:zzz", "zzz"),
-        ("my_rewards:LIMIT", "LIMIT"),
     ],
 )
 def test_functions_that_cannot_be_loaded(project, name, named):
