@@ -194,7 +194,7 @@ def write_arrays(folder: Path) -> list[str]:
     for number in range(7):
         np.save(folder / "arrays" / f"{number}.npy", np.full((2, 2, 4), number, np.float32))
     (folder / "arrays" / "3.npy").write_bytes(b"")
-    return ["convert", str(folder / "arrays"), "--images-per-shard", "2", "--skip-broken", "--output"]
+    return ["convert", str(folder / "arrays"), "--images-per-shard", "2", "--skip-errors", "--output"]
 
 
 def write_dual_encoder(folder: Path) -> list[str]:

@@ -17,7 +17,7 @@ SUMMARY = """Convert files of features, images or captions into a dataset.
 Training reads the folder as features:DIR or images:DIR."""
 EPILOG = """examples:
   hf-ngsan convert trainval_36.tsv --output features
-  hf-ngsan convert cocobu dataset_coco.json --output features --skip-broken
+  hf-ngsan convert cocobu dataset_coco.json --output features --skip-errors
   hf-ngsan convert val2014 captions_val2014.json --split validation --output features
   hf-ngsan convert train2014 val2014 --from grid-pth --grid-size 7 7 --output grids
 
@@ -66,7 +66,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--images-per-shard", type=positive_int, default=256, metavar="N", help="images per shard (%(default)s)"
     )
     parser.add_argument(
-        "--skip-broken",
+        "--skip-errors",
         action="store_true",
         help="leave out and list unusable records, instead of stopping at the first",
     )
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
 
     if all(is_annotation(Path(one)) for one in options.inputs):
         table = convert_annotations(
-            options.inputs, options.output, split=options.split, skip_broken=options.skip_broken
+            options.inputs, options.output, split=options.split, skip_errors=options.skip_errors
         )
         print_skipped([entry["reason"] for entry in table.skipped], options.output)
         columns = ", ".join(table.columns)
@@ -92,7 +92,7 @@ def run(options: argparse.Namespace) -> None:
         grid_size=options.grid_size and tuple(options.grid_size),
         split=options.split,
         images_per_shard=options.images_per_shard,
-        skip_broken=options.skip_broken,
+        skip_errors=options.skip_errors,
     )
     print_summary(result, options.output)
 

@@ -123,7 +123,7 @@ def read_records(
 def refuse_record(record: Record, error: DataError, skipped: list[dict] | None) -> None:
     """Adds a broken record to the list; raises a DataError without a list."""
     if skipped is None:
-        raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out).") from None
+        raise DataError(f"{str(error).rstrip('.')} (--skip-errors leaves it out).") from None
     name = next((record.fields[field] for field in NAMES if record.fields.get(field) is not None), None)
     skipped.append({"image_id": name, "file_name": record.where, "reason": str(error)})
 

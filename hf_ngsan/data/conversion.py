@@ -86,7 +86,7 @@ def convert_features(
     grid_size: tuple[int, int] | None = None,
     split: str | None = None,
     images_per_shard: int = IMAGES_PER_SHARD,
-    skip_broken: bool = False,
+    skip_errors: bool = False,
 ) -> ConversionResult:
     """Writes the features of files in a known format into a folder of the feature contract.
 
@@ -108,7 +108,7 @@ def convert_features(
             if None.
         split: value of the column `split` for images without one in the annotations; no such column if neither has one.
         images_per_shard: images of a shard; a run that is killed loses at most one shard.
-        skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
+        skip_errors: whether to skip and list records that cannot be used, instead of ending with an error.
 
     Raises:
         DataError: an input or a record cannot be used, no record can, or annotated images have no features. Without
@@ -137,7 +137,7 @@ def convert_features(
     output = free_folder(output)
     check_place(output)
     skipped: list[dict] = []
-    tolerated = skipped if skip_broken else None
+    tolerated = skipped if skip_errors else None
     paths = [Path(path) for path in inputs]
     annotations = Annotations([path for path in paths if is_annotation(path)], tolerated)
     sources = list(open_all([path for path in paths if not is_annotation(path)], source_format, tolerated))
@@ -147,7 +147,7 @@ def convert_features(
             if skipped
             else f"There are no features among {', '.join(map(str, paths))}; give a file or folder of features."
         )
-    if not skip_broken:
+    if not skip_errors:
         check_names(annotations, sources)
     plan = ConversionPlan(
         key_of_inputs(sources, annotations, dtype, boxes, grid_size, split),
@@ -162,10 +162,10 @@ def convert_features(
     lock.acquire(seconds=0)
     try:
         maker = RowMaker(plan, annotations, boxes, grid_size, split)
-        conversion = Conversion(folder, maker, sources, images_per_shard, skip_broken)
+        conversion = Conversion(folder, maker, sources, images_per_shard, skip_errors)
         conversion.run()
         skipped += [entry for record in folder.records() for entry in record.skipped]
-        skipped += without_features(annotations, conversion.ids.seen, conversion.names, skip_broken)
+        skipped += without_features(annotations, conversion.ids.seen, conversion.names, skip_errors)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
         regions = folder.num_regions() if plan.feature_size else (0, 0)
         lock.release()
@@ -215,13 +215,13 @@ def key_of_inputs(sources: Sequence[Source], annotations: Annotations, *options:
     return digest.hexdigest()
 
 
-def without_features(annotations: Annotations, image_ids: set[int], names: set[str], skip_broken: bool) -> list[dict]:
+def without_features(annotations: Annotations, image_ids: set[int], names: set[str], skip_errors: bool) -> list[dict]:
     """Returns an entry for each annotated image without features; raises a DataError unless they may be skipped."""
     missing = annotations.missing(image_ids, names)
     place = ", ".join(map(str, annotations.paths))
-    if missing and not skip_broken:
+    if missing and not skip_errors:
         raise DataError(
-            f"{len(missing)} images of {place} have no features: {listing(missing)}; --skip-broken leaves"
+            f"{len(missing)} images of {place} have no features: {listing(missing)}; --skip-errors leaves"
             " them out and lists them all."
         )
     return [skipped_entry(image, place, DataError(f"{place}: {image} has no features.")) for image in missing]
@@ -233,7 +233,7 @@ def check_names(annotations: Annotations, sources: Sequence[Source]) -> None:
         names = {entry.name for source in sources for entry in source.entries() if entry.name is not None}
         are_ids = all(source.is_numbered for source in sources)
         ids = {number for name in names if (number := number_of(name)) is not None} if are_ids else set()
-        without_features(annotations, ids, set() if are_ids else names, skip_broken=False)
+        without_features(annotations, ids, set() if are_ids else names, skip_errors=False)
 
 
 def skipped_entry(image_id: int | str | None, place: object, error: DataError) -> dict:
@@ -254,7 +254,7 @@ class Conversion:
     maker: RowMaker
     sources: Sequence[Source]
     images_per_shard: int
-    skip_broken: bool
+    skip_errors: bool
     names: set[str] = field(default_factory=set)
     num_new: int = 0
 
@@ -340,9 +340,9 @@ class Conversion:
             image_id = self.ids.of(number, entry, name)
             row = self.maker.make_row(image_id, name, is_numbered, record, where)
         except DataError as error:
-            if not (self.skip_broken or isinstance(error, LeftOutError)):
+            if not (self.skip_errors or isinstance(error, LeftOutError)):
                 kept = "; what was converted is kept" if self.folder.records() else ""
-                raise DataError(f"{str(error).rstrip('.')} (--skip-broken leaves it out{kept}).") from error
+                raise DataError(f"{str(error).rstrip('.')} (--skip-errors leaves it out{kept}).") from error
             skipped.append(skipped_entry(name, entry.where, error))
             return None
         self.ids.seen.add(image_id)
@@ -381,7 +381,7 @@ def convert_annotations(
     output: str | os.PathLike,
     *,
     split: str | None = None,
-    skip_broken: bool = False,
+    skip_errors: bool = False,
 ) -> TableResult:
     """Writes annotation files into a folder that `datasets.load_from_disk` reads, whole or not at all.
 
@@ -389,7 +389,7 @@ def convert_annotations(
         inputs: files of images ([`annotations`]), which are merged by image id, or files of VQA v2.
         output: the folder; new or empty.
         split: value of the column `split` for images without one in the annotations.
-        skip_broken: whether to skip and list records that cannot be used, instead of ending with an error.
+        skip_errors: whether to skip and list records that cannot be used, instead of ending with an error.
 
     Returns:
         The result. Rows of images have `image_id` and, if known, `file_name`, `captions`, `split` and size;
@@ -403,7 +403,7 @@ def convert_annotations(
     output = free_folder(output)
     paths = [Path(path) for path in inputs]
     skipped: list[dict] = []
-    tolerated = skipped if skip_broken else None
+    tolerated = skipped if skip_errors else None
     first = read_json(paths[0])
     if is_questions(first) or is_answers(first):
         rows, columns = read_questions(paths, tolerated), COLUMNS

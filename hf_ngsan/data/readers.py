@@ -335,11 +335,11 @@ for built_in in (
         name="vqa",
         loader="hf_ngsan.data.vqa:load_vqa",
         source="DIR",
-        usage="vqa:DIR,features=DIR[,skip_broken=true]",
+        usage="vqa:DIR,features=DIR[,skip_errors=true]",
         summary="the questions and annotations of VQA v2, as downloaded, about images whose features are in a folder"
         " that `hf-ngsan convert` or `extract` wrote",
         columns=("question", "answers", "answer_type", "visual_features", "visual_boxes"),
-        keys={"features": str, "skip_broken": bool},
+        keys={"features": str, "skip_errors": bool},
     ),
     Reader(
         name="nlvr",

@@ -35,7 +35,7 @@ COLUMNS = {
 }
 
 
-def load_vqa(directory: str, split: str, features: str | None = None, skip_broken: bool = False) -> Dataset:
+def load_vqa(directory: str, split: str, features: str | None = None, skip_errors: bool = False) -> Dataset:
     """Loads the questions of one split, each with the regions of its image.
 
     The features of an image are read with each question about it, and stored once.
@@ -45,7 +45,7 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
             `v2_mscoco_train2014_annotations.json`; a split without annotations has no answers.
         split: `train`, `validation` (or `val`), `test`, or another part of the files' names, such as `test-dev2015`.
         features: folder of the features of their images, of any split, found by `image_id`.
-        skip_broken: whether to leave out records that cannot be used, and questions whose image has no features,
+        skip_errors: whether to leave out records that cannot be used, and questions whose image has no features,
             with a warning that counts them, instead of raising an error.
 
     Returns:
@@ -62,10 +62,10 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_broke
             "convert or hf-ngsan extract wrote."
         )
     files = find_question_files(Path(directory), split)
-    key = fingerprint("vqa", split, skip_broken, *map(str, files), *files)
-    questions = prepare("vqa", key, split, lambda: question_rows(files, split, skip_broken))
+    key = fingerprint("vqa", split, skip_errors, *map(str, files), *files)
+    questions = prepare("vqa", key, split, lambda: question_rows(files, split, skip_errors))
     images = load_saved(features, None)
-    questions = with_rows_of_images(questions, images, features, skip_broken)
+    questions = with_rows_of_images(questions, images, features, skip_errors)
     joined = WithImages(images.remove_columns([name for name in images.column_names if name in questions.column_names]))
     return questions.with_transform(joined)
 
@@ -85,7 +85,7 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
     return files
 
 
-def question_rows(files: list[Path], split: str, skip_broken: bool) -> Rows:
+def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
     skipped: list[dict] = []
     rows = read_questions(files, skipped)
     notes = []
@@ -93,8 +93,8 @@ def question_rows(files: list[Path], split: str, skip_broken: bool) -> Rows:
         places = listing([entry["file_name"].rpartition(", ")[2] for entry in skipped])
         reason = skipped[0]["reason"].rstrip(".")
         lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
-        if not skip_broken:
-            raise DataError(f"{lack}; correct them, or leave them out with skip_broken=true.")
+        if not skip_errors:
+            raise DataError(f"{lack}; correct them, or leave them out with skip_errors=true.")
         notes = [f"{lack}; they were left out."]
     if not rows:
         raise DataError(f"{files[0]} has no question that can be used.")
@@ -107,7 +107,7 @@ def columns_of(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
     return Features({name: kind for name, kind in columns.items() if any(row.get(name) is not None for row in rows)})
 
 
-def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip_broken: bool) -> Dataset:
+def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip_errors: bool) -> Dataset:
     """Adds a column with the row of each question's image; questions without one are refused or left out."""
     rows = {image_id: row for row, image_id in enumerate(images.with_format(None)["image_id"])}
     image_ids = questions.with_format(None)["image_id"][:]
@@ -117,8 +117,8 @@ def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip
         lack = (
             f"{len(missing)} of {len(places)} questions are of images without features in {features} ({listing(ids)})"
         )
-        if not skip_broken or len(missing) == len(places):
-            raise DataError(f"{lack}; add them, or leave these questions out with skip_broken=true.")
+        if not skip_errors or len(missing) == len(places):
+            raise DataError(f"{lack}; add them, or leave these questions out with skip_errors=true.")
         warnings.warn(f"{lack}; they were left out.", stacklevel=4)
         questions = questions.select(np.flatnonzero(places >= 0))
         places = places[places >= 0]

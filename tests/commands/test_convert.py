@@ -11,9 +11,9 @@ from tests.data.formats.files import features_of, tsv_line, write_pth, write_tsv
 def test_a_file_becomes_a_folder_with_a_summary(tmp_path, capsys):
     path = write_tsv(tmp_path / "regions.tsv", [tsv_line(7), tsv_line(12, image_h=0), tsv_line(391895)])
     message = fails(capsys, "convert", path, "--output", tmp_path / "out")
-    assert f"{path}, line 2" in message and "--skip-broken" in message
+    assert f"{path}, line 2" in message and "--skip-errors" in message
     assert not (tmp_path / "out").exists()
-    text = prints(capsys, "convert", path, "--output", tmp_path / "out", "--skip-broken")
+    text = prints(capsys, "convert", path, "--output", tmp_path / "out", "--skip-errors")
     assert "line 2" in text and "2 images" in text and "dimension 6" in text and "1 skipped" in text
     assert len(load_from_disk(str(tmp_path / "out"))) == 2
     assert "out" in fails(capsys, "convert", path, "--output", tmp_path / "out")

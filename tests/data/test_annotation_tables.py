@@ -75,7 +75,7 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     with fails_naming(*facts):
         convert_annotations(inputs, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    result = convert_annotations(inputs, tmp_path / "out", skip_broken=True)
+    result = convert_annotations(inputs, tmp_path / "out", skip_errors=True)
     listed = json.loads((tmp_path / "out" / "skipped.json").read_text())
     assert result.num_rows == 1 and listed == result.skipped
     assert [fact for fact in facts if fact not in " ".join(entry["reason"] for entry in listed)] == []
@@ -84,7 +84,7 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
 def test_the_command(tmp_path, capsys):
     split = write_karpathy(tmp_path / "split.json", [image_of(7), image_of(12, split="dev")])
     assert "images[1]" in fails(capsys, "convert", split, "--output", tmp_path / "out")
-    text = prints(capsys, "convert", split, "--output", tmp_path / "out", "--skip-broken")
+    text = prints(capsys, "convert", split, "--output", tmp_path / "out", "--skip-errors")
     assert "1 rows" in text and "1 skipped" in text and "images[1]" in text
 
 
@@ -94,6 +94,6 @@ def test_real_files(tmp_path):
     assert convert_annotations(sorted(folder.iterdir()), tmp_path / "vqa").num_rows == 28
     assert convert_annotations([FOLDER / "karpathy" / "dataset_coco.json"], tmp_path / "split").num_rows == 60
     answers = broken / "vqa_annotations_faults.json"
-    result = convert_annotations([answers, *folder.glob("*questions.json")], tmp_path / "out", skip_broken=True)
+    result = convert_annotations([answers, *folder.glob("*questions.json")], tmp_path / "out", skip_errors=True)
     places = [entry["file_name"].rpartition(" ")[2] for entry in result.skipped if "annotations[" in entry["file_name"]]
     assert sorted(places) == [f"annotations[{place}]" for place in (0, 1, 3, 4, 5)]

@@ -28,7 +28,7 @@ def regions(tmp_path):
 
 
 def convert(path, output, **options):
-    return convert_features([path], output, **{"images_per_shard": 3, "skip_broken": True, **options})
+    return convert_features([path], output, **{"images_per_shard": 3, "skip_errors": True, **options})
 
 
 def test_features_are_stored_as_float16_in_shards_with_checksums(regions, tmp_path):
@@ -103,14 +103,14 @@ def test_it_resumes_between_and_within_inputs(make, tmp_path, monkeypatch):
 
 def test_an_error_keeps_what_is_complete_and_skipping_continues_there(regions, tmp_path):
     with fails_naming("line 5", "kept"):
-        convert(regions, tmp_path / "out", skip_broken=False)
+        convert(regions, tmp_path / "out", skip_errors=False)
     assert not (tmp_path / "out").exists()
     assert convert(regions, tmp_path / "out").num_new == 7
 
 
 def test_another_input_or_option_begins_anew(regions, tmp_path):
     with pytest.raises(DataError):
-        convert(regions, tmp_path / "out", skip_broken=False)
+        convert(regions, tmp_path / "out", skip_errors=False)
     regions.write_bytes(regions.read_bytes().replace(b"\t0\t", b"\t30\t"))
     os.utime(regions, ns=(1, 1))
     assert convert(regions, tmp_path / "out").num_new == len(IDS)
@@ -118,7 +118,7 @@ def test_another_input_or_option_begins_anew(regions, tmp_path):
 
 def test_a_shard_that_has_changed_is_not_built_upon(regions, tmp_path):
     with pytest.raises(DataError):
-        convert(regions, tmp_path / "out", skip_broken=False)
+        convert(regions, tmp_path / "out", skip_errors=False)
     [shard] = (tmp_path / ".incomplete-out").glob("shard-*.arrow")
     shard.write_bytes(shard.read_bytes()[::-1])
     os.utime(shard, ns=(1, 1))
@@ -139,7 +139,7 @@ def test_no_folder_that_holds_something_is_touched(regions, tmp_path):
 def test_numbers_beyond_float16_need_float32(tmp_path):
     path = write_tsv(tmp_path / "large.tsv", [tsv_line(12, features=features_of(12) * np.float32(1e5))])
     with fails_naming("line 1", "float16", "float32"):
-        convert(path, tmp_path / "out", skip_broken=False)
+        convert(path, tmp_path / "out", skip_errors=False)
     convert(path, tmp_path / "out", dtype="float32")
     row = load_from_disk(str(tmp_path / "out")).with_format("numpy")[0]
     np.testing.assert_array_equal(row["visual_features"], features_of(12) * np.float32(1e5))
@@ -149,13 +149,13 @@ def test_one_image_of_two_inputs_is_refused(tmp_path):
     paths = [write_tsv(tmp_path / f"{name}.tsv") for name in "ab"]
     with fails_naming("b.tsv", "line 1", "7"):
         convert_features(paths, tmp_path / "out")
-    result = convert_features(paths, tmp_path / "more", skip_broken=True)
+    result = convert_features(paths, tmp_path / "more", skip_errors=True)
     assert (result.num_rows, len(result.skipped)) == (3, 3)
 
 
 def test_inputs_that_cannot_be_opened_are_listed(regions, tmp_path):
     (tmp_path / "empty.tsv").touch()
-    result = convert_features([tmp_path / "empty.tsv", regions], tmp_path / "out", skip_broken=True)
+    result = convert_features([tmp_path / "empty.tsv", regions], tmp_path / "out", skip_errors=True)
     assert [str(tmp_path / "empty.tsv") in entry["file_name"] for entry in result.skipped] == [True, False]
     with fails_naming("absent"):
-        convert_features([tmp_path / "absent", regions], tmp_path / "more", skip_broken=True)
+        convert_features([tmp_path / "absent", regions], tmp_path / "more", skip_errors=True)

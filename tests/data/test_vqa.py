@@ -69,13 +69,13 @@ def test_splits_are_the_names_of_the_official_files(tmp_path, features):
 def test_questions_without_image_are_counted_and_refused_or_left_out(tmp_path, features):
     folder = write_questions(tmp_path / "vqa", [10, 70, 71, 80])
     spec = f"vqa:{folder},features={features}"
-    with fails_naming("3 of 4", "7, 8", "skip_broken=true"):
+    with fails_naming("3 of 4", "7, 8", "skip_errors=true"):
         load_data(spec, "validation")
     for _ in range(2):
         with pytest.warns(UserWarning, match=r"3 of 4 questions .* \(7, 8\)"):
-            assert len(load_data(f"{spec},skip_broken=true", "validation")) == 1
+            assert len(load_data(f"{spec},skip_errors=true", "validation")) == 1
     with fails_naming("1 of 1"):
-        load_data(f"vqa:{write_questions(tmp_path / 'other', [90])},features={features},skip_broken=true", "validation")
+        load_data(f"vqa:{write_questions(tmp_path / 'other', [90])},features={features},skip_errors=true", "validation")
 
 
 def test_broken_records_are_counted_and_refused_or_left_out(tmp_path, features):
@@ -85,10 +85,10 @@ def test_broken_records_are_counted_and_refused_or_left_out(tmp_path, features):
     questions["questions"][1]["question"] = " "
     file.write_text(json.dumps(questions))
     spec = f"vqa:{folder},features={features}"
-    with fails_naming("2 records", "questions[1]", "annotations[1]", "skip_broken=true"):
+    with fails_naming("2 records", "questions[1]", "annotations[1]", "skip_errors=true"):
         load_data(spec, "validation")
     with pytest.warns(UserWarning, match=r"2 records .*questions\[1\], annotations\[1\]"):
-        assert len(load_data(f"{spec},skip_broken=true", "validation")) == 1
+        assert len(load_data(f"{spec},skip_errors=true", "validation")) == 1
 
 
 @pytest.mark.skipif("HF_NGSAN_TEST_DATA" not in os.environ, reason="HF_NGSAN_TEST_DATA is not set")

@@ -78,7 +78,7 @@ def test_annotated_images_without_features_are_listed(tmp_path):
     for path in (write_tsv(tmp_path / "a.tsv"), write_cocobu(tmp_path / "cocobu")):
         with fails_naming("2 images", "5, 6", "split.json"):
             convert_features([path, split], tmp_path / f"{path.name}-out")
-        result = convert_features([path, split], tmp_path / f"{path.name}-out", skip_broken=True)
+        result = convert_features([path, split], tmp_path / f"{path.name}-out", skip_errors=True)
         assert [entry["image_id"] for entry in result.skipped] == [5, 6] and result.num_rows == 3
 
 

@@ -196,7 +196,7 @@ def test_a_broken_line_is_named_and_nothing_is_left_or_it_is_skipped(fault, tmp_
     with fails_naming("broken.tsv", *facts):
         convert_features([path], tmp_path / "out")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["broken.tsv"]
-    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    result = convert_features([path], tmp_path / "out", skip_errors=True)
     [skipped] = json.loads((tmp_path / "out" / "skipped.json").read_text())
     assert result.num_rows == len(lines) - 1 and skipped == result.skipped[0]
     assert "line 2" in skipped["file_name"] and str(facts[-1]) in skipped["reason"]
@@ -229,7 +229,7 @@ def test_folders_without_boxes_or_with_others_are_named(tmp_path):
     np.save(path / "cocobu_box" / "12.npy", boxes_of(12)[:2])
     with fails_naming("12", "2 boxes", "5 regions"):
         convert_features([path], tmp_path / "out")
-    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    result = convert_features([path], tmp_path / "out", skip_errors=True)
     assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
 
 
@@ -239,7 +239,7 @@ def test_features_without_numbers_are_named_or_listed(shape, tmp_path):
     np.savez(path / "cocobu_att" / "12.npz", feat=np.ones(shape, np.float32))
     with fails_naming("12"):
         convert_features([path], tmp_path / "out")
-    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    result = convert_features([path], tmp_path / "out", skip_errors=True)
     assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
 
 

@@ -127,7 +127,7 @@ def test_a_broken_sample_is_named_or_listed(fault, tmp_path):
     with fails_naming("000.tar", *facts):
         convert_features([path], tmp_path / "out")
     assert sorted(file.name for file in tmp_path.iterdir()) == ["000.tar"]
-    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    result = convert_features([path], tmp_path / "out", skip_errors=True)
     assert (result.num_rows, len(result.skipped)) == (2, 1)
 
 
@@ -182,7 +182,7 @@ def test_a_member_that_is_there_twice_is_named_or_listed(tmp_path):
         archive.addfile(member, io.BytesIO(photo(391895)))
     with fails_naming("train.tar", "000000007.png", "twice"):
         convert_features([path], tmp_path / "out")
-    result = convert_features([path], tmp_path / "out", skip_broken=True)
+    result = convert_features([path], tmp_path / "out", skip_errors=True)
     assert (result.num_rows, [entry["image_id"] for entry in result.skipped]) == (1, ["000000007"])
 
 
@@ -203,9 +203,9 @@ def test_a_parquet_file_of_two_images_with_one_id(tmp_path, cache):
     rows["image"] = [{"bytes": photo(one), "path": None} for one in COLOURS]
     path = tmp_path / "photos.parquet"
     Dataset.from_dict(rows).cast_column("image", ImageColumn()).to_parquet(path)
-    for skip_broken in (False, True):
+    for skip_errors in (False, True):
         with fails_naming("photos.parquet", "image_id 7"):
-            convert_features([path], tmp_path / "out", skip_broken=skip_broken)
+            convert_features([path], tmp_path / "out", skip_errors=skip_errors)
     with fails_naming("photos.parquet", "image_id 7"):
         inspect_data(path)
 
@@ -227,7 +227,7 @@ def test_captions_and_splits_are_kept_whichever_image_comes_first(tmp_path, cach
         if not options:
             with fails_naming(paths[0]):
                 convert_features(paths, tmp_path / name)
-        result = convert_features(paths, tmp_path / name, skip_broken=True, **options)
+        result = convert_features(paths, tmp_path / name, skip_errors=True, **options)
         assert [entry["image_id"] for entry in result.skipped] == ([] if options else ["7"]), name
         found = [(one, row.get("captions"), row.get("split")) for one, row in rows_of(tmp_path / name).items()]
         assert found[: len(kept)] == kept, name

@@ -101,7 +101,7 @@ def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
 def test_a_folder_of_broken_files_lists_each(tmp_path):
     files = {entry["file"] for entry in BROKEN if entry["format"] == "cocobu"}
     with fails_naming(len(files)):
-        convert_features([FOLDER / "broken" / "cocobu_att"], tmp_path / "out", skip_broken=True)
+        convert_features([FOLDER / "broken" / "cocobu_att"], tmp_path / "out", skip_errors=True)
     assert not list(tmp_path.iterdir())
 
 
@@ -111,7 +111,7 @@ def test_splits_and_captions_are_joined_by_image_id(tmp_path):
     with fails_naming("58 images"):
         convert_features(inputs, tmp_path / "out")
     assert not list(tmp_path.iterdir())
-    result = convert_features(inputs, tmp_path / "out", skip_broken=True)
+    result = convert_features(inputs, tmp_path / "out", skip_errors=True)
     assert result.num_rows == 2 and len(result.skipped) == 58 + 5
 
 

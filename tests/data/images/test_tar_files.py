@@ -108,7 +108,7 @@ def test_images_without_captions_are_counted_or_refused_and_those_with_captions_
             convert_features([folder], tmp_path / f"{name} converted")
         findings = inspect_data(folder)
         assert (findings.num_images, findings.num_problems) == (2, 1), name
-        result = convert_features([folder], tmp_path / f"{name} converted", skip_broken=True)
+        result = convert_features([folder], tmp_path / f"{name} converted", skip_errors=True)
         assert [entry["image_id"] for entry in result.skipped] == ["0"], name
         converted = load_from_disk(str(tmp_path / f"{name} converted"))
         assert [row["captions"] for row in converted] == [["a"], ["b"]], name
