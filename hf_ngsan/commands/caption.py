@@ -146,7 +146,7 @@ def run(options: argparse.Namespace) -> int:
     from ..loading.models import load_model
     from ..tasks.captioning_generation import caption_images, load_captioners
     from ..tasks.generation_options import checked_generation
-    from ..tasks.retrieval_search import SIMILARITY_WEIGHT, PassingImages, Reranker
+    from ..tasks.retrieval_search import SIMILARITY_WEIGHT, ImageStreamEmbedder, Reranker
 
     model, processor = load_captioners(models)
     own, device = model.generation_config, make_accelerator().device
@@ -164,8 +164,8 @@ def run(options: argparse.Namespace) -> int:
     embedder = None
     if options.with_embeddings is not None:
         dual_encoder, texts = load_model(options.with_embeddings[0], "retrieval")
-        embedder = PassingImages(dual_encoder.to(device), texts, options.batch_size)
-        images = embedder.seeing(images, names)
+        embedder = ImageStreamEmbedder(dual_encoder.to(device), texts, options.batch_size)
+        images = embedder.embed_while_reading(images, names)
     use_engine(model.to(device), processor, options.engine or "torch")
     captioned = caption_images(
         model,

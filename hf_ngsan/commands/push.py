@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.models import load_model
     from ..sharing import check_checkpoint, upload_checkpoint, write_checkpoint
     from ..sharing.cards import write_examples
-    from ..sharing.facts import known_facts
+    from ..sharing.facts import collect_card_facts
     from ..sharing.upload import files_of, full_name
 
     validate_repo_id(options.repo_id)
@@ -76,7 +76,7 @@ def run(options: argparse.Namespace) -> None:
         check_new_folder(str(target), "--dry-run")
     repo_id = options.repo_id if target is not None else full_name(options.repo_id)
     # before the model is loaded, since it refuses links to files elsewhere
-    facts = known_facts(options.model, options.runs, license=options.license)
+    facts = collect_card_facts(options.model, options.runs, license=options.license)
     given = [f"--{name}" for name in ("license", "runs", "examples") if getattr(options, name)]
     if facts.own_card is not None and given:
         raise ValueError(

@@ -12,7 +12,7 @@ SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".
 def visible_files(folder: Path) -> Iterator[str]:
     """Yields the names of files in a folder, recursively and relative to it, without hidden ones."""
     visited: set[str] = set()
-    for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_it):
+    for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_error):
         real = os.path.realpath(place)
         # of two ways to a linked folder the first by name is taken
         folders[:] = [] if real in visited else sorted(name for name in folders if not name.startswith("."))
@@ -22,7 +22,7 @@ def visible_files(folder: Path) -> Iterator[str]:
         visited.add(real)
 
 
-def raise_it(error: OSError) -> None:
+def raise_error(error: OSError) -> None:
     raise error
 
 

@@ -417,7 +417,7 @@ def task_of_guest(described: Mapping) -> str | None:
     return "retrieval" if model_type in DUAL_ENCODERS else "captioning" if model_type in GUESTS else None
 
 
-def whole_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMixin:
+def image_text_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMixin:
     """Returns the processor of images and text of a checkpoint, or one of its tokenizer and its image processor.
 
     Args:

@@ -32,7 +32,7 @@ from transformers import (
 from transformers.models.auto import modeling_auto
 from transformers.utils import logging as transformers_logging
 
-from ..guests.captioners import task_of_guest, whole_processor
+from ..guests.captioners import image_text_processor, task_of_guest
 from ..guests.dual_encoders import DUAL_ENCODERS, ExportedModel, is_exported
 from ..io.files import give_usual_modes
 from ..io.messages import one_sentence
@@ -228,7 +228,7 @@ def load_model(
             )
             if model.can_generate() and not guest and is_folder:
                 GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
-            processor = load_processor(whole_processor if guest else processor_loader, folder)
+            processor = load_processor(image_text_processor if guest else processor_loader, folder)
     except ImportError as error:
         raise ModelFolderError(f"{folder} needs a package that is not installed: {one_sentence(error)}.") from error
     except SafetensorError as error:
@@ -248,14 +248,14 @@ def load_exported(folder: str, config: PreTrainedConfig) -> tuple[Any, Any]:
     """Returns an exported dual encoder and its processor."""
     model = ExportedModel(folder, config)
     remember_source(model, folder)
-    loader = whole_processor if is_guest(config) else processor_class(config.model_type)
+    loader = image_text_processor if is_guest(config) else processor_class(config.model_type)
     return model.eval(), load_processor(loader, folder)
 
 
 def load_processor(loader: Any, folder: str) -> Any:
-    """Returns what an Auto class or [`whole_processor`] loads of a folder; None without a loader."""
-    if loader in (None, whole_processor):
-        return loader and whole_processor(folder)
+    """Returns what an Auto class or [`image_text_processor`] loads of a folder; None without a loader."""
+    if loader in (None, image_text_processor):
+        return loader and image_text_processor(folder)
     processor = loader.from_pretrained(folder, trust_remote_code=False)
     if loader is AutoProcessor and not isinstance(processor, ProcessorMixin):
         raise ModelFolderError(f"{folder}: processor_class in processor_config.json names no processor.")

@@ -1,7 +1,7 @@
 """What is known of a model, for its card: recorded evaluations, training config and history, read from its folder.
 
 ```python
-known_facts("runs/scenes").evaluations[0].scores["cider_d"]
+collect_card_facts("runs/scenes").evaluations[0].scores["cider_d"]
 record_evaluation(folder, RecordedEvaluation("scenes", "test", 100, scores, fingerprints, weights_checksum(folder)))
 ```
 """
@@ -141,7 +141,7 @@ def is_of_the_same(first: RecordedEvaluation, second: RecordedEvaluation) -> boo
     return all(getattr(first, name) == getattr(second, name) for name in fields)
 
 
-def known_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **given: Any) -> CardFacts:
+def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (), **given: Any) -> CardFacts:
     """Reads the facts for a card from a model's folder and its training run.
 
     Args:

@@ -60,7 +60,7 @@ def embed_texts(model: PreTrainedModel, processor: Any, texts: Sequence[str], ba
     return np.concatenate(parts)
 
 
-class PassingImages:
+class ImageStreamEmbedder:
     """Embeds images while something else reads them, so that each is decoded once.
 
     Args:
@@ -77,7 +77,7 @@ class PassingImages:
         self.waiting: list[Any] = []
         self.embeddings = [np.zeros((0, self.encoder.dimension), np.float32)]
 
-    def seeing(self, sources: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
+    def embed_while_reading(self, sources: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
         """Yields each source for the captioner, its image decoded; one without a readable image stays as it is."""
         for source, name in zip(sources, names, strict=True):
             try:

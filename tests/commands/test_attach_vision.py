@@ -12,7 +12,7 @@ import yaml
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_captioner, save_model
-from hf_ngsan.sharing.facts import known_facts
+from hf_ngsan.sharing.facts import collect_card_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.tiny import tiny_tokenizer
@@ -110,13 +110,15 @@ def test_tokens_are_those_that_were_stored(journey, tmp_path, capsys, stages):
 
 def test_the_training_stays_recorded(journey, tmp_path, capsys):
     prints(capsys, *attach(journey, tmp_path / "captioner"))
-    config = known_facts(tmp_path / "captioner").training_config
-    assert config == known_facts(journey / "run").training_config and config["data"]["spec"] == "features:features"
+    config = collect_card_facts(tmp_path / "captioner").training_config
+    assert (
+        config == collect_card_facts(journey / "run").training_config and config["data"]["spec"] == "features:features"
+    )
     prints(
         capsys,
         *attach(journey, tmp_path / "again", model=shutil.copytree(journey / "run" / "last", tmp_path / "model")),
     )
-    assert known_facts(tmp_path / "again").training_config is None
+    assert collect_card_facts(tmp_path / "again").training_config is None
 
 
 def test_a_model_of_another_task_is_refused(tmp_path, capsys):

@@ -12,7 +12,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.sharing import write_checkpoint
 from hf_ngsan.sharing.cards import write_examples
-from hf_ngsan.sharing.facts import CardFacts, known_facts, read_evaluations
+from hf_ngsan.sharing.facts import CardFacts, collect_card_facts, read_evaluations
 from hf_ngsan.tasks import load_training_config
 from tests.commands.running import fails
 from tests.hub_stub import REPOSITORY
@@ -36,7 +36,7 @@ def evaluated(run, tmp_path_factory):
 
 def written(folder, target, **given) -> ModelCard:
     model, processor = load_model(folder)
-    write_checkpoint(model, processor, target, REPOSITORY, facts=known_facts(folder, **given))
+    write_checkpoint(model, processor, target, REPOSITORY, facts=collect_card_facts(folder, **given))
     return ModelCard.load(target / "README.md")
 
 
@@ -67,7 +67,7 @@ def test_scores_are_those_of_the_best_model_whatever_the_history_says(run, confi
     file.write_text("".join(lines))
     [epoch] = map(json.loads, lines)
     for folder in (tmp_path / "sorted", started):
-        [found] = known_facts(folder).evaluations
+        [found] = collect_card_facts(folder).evaluations
         assert found.scores == {name: epoch[name] for name in found.scores}, folder
         assert {"cider_d", "rouge_l", "bleu_4"} <= found.scores.keys() and "loss" not in found.scores, folder
         assert next(iter(found.scores)) == "cider_d" and found.chose_epoch, folder
@@ -104,7 +104,7 @@ def test_scores_over_seeds(run, evaluated, config, tmp_path):
     assert f"{mean:.4f} ± {half * 2**0.5:.4f}" in card.text and "seeds 0, 1" in card.text
     for place in (other / "2", run / "best" / "config.json", tmp_path / "model"):
         with pytest.raises(ModelFolderError):
-            known_facts(evaluated, [place])
+            collect_card_facts(evaluated, [place])
 
 
 def test_scores_of_other_weights_are_not_told(evaluated, tmp_path):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hf_ngsan.loading.models import ModelFolderError
-from hf_ngsan.sharing.facts import known_facts
+from hf_ngsan.sharing.facts import collect_card_facts
 from tests.models.tiny import tiny_captioner, tiny_processor
 
 
@@ -35,7 +35,7 @@ def test_a_link_out_of_the_folder_is_refused(folder):
         link.unlink(missing_ok=True)
         link.symlink_to(target)
         with pytest.raises(ModelFolderError, match="link"):
-            known_facts(folder)
+            collect_card_facts(folder)
         link.unlink()
         if kept is not None:
             link.write_bytes(kept)
@@ -47,7 +47,7 @@ def test_links_within_the_folder_and_to_it_are_followed_and_code_may_lie_elsewhe
     (folder / "model.safetensors").symlink_to("weights/first.safetensors")
     (folder / "attention.py").symlink_to("../outside/README.md")
     (folder.parent / "link").symlink_to(folder)
-    assert known_facts(folder.parent / "link").own_card is None
+    assert collect_card_facts(folder.parent / "link").own_card is None
 
 
 def test_settings_that_name_what_is_elsewhere_are_refused(folder):
@@ -66,11 +66,11 @@ def test_settings_that_name_what_is_elsewhere_are_refused(folder):
         kept = (folder / file).read_bytes() if (folder / file).exists() else None
         (folder / file).write_text(json.dumps(settings))
         with pytest.raises(ModelFolderError, match=file.replace(".", r"\.")):
-            known_facts(folder)
+            collect_card_facts(folder)
         (folder / file).unlink()
         if kept is not None:
             (folder / file).write_bytes(kept)
     config = json.loads((folder / "config.json").read_text())
     config["vision_config"] = {"pretrained": outside, "backbone_config": {"model_type": "resnet"}}
     (folder / "config.json").write_text(json.dumps(config))
-    assert known_facts(folder).training_config is None  # a model may tell where it began
+    assert collect_card_facts(folder).training_config is None  # a model may tell where it began

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hf_ngsan.data.collator import IGNORED_LABEL
-from hf_ngsan.guests.captioners import guest_of, whole_processor
+from hf_ngsan.guests.captioners import guest_of, image_text_processor
 from hf_ngsan.models.text_scores import token_log_probabilities
 from hf_ngsan.tasks.captioning_models import GuestSelfCritical, GuestTeacherForcing
 from hf_ngsan.training.batches import MicroBatch
@@ -22,7 +22,7 @@ REMEMBERED = ("blip", "git", "vit_gpt2", "blip2", "llava")
 def tiny_guest(name: str):
     model, processor = tiny(name)
     parts = list(processor) if isinstance(processor, tuple) else [processor]
-    guest = guest_of(model, whole_processor("", parts))
+    guest = guest_of(model, image_text_processor("", parts))
     return guest, guest.batch([photos(1, seed)[0] for seed in range(2)], CAPTIONS)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 from transformers import AutoProcessor
 from transformers.feature_extraction_utils import BatchFeature
 
-from ...guests.captioners import Guest, batches, generated, guest_of, whole_processor
+from ...guests.captioners import Guest, batches, generated, guest_of, image_text_processor
 from ...models.attention_maps import attention_maps, word_attention, word_visualness_pairs
 from ...models.decoding import with_search
 from ...models.image_processing_captioning import load_image
@@ -294,7 +294,7 @@ class GuestCaptioningPipeline(CaptioningPipeline):
         self, model: Any, *, processor: Any = None, tokenizer: Any = None, image_processor: Any = None, **kwargs: Any
     ) -> None:
         parts = [part for part in (processor, tokenizer, image_processor) if part is not None]
-        super().__init__(model, processor=whole_processor(model.name_or_path, parts), **kwargs)
+        super().__init__(model, processor=image_text_processor(model.name_or_path, parts), **kwargs)
         self.guest: Guest = guest_of(self.model, self.processor)
 
     def reader(self, **preprocess_params: Any) -> GuestReader:
