@@ -223,6 +223,9 @@ def images_of_folder(folder: Path) -> ImageList:
 def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
     content: Any = read_json(file)
     names = {image_id: record.string("file_name") for image_id, record in images_by_id(content, file).items()}
+    for name in names.values():
+        if Path(name).is_absolute() or ".." in Path(name).parts:  # the file may be a stranger's
+            raise ExtractionError(f"{file} names the image {name!r}, which lies outside of the folder of its images.")
     if folder is None:
         candidates = (file.parent, file.parent / "images")
         folder = next((place for name in names.values() for place in candidates if (place / name).is_file()), None)

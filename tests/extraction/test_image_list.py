@@ -98,3 +98,12 @@ def test_places_without_images_are_refused(tmp_path):
     for names, fact in cases.items():
         with pytest.raises(ValueError, match=fact):
             list_images(*(tmp_path / name for name in names))
+
+
+@each_row("name", ["../secret.png", "a/../../secret.png", "{folder}/secret.png"])
+def test_a_coco_file_reads_no_image_outside_of_its_folder(tmp_path, name):
+    (tmp_path / "images").mkdir()
+    touch(tmp_path, "secret.png")
+    file = write_coco_file(tmp_path / "images" / "captions.json", {1: name.format(folder=tmp_path)})
+    with pytest.raises(ValueError, match="outside"):
+        list_images(file)
