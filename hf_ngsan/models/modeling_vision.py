@@ -299,17 +299,15 @@ def in_parts(pixel_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 class Normalized(nn.Module):
     """Convolution without bias, then batch normalization, which in inference is folded into the convolution's weights.
 
-    A convolution that pads in another way needs its own `convolve`; one that is not linear in its weights alone is not
-    `foldable`.
+    A convolution that pads in another way needs its own `convolve`.
     """
 
     convolution: Any
     normalization: Any
-    foldable = True
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         norm = self.normalization
-        if norm.training or not (self.foldable and is_inference()):
+        if norm.training or not is_inference():
             return norm(self.convolution(hidden_states))
         weight = self.convolution.weight
         scale = norm.weight.float() * (norm.running_var.float() + norm.eps).rsqrt()
