@@ -14,14 +14,11 @@ import sys
 import torch
 from state_dicts import Conversion, convert, main
 
-from hf_ngsan.models.modeling_efficientnet_lite import (
-    VARIANTS,
-    NGSANEfficientNetLiteBackbone,
-    NGSANEfficientNetLiteConfig,
-)
-from hf_ngsan.models.pretrained_weights import find_packaged_weights, preprocessing_of_variant, source_names
+from hf_ngsan.models.backbone_sources import VARIANTS, preprocessing_of_variant
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
+from hf_ngsan.models.pretrained_weights import find_packaged_weights, source_names
 
-CONFIGURATIONS = {name: NGSANEfficientNetLiteConfig.from_variant(name) for name in VARIANTS}
+CONFIGURATIONS = {name: NGSANEfficientNetLiteConfig(**fields) for name, fields in VARIANTS.items()}
 HEADS = r"(_conv_head|_bn1|_fc)\."
 
 

@@ -10,13 +10,13 @@ import pytest
 import torch
 from torch import nn
 
+from hf_ngsan.models.backbone_sources import IMAGE_SIZES, VARIANTS
 from hf_ngsan.models.modeling_efficientnet_lite import (
-    VARIANTS,
     NGSANEfficientNetLiteBackbone,
     NGSANEfficientNetLiteConfig,
     SameConvolution,
 )
-from hf_ngsan.models.pretrained_weights import IMAGE_SIZES, source_names
+from hf_ngsan.models.pretrained_weights import source_names
 from tests.tables import each_row
 
 PARAMETERS = dict(zip(VARIANTS, (4_652_008, 5_416_680, 6_092_072, 8_197_096, 13_006_568), strict=True))
@@ -47,7 +47,7 @@ def stages_of_the_port(port: nn.Module, config: NGSANEfficientNetLiteConfig, ima
 
 @each_row("name", VARIANTS)
 def test_every_stage_is_that_of_the_authors_code(name):
-    port, config = of_the_port(name), NGSANEfficientNetLiteConfig.from_variant(name)
+    port, config = of_the_port(name), NGSANEfficientNetLiteConfig(**VARIANTS[name])
     model, weights = NGSANEfficientNetLiteBackbone(config).eval(), port.state_dict()
     model.load_state_dict({ours: weights[theirs] for ours, theirs in source_names(config)})
     images = torch.randn(1, 3, IMAGE_SIZES[name], IMAGE_SIZES[name])  # the port pads for this size only
