@@ -122,13 +122,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"{CAPTIONER}, the probability that it is right and whether its image is unlike the training images",
     )
     add_json_arguments(parser, "caption")
-    parser.add_argument(
-        "--with-embeddings",
-        nargs=2,
-        type=user_path,
-        metavar=("DUAL_ENCODER", "FILE.npz"),
-        help="also write embeddings of the images, in the same pass: arrays names (images,) and embeddings (images, D)",
-    )
     add_skip_errors_argument(parser, "an image that cannot be read")
 
 
@@ -137,7 +130,7 @@ def run(options: argparse.Namespace) -> int:
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
     paths = list(paths_of_images(options.images))[: options.limit]
-    check(options, [*models, options.rerank_with, *(options.with_embeddings or ())[:1]], [*paths, options.data])
+    check(options, [*models, options.rerank_with], [*paths, options.data])
     captioned = captioned_by_graphs(options, models, paths)
     if captioned is not None:
         return write(options, captioned)
@@ -145,8 +138,8 @@ def run(options: argparse.Namespace) -> int:
     from ..loading.engines import use_engine
     from ..loading.models import load_model
     from ..tasks.captioning_generation import caption_images, load_captioners
-    from ..tasks.generation_options import checked_generation
-    from ..tasks.retrieval_search import SIMILARITY_WEIGHT, ImageStreamEmbedder, Reranker
+    from ..tasks.new_models import checked_generation
+    from ..tasks.retrieval_search import SIMILARITY_WEIGHT, Reranker
 
     model, processor = load_captioners(models)
     own, device = model.generation_config, make_accelerator().device
@@ -161,11 +154,6 @@ def run(options: argparse.Namespace) -> int:
         dual_encoder, texts = load_model(options.rerank_with, "retrieval")
         weight = SIMILARITY_WEIGHT if options.similarity_weight is None else options.similarity_weight
         arguments |= {"reranker": Reranker(dual_encoder.to(device), texts, weight), "num_return_sequences": beams}
-    embedder = None
-    if options.with_embeddings is not None:
-        dual_encoder, texts = load_model(options.with_embeddings[0], "retrieval")
-        embedder = ImageStreamEmbedder(dual_encoder.to(device), texts, options.batch_size)
-        images = embedder.embed_while_reading(images, names)
     use_engine(model.to(device), processor, options.engine or "torch")
     captioned = caption_images(
         model,
@@ -179,10 +167,7 @@ def run(options: argparse.Namespace) -> int:
     )
     if options.scores and not options.json and options.output is None:
         print_header("image", "caption", "score", *(["confidence"] if arguments["return_confidence"] else []))
-    code = write(options, captioned)
-    if embedder is not None:
-        embedder.save(options.with_embeddings[1])
-    return code
+    return write(options, captioned)
 
 
 def check(options: argparse.Namespace, models: Iterable[str | None], inputs: Sequence[str | None]) -> None:
@@ -191,13 +176,10 @@ def check(options: argparse.Namespace, models: Iterable[str | None], inputs: Seq
         raise ValueError("Give image files or a dataset, with --data, and not both.")
     if options.similarity_weight is not None and options.rerank_with is None:
         raise ValueError("--similarity-weight needs a dual encoder; name it with --rerank-with.")
-    if options.with_embeddings is not None and options.rerank_with is not None:
-        raise ValueError("--with-embeddings reads each image once, and --rerank-with again; leave one of the two out.")
     check_data(options.data)
     if not options.skip_errors:
         check_images(options.images)
-    embeddings = None if options.with_embeddings is None else options.with_embeddings[1]
-    check_output_files({"--output": options.output, "--with-embeddings": embeddings}, inputs)
+    check_output_files({"--output": options.output}, inputs)
     if options.save_attention is not None:
         check_figure_folder(options.save_attention, "--save-attention", inputs)
     for name in filter(None, models):

@@ -142,7 +142,7 @@ def find_images(options: argparse.Namespace) -> "ImageList":
 
 def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
     from ..extraction import ImageChange
-    from ..tasks.image_augmentation import AugmentationSettings, ImageAugmentation
+    from ..tasks.caption_rows import AugmentationSettings, ImageAugmentation
 
     settings = AugmentationSettings(
         smallest_crop=options.smallest_crop, flip=options.flip, color_jitter=options.color_jitter

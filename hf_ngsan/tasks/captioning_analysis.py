@@ -33,14 +33,7 @@ from .captioning_generation import caption_batch
 
 
 class WordVisualness(NamedTuple):
-    """Visualness of a word over its occurrences.
-
-    Attributes:
-        word: the word.
-        mean: mean over the occurrences, in [0, 1]; images without the word in their caption do not count.
-        occurrences: number of occurrences.
-        std: standard deviation over the occurrences; 0 for one.
-    """
+    """Mean visualness of a word over its occurrences, in [0, 1], their number, and the standard deviation."""
 
     word: str
     mean: float
@@ -62,16 +55,13 @@ def captions_with_visualness(
     Args:
         model: a captioner with adaptive attention, in evaluation mode.
         processor, rows, accelerator, batch_size, generate_arguments: see
-            [`~hf_ngsan.tasks.captioning.generate.generate_captions`].
-
-    Raises:
-        ValueError: the captioner has no visualness.
+            [`~hf_ngsan.tasks.captioning_generation.generate_captions`].
     """
     captioner, tokenizer = cast(Any, model), processor.tokenizer
     if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
         raise ValueError(
-            f"Visualness needs a captioner with adaptive attention, such as RSTNet; this one has the type "
-            f"{model.config.model_type}{' without it' if hasattr(model, 'word_visualness') else ''}."
+            "Visualness needs a captioner with adaptive attention, such as RSTNet, which this "
+            f"{model.config.model_type} model has not."
         )
 
     def caption(indices: range) -> list[list[tuple[str, float]]]:
@@ -86,11 +76,7 @@ def captions_with_visualness(
 
 
 def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[WordVisualness]:
-    """Returns the visualness of each word, the most visual first and equal ones by alphabet.
-
-    The paper averages over all images, of which those without the word count as 0, so that frequent words are the most
-    visual; here the mean is over occurrences.
-    """
+    """Returns the visualness of each word over its occurrences, the most visual first and equal ones by alphabet."""
     of_words = defaultdict(list)
     for caption in captions:
         for word, value in caption:
@@ -100,10 +86,6 @@ def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[Word
         for word, values in of_words.items()
     ]
     return sorted(table, key=lambda entry: (-entry.mean, entry.word))
-
-
-SEED = 0
-"""Seed of the regions of photographs that are exchanged."""
 
 
 def move_box(boxes: np.ndarray, region: int, offset: tuple[float, float]) -> np.ndarray:
@@ -197,19 +179,11 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
 def score_counterfactuals(
     model: PreTrainedModel, processor: Any, rows: Sequence[Mapping[str, Any]], batch_size: int = 64
 ) -> dict[str, Any]:
-    """Measures how captions follow the exchange of two boxes.
-
-    Args:
-        model, processor: a captioner and its processor.
-        rows: rows with features and boxes; those of synthetic scenes have `objects` and their captions.
-        batch_size: images captioned together.
+    """Measures how captions of rows with features and boxes follow the exchange of two boxes.
 
     Returns:
         For scenes, the groups of [`~hf_ngsan.data.scenes.scoring.score_swaps`]. For other images `images` with
         two regions or more, and the share whose caption `changed` when two regions, drawn at random, exchange boxes.
-
-    Raises:
-        DataError: no row can be changed.
     """
 
     def captions(images: list, prefixes: list[str] | None = None, **options: Any) -> list[str]:
@@ -227,7 +201,7 @@ def score_counterfactuals(
         before = captions([row for row, _ in pairs], prompts, **greedy)
         after = captions([{**row, "visual_boxes": swap.boxes} for row, swap in pairs], prompts, **greedy)
         return score_swaps([swap for _, swap in pairs], before, after)
-    random, several, changed = np.random.default_rng(SEED), [], []
+    random, several, changed = np.random.default_rng(0), [], []
     for row in rows:
         boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
         if len(boxes) > 1:
@@ -260,11 +234,7 @@ RIDGE = 1e-3
 
 
 def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> bool:
-    """Returns whether captioner and dual encoder have the same vision encoder.
-
-    Raises:
-        ValueError: one of them has none, or they read other pixels.
-    """
+    """Returns whether captioner and dual encoder have the same vision encoder; they must read the same pixels."""
     origins = []
     for model, its in ((captioner, processor), (dual_encoder, its_processor)):
         vision = getattr(model.base_model, "vision", None)
@@ -327,11 +297,7 @@ def clusters_of(embeddings: np.ndarray, number: int = NUM_CLUSTERS, seed: int = 
 def fitted(
     log_probabilities: np.ndarray, similarities: np.ndarray, cider_d: np.ndarray, seed: int = 0
 ) -> dict[str, float]:
-    """Fits the regression; returns its fields of a [`Calibration`], scores by cross-validation among them.
-
-    Raises:
-        ValueError: too few captions, or all of them equally good.
-    """
+    """Fits the regression; returns its fields of a [`Calibration`], scores by cross-validation among them."""
     inputs, median = np.column_stack([log_probabilities, similarities]), float(np.median(cider_d))
     is_good = cider_d >= median
     if len(cider_d) < NUM_FOLDS * NUM_BINS or is_good.all():

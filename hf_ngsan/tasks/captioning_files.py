@@ -55,17 +55,14 @@ def caption_files(
     with_scores: bool = False,
     **search: Any,
 ) -> Iterator[CaptionedImage]:
-    """Captions image files.
+    """Yields the caption of each file or URL, in their order; one that cannot be read has the reason.
 
     Args:
         captioner: of images, with a vocabulary of whole words.
-        paths: files or URLs, as [`~hf_ngsan.models.image_processing_captioning.load_image`] takes them.
+        paths: files or URLs.
         batch_size: images captioned together, at most 16.
         with_scores: adds scores.
         search: `num_beams` and `max_new_tokens` of [`Captioner.generate`].
-
-    Yields:
-        A [`CaptionedImage`] for each file, in their order; one that cannot be read has the reason.
     """
     size = min(batch_size, IMAGES_AT_ONCE)
     image_side = max(captioner.settings["image"][side] for side in ("height", "width"))
@@ -91,9 +88,6 @@ def read_image(path: str, name: str, least_side: int) -> Image.Image:
 
     Photographs are opened here; what is transparent, of 16 bits, damaged or a URL is left to that function, whose
     import takes seconds.
-
-    Raises:
-        ValueError: the file cannot be read; the message names it.
     """
     if not path.startswith(("http://", "https://", "data:")):
         try:

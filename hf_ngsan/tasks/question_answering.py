@@ -16,7 +16,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import DataError, load_data
 from ..data.collator import visual_arguments
-from ..data.vocabulary import build_question_tokenizer, with_words, words_of_question
+from ..data.vocabulary import build_question_tokenizer, with_words
 from ..data.vqa import WithImages
 from ..io.files import with_file_names
 from ..loading.pipelines import VisualQuestionAnsweringPipeline
@@ -29,24 +29,7 @@ from ..training.run import short_checksum
 from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, Stage, Task
 from ..visualization import plot_question
-from .caption_rows import (
-    CaptioningDataSettings,
-    features_identity,
-    prepare_figures,
-    rows_for,
-    save_attention,
-    visual_feature_size,
-)
-from .new_models import (
-    FOLLOWS_FROM_DATA,
-    check_fields,
-    config_class_of,
-    fill_word_vectors,
-    new_model,
-    new_processor,
-    set_feature_size,
-    trained_model,
-)
+from . import caption_rows, new_models
 
 logger = logging.getLogger(__name__)
 
@@ -66,7 +49,7 @@ class QuestionDataSettings(DataSettings):
         "data.dictionary; null = random ones",
     )
     dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
-    image_size: int | None = another_default(CaptioningDataSettings, "image_size", None)
+    image_size: int | None = another_default(caption_rows.CaptioningDataSettings, "image_size", None)
 
 
 @dataclass(frozen=True)
@@ -101,11 +84,7 @@ class VisualQuestionAnsweringConfig(TrainingConfig):
 
 
 def load_questions(spec: str, split: str, with_answers: bool = True, limit: int | None = None) -> Dataset:
-    """Returns the questions of one split of a dataset, or the first `limit` of them.
-
-    Raises:
-        DataError: the data cannot be used, or have no questions, or no answers although `with_answers` is True.
-    """
+    """Returns the questions of one split of a dataset, or the first `limit` of them, with their answers if wanted."""
     rows = load_data(spec, split)
     for column in ("question", "answers")[: 1 + with_answers]:
         if column not in rows.column_names:
@@ -132,16 +111,12 @@ def questions_for(
 ) -> Dataset:
     """Returns the questions with the columns of images that the model reads; see [`caption_rows.rows_for`]."""
     images = image_rows(rows)
-    read = rows_for(model, processor, images, data, keep_images)
+    read = caption_rows.rows_for(model, processor, images, data, keep_images)
     return read if images is rows else rows.with_transform(WithImages(read))
 
 
 def known_answers(rows: Dataset, min_count: int) -> list[str]:
-    """Returns the answers that a model learns, the most frequent first.
-
-    They are the normalised `multiple_choice_answer` of at least `min_count` questions, or else the most common of
-    their `answers`.
-    """
+    """Returns the normalized answers that are the most common one of `min_count` questions, the most frequent first."""
     if "multiple_choice_answer" in rows.column_names:
         counts = Counter(map(normalize_answer, column(rows, "multiple_choice_answer")))
     else:
@@ -184,7 +159,7 @@ class QuestionCollator:
 
 
 FOLLOWS_FROM_QUESTIONS = {
-    **FOLLOWS_FROM_DATA,
+    **new_models.FOLLOWS_FROM_DATA,
     **dict.fromkeys(
         ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id"), "the training questions and answers"
     ),
@@ -199,22 +174,20 @@ def new_question_answerer(
     With `model.init_from` both come from a trained model, its words and answers included, and the other fields of the
     section change its configuration.
     """
-    fields, data = dict(config.model), config.data
+    fields, data, task = dict(config.model), config.data, "visual_question_answering"
     if "init_from" in fields:
-        return trained_model(fields, "visual_question_answering", FOLLOWS_FROM_QUESTIONS)
-    kind = config_class_of(fields.pop("model_type"), "visual_question_answering")
-    check_fields(fields, FOLLOWS_FROM_QUESTIONS)
-    set_feature_size(fields, kind, visual_feature_size(image_rows(rows)), data.spec)
+        return new_models.trained_model(fields, task, FOLLOWS_FROM_QUESTIONS)
+    kind = new_models.new_config_class(fields, task, FOLLOWS_FROM_QUESTIONS)
+    new_models.set_feature_size(fields, kind, caption_rows.visual_feature_size(image_rows(rows)), data.spec)
     tokenizer = build_question_tokenizer(
         column(rows, "question"), min_count=data.min_word_count, max_length=data.max_question_length
     )
     answers = known_answers(rows, data.min_answer_count)
     labels = {"id2label": dict(enumerate(answers)), "label2id": {text: index for index, text in enumerate(answers)}}
     tokens = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    model = new_model(kind(**fields, **labels, **tokens), "AutoModelForVisualQuestionAnswering")
-    processor = new_processor(model, tokenizer, data.image_size)
-    if data.word_vectors is not None:
-        fill_word_vectors(model, tokenizer, data.word_vectors, data.dictionary, "model.word_embedding_size")
+    model = new_models.new_model(kind(**fields, **labels, **tokens), "AutoModelForVisualQuestionAnswering")
+    processor = new_models.new_processor(model, tokenizer, data.image_size)
+    new_models.fill_word_vectors(model, tokenizer, data, "model.word_embedding_size")
     return model, processor
 
 
@@ -225,17 +198,13 @@ def predict_answers(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> list[tuple[str, float]]:
-    """Answers every question of a dataset.
+    """Returns the best answer to each question of a dataset, and its score in [0, 1].
 
     Args:
-        model: a model on the accelerator's device, not wrapped, in evaluation mode.
-        processor: its processor.
+        model, processor: a model on the accelerator's device, not wrapped, in evaluation mode, and its processor.
         rows: rows of [`questions_for`].
         accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: questions answered together in one process.
-
-    Returns:
-        The best answer to each question and its score in [0, 1].
     """
     collate = QuestionCollator(processor)
     labels: Any = model.config.id2label
@@ -256,12 +225,12 @@ def answer_accuracies(rows: Dataset, answers: Sequence[str]) -> dict[str, float]
     if "answer_type" in rows.column_names:
         of_types: dict[str, list[float]] = defaultdict(list)
         for kind, accuracy in zip(column(rows, "answer_type"), of_rows, strict=True):
-            of_types[score_name(kind or "other")].append(accuracy)
+            of_types[accuracy_name(kind or "other")].append(accuracy)
         scores |= {name: 100 * sum(of_type) / len(of_type) for name, of_type in sorted(of_types.items())}
     return scores
 
 
-def score_name(answer_type: str) -> str:
+def accuracy_name(answer_type: str) -> str:
     """Returns `accuracy_yes_no` for the type `yes/no`."""
     return f"accuracy_{re.sub(r'[^a-z0-9]+', '_', answer_type.lower())}"
 
@@ -310,11 +279,10 @@ def answer_questions(
 
     Raises:
         ValueError: an input cannot be read, or the model does not take inputs of this kind.
-        MissingPlotsError: figures are asked for and matplotlib is not installed.
     """
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:
-        arguments |= prepare_figures(attention_folder)
+        arguments |= caption_rows.prepare_figures(attention_folder)
     pipeline = VisualQuestionAnsweringPipeline(model=model, processor=processor, batch_size=batch_size)
     questions = questions if isinstance(questions, Dataset) else iter(questions)
     for (name, file_name), answers in zip(with_file_names(names), pipeline(questions, **arguments), strict=True):
@@ -324,14 +292,12 @@ def answer_questions(
             continue
         if attention_folder is not None:
             figure = Path(attention_folder) / f"{file_name}.png"
-            save_attention(best, name, figure, plot_question, DRAWN)
+            caption_rows.save_attention(best, name, figure, plot_question, DRAWN)
         yield AnsweredQuestion(name, [(answer["answer"], answer["score"]) for answer in answers], None)
 
 
 class AnswerScores(Objective):
-    """Binary cross-entropy of each row, summed over the answers, as in MCAN's released code.
-
-    Several answers may be right, so the score of each is a soft target.
+    """Binary cross-entropy of each row with soft targets, summed over the answers, as in MCAN's released code.
 
     A batch holds `labels (B, A)`, the score in [0, 1] of each of A answers, and the model's other inputs.
     """
@@ -367,13 +333,22 @@ class VisualQuestionAnsweringTask(Task):
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         kinds = sorted(set(column(rows, "answer_type"))) if "answer_type" in rows.column_names else []
-        return ["accuracy", *(score_name(kind or "other") for kind in kinds)]
+        return ["accuracy", *(accuracy_name(kind or "other") for kind in kinds)]
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         model, processor = new_question_answerer(self.config, rows)
         config: Any = model.config
         self.answers = {text: int(index) for text, index in config.label2id.items()}
-        report_questions(processor.tokenizer, self.answers, rows)
+        unanswerable = sum(
+            self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers")
+        )
+        logger.info(
+            "%d words, %d answers; %d of %d questions have none of these answers, and are trained without any.",
+            len(processor.tokenizer),
+            len(self.answers),
+            unanswerable,
+            len(rows),
+        )
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -409,17 +384,4 @@ class VisualQuestionAnsweringTask(Task):
             "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
             "known answers": short_checksum(sorted(self.answers.items())),
         }
-        return identity | features_identity(model)
-
-
-def report_questions(tokenizer: Any, answers: dict[str, int], rows: Dataset) -> None:
-    """Logs how many training questions are cut, and how many have no answer that the model can give."""
-    longest = tokenizer.model_max_length
-    cut = sum(len(words_of_question(question)) > longest for question in column(rows, "question"))
-    unanswerable = sum(answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))
-    logger.info("%d words, %d answers.", len(tokenizer), len(answers))
-    if cut:
-        logger.info("%d of %d questions have more than %d words and are cut.", cut, len(rows), longest)
-    if unanswerable:
-        what = "have none of these answers, and are trained without any"
-        logger.info("%d of %d questions %s.", unanswerable, len(rows), what)
+        return identity | caption_rows.features_identity(model)
