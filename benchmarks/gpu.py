@@ -54,7 +54,7 @@ from hf_ngsan.extraction.vision import load_vision
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.loading.pipelines.items import Items
+from hf_ngsan.loading.pipeline_inputs import Items
 from hf_ngsan.models.captioning import shift_behind_start
 from hf_ngsan.models.geometry import sinusoids
 from hf_ngsan.tasks.captioning import CaptioningConfig, CaptioningTask
