@@ -22,15 +22,14 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
-from ..data.images import check_captions
+from ..data.images.loading import check_captions
 from ..data.sampler import generator_of
 from ..data.saved import FeatureCopies
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..models.image_processing_captioning import load_image
-from ..training.config import ConfigError
+from ..training.config import ConfigError, DataSettings, setting
 from ..training.run import load_split, short_checksum
-from ..training.settings import DataSettings, setting
 from ..visualization import check_matplotlib, save_figure
 from ..visualization.plots import FIGURE_SIDE
 

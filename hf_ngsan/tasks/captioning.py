@@ -23,13 +23,12 @@ from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.modeling_base import vision_encoders
-from ..training.config import ConfigError, TrainingConfig
+from ..training.config import ConfigError, EvaluationSettings, TrainingConfig, TrainingSettings, setting
 from ..training.objectives import self_critical_rewards as rewards
 from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
 from ..training.objectives.policy import Policy
 from ..training.objectives.self_critical import SelfCritical, SelfCriticalSettings
 from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
-from ..training.settings import EvaluationSettings, TrainingSettings, setting
 from ..training.task import InputRoles, Stage, Task
 from . import caption_rows
 from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners, score_captions
@@ -270,11 +269,8 @@ class CaptioningTask(Task):
             raise ConfigError("self_critical.decoding=beam goes with self_critical.temperature and top_p of 1 only.")
         weights = {name: getattr(settings, f"{name}_weight") for name in ("cider_d", "bleu_4", "meteor")}
         options: dict[str, Any] = {"weights": weights, "functions": {}, "end_token": settings.end_token_in_reward}
-        options["document_frequency"] = None
         if (name := settings.reward_function) is not None:
             options["functions"] = {name: (rewards.load_reward_function(name), settings.reward_function_weight)}
-        if settings.document_frequency is not None:
-            options["document_frequency"] = rewards.load_document_frequency(settings.document_frequency)
         if settings.clip_score_model is not None:
             weights["clip_score"] = settings.clip_score_weight
             options["clip_score"] = rewards.ClipReward(

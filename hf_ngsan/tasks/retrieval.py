@@ -26,9 +26,16 @@ from ..loading.provenance import remember_features
 from ..metrics.retrieval import RECALL_AT, retrieval_metrics, retrieval_ranks
 from ..models.text_encoders import find_text_encoder
 from ..training.batches import map_sharded, take
-from ..training.config import ConfigError, TrainingConfig
+from ..training.config import (
+    ConfigError,
+    EvaluationSettings,
+    ScheduleSettings,
+    TrainingConfig,
+    TrainingSettings,
+    another_default,
+    setting,
+)
 from ..training.objectives.contrastive import Contrastive, ContrastiveSettings
-from ..training.settings import EvaluationSettings, ScheduleSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, Stage, Task
 from . import caption_rows, new_models
 from .retrieval_search import embed_images, embed_texts

@@ -6,8 +6,8 @@ import pytest
 
 from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
-from hf_ngsan.tasks.captioning_analysis import captions_with_visualness, table_of_words
 from hf_ngsan.tasks.caption_rows import load_rows
+from hf_ngsan.tasks.captioning_analysis import captions_with_visualness, table_of_words
 from tests.commands.running import fails, prints
 from tests.models.rstnet.tiny import tiny_captioner
 from tests.models.tiny import tiny_tokenizer
