@@ -61,13 +61,10 @@ COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
 def load_rows(
     spec: str, split: str, with_captions: bool = True, limit: int | None = None, for_training: bool = False
 ) -> Dataset:
-    """Returns one split of a dataset, or its first `limit` rows.
+    """Returns one split of a dataset, or its first `limit` rows, checked to have images and, if wanted, captions.
 
     For a missing split `validation` it returns the rows that training sets aside, unless they are loaded
     `for_training`.
-
-    Raises:
-        DataError: the data cannot be used, have no images, or no captions although `with_captions` is True.
     """
     rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
@@ -103,15 +100,12 @@ def rows_for(
         keep_images: whether to keep images beside features, for figures.
 
     Raises:
-        DataError: the features are missing, or have another dimension than the model takes.
-        ValueError: the features are of another backbone.
+        DataError, ValueError: the features are missing, have another dimension, or are of another backbone.
     """
     if reads_images(model.config) and "image" in rows.column_names:
         return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
     if is_guest(model.config):
-        raise DataError(
-            f"{data} has no images, which a {model.config.model_type} model needs; give a dataset with images."
-        )
+        raise DataError(f"{data} has no images, which a {model.config.model_type} model needs.")
     size = visual_feature_size(rows)
     if size is None:
         raise DataError(
@@ -155,8 +149,8 @@ def check_drawable(rows: Dataset, data: str, split: str) -> None:
     if "image" not in columns or ("visual_features" in columns and "visual_boxes" not in columns):
         missing = "visual_boxes" if "image" in columns else "images"
         raise DataError(
-            f"--save-attention draws over the parts of images, and {data}, split {split}, has no {missing}; give a "
-            "dataset with images, such as scenes:images=true, and boxes of its features, or image files."
+            f"--save-attention draws over parts of images, and {data}, split {split}, has no {missing}; give a dataset "
+            "such as scenes:images=true, or image files."
         )
 
 
@@ -187,10 +181,7 @@ class AugmentationSettings:
         1.0, "images are cropped at random to at least this share of their area; 1 = never", minimum=0.01, maximum=1.0
     )
     flip: float = setting(
-        0.0,
-        "share of the images that are mirrored, but for those whose captions say left or right",
-        minimum=0.0,
-        maximum=1.0,
+        0.0, "share of the images that are mirrored; none whose captions say left or right", minimum=0.0, maximum=1.0
     )
     color_jitter: float = setting(
         0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
@@ -204,9 +195,6 @@ class AugmentationSettings:
         return self.smallest_crop < 1 or self.flip > 0 or self.color_jitter > 0
 
 
-ASPECT_RATIOS = (3 / 4, 4 / 3)
-"""Aspect ratios of crops relative to the image: those of Szegedy et al. 2015."""
-CROP_TRIALS = 10
 SIDE = re.compile(r"\b(left|right|leftmost|rightmost)\b", re.IGNORECASE)
 JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
 
@@ -250,16 +238,12 @@ def augmentation_of(config: Any, columns: Sequence[str]) -> ImageAugmentation | 
     """Returns the augmentation of a training config for rows with some columns, or None."""
     settings, spec, seed = config.augmentation, config.data.spec, config.training.seed
     if settings.changes_images and "visual_features" in columns:
-        raise ConfigError(
-            f"section augmentation changes images, but the model is trained on the features of {spec}; give the model "
-            "a vision_config and data with images, or leave the section out."
-        )
+        raise ConfigError(f"section augmentation changes images, but the model is trained on the features of {spec}.")
     if not settings.feature_copies:
         return ImageAugmentation(settings, seed) if settings.changes_images else None
     if not spec.startswith("features:"):
         raise ConfigError(
-            f"augmentation.feature_copies goes with features, not with {spec}; extract them with hf-ngsan extract "
-            "--copies and train on features:DIR, or set it to false."
+            f"augmentation.feature_copies goes with features:DIR (hf-ngsan extract --copies), not {spec}."
         )
     return FeatureCopies(spec.partition(":")[2], config.data.train_split, seed)
 
@@ -279,9 +263,9 @@ def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator
     It is the "random resized crop" of Szegedy et al. 2015; if none of ten draws fits, the image stays whole.
     """
     width, height = size
-    for _ in range(CROP_TRIALS):
+    for _ in range(10):
         area = random.uniform(smallest, 1)
-        stretch = math.exp(random.uniform(*np.log(ASPECT_RATIOS)) / 2)
+        stretch = math.exp(random.uniform(*np.log((3 / 4, 4 / 3))) / 2)
         crop_width = round(width * math.sqrt(area) * stretch)
         crop_height = round(height * math.sqrt(area) / stretch)
         left, upper = random.random(2)

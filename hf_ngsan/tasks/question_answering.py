@@ -49,9 +49,7 @@ class QuestionDataSettings(DataSettings):
         9, "answers that are the most common one of fewer training questions cannot be given", minimum=1
     )
     word_vectors: str | None = setting(
-        None,
-        "file that word vectors begin with, such as GloVe: .txt, a word and its numbers a line, or .npy with "
-        "data.dictionary; null = random ones",
+        None, "first word vectors, such as GloVe's .txt, or .npy with data.dictionary; null = random ones"
     )
     dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
     image_size: int | None = another_default(caption_rows.CaptioningDataSettings, "image_size", None)
@@ -75,10 +73,7 @@ class QuestionEvaluationSettings(EvaluationSettings):
 class VisualQuestionAnsweringConfig(TrainingConfig):
     """The training config of a model that answers questions.
 
-    Attributes:
-        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
-            configuration fields to change in it. Words, answers and `visual_feature_size` follow from the data.
-        data, training, evaluation: the other sections.
+    Of the section `model`, words, answers and `visual_feature_size` follow from the data.
     """
 
     default_model_type: ClassVar[str] = "mcan"
@@ -93,10 +88,7 @@ def load_questions(spec: str, split: str, with_answers: bool = True, limit: int 
     rows = load_data(spec, split)
     for column in ("question", "answers")[: 1 + with_answers]:
         if column not in rows.column_names:
-            raise DataError(
-                f"{spec}, split {split}, has no column {column!r}; give a dataset of questions with their answers, "
-                "such as vqa:DIR,features=DIR or nlvr:DIR."
-            )
+            raise DataError(f"{spec}, split {split}, has no column {column!r}; give vqa:DIR,features=DIR or nlvr:DIR.")
     return rows if limit is None else rows.take(limit)
 
 
@@ -129,28 +121,18 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
         counts = Counter(Counter(map(normalize_answer, answers)).most_common(1)[0][0] for answers in given)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
-        raise DataError(
-            f"No answer belongs to {min_count} of the {len(rows)} training questions; lower data.min_answer_count."
-        )
+        raise DataError(f"No answer is that of {min_count} of {len(rows)} questions; lower data.min_answer_count.")
     return sorted(answers, key=lambda answer: (-counts[answer], answer))
 
 
 class QuestionCollator:
-    """Makes a batch from rows with questions.
-
-    Args:
-        processor: processor of the model.
-        answers: index of each answer of the model; None leaves `labels` out.
-    """
+    """Makes a batch from rows with questions; without `answers`, the index of each answer, it has no `labels`."""
 
     def __init__(self, processor: Any, answers: Mapping[str, int] | None = None) -> None:
         self.processor, self.answers = processor, answers
 
     def __call__(self, rows: Sequence[Mapping]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of the model and, with `answers`, `labels` `(B, A)`: scores in [0, 1].
-
-        Answers that the model does not have are ignored. A question without any word becomes an unknown word.
-        """
+        """Returns the inputs of the model and `labels` `(B, A)`, scores in [0, 1]; other answers are ignored."""
         questions = with_words(self.processor.tokenizer, [row["question"] for row in rows])
         batch = dict(self.processor(text=questions, **visual_arguments(rows)))
         if self.answers is not None:
@@ -174,11 +156,7 @@ FOLLOWS_FROM_QUESTIONS = {
 def new_question_answerer(
     config: VisualQuestionAnsweringConfig, rows: Dataset
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor of a training config, with the words and answers of the training rows.
-
-    With `model.init_from` both come from a trained model, its words and answers included, and the other fields of the
-    section change its configuration.
-    """
+    """Makes the model and processor of a training config, with the words and answers of the training rows if new."""
     fields, data, task = dict(config.model), config.data, "visual_question_answering"
     if "init_from" in fields:
         return new_models.trained_model(fields, task, FOLLOWS_FROM_QUESTIONS)
@@ -245,13 +223,7 @@ DRAWN = ("image", "words", "attention", "answer", "answer_attention")
 
 
 class AnsweredQuestion(NamedTuple):
-    """The result for a question.
-
-    Attributes:
-        name: name of the question.
-        answers: pairs of an answer and its score, the best first; empty for a skipped question.
-        error: reason for skipping it, or `None`.
-    """
+    """The result for a question: pairs of an answer and its score, the best first, or the reason for skipping it."""
 
     name: str
     answers: list[tuple[str, float]]
@@ -277,13 +249,9 @@ def answer_questions(
             `question` and an image or features.
         names: name of each question in the results, and of its figure.
         top_k: maximal number of answers to a question.
-        attention_folder: folder for a figure of each question, `NAME.png`. A question about features without an image
-            or boxes gets none, and the log says so.
+        attention_folder: folder for a figure of each question, `NAME.png`.
         on_error: `"raise"` at an input that cannot be read, or `"skip"` it.
         batch_size: questions answered together.
-
-    Raises:
-        ValueError: an input cannot be read, or the model does not take inputs of this kind.
     """
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:

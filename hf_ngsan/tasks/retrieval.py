@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from accelerate import Accelerator
@@ -61,13 +61,10 @@ class RetrievalTrainingSettings(TrainingSettings):
 
     stage: str = setting(
         "joint",
-        "joint = all weights at once, staged = the last image layer, then the text encoder too, then everything, each "
-        "with a section of its own",
+        "joint = all weights at once, staged = sections projection_stage, text_stage and image_stage in turn",
         choices=("joint", "staged"),
     )
-    own_loss: bool = setting(
-        True, "models of transformers: their own loss, over softmax or sigmoid; false = that of section contrastive"
-    )
+    own_loss: bool = setting(True, "models of transformers: their own loss; false = that of section contrastive")
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
     text_learning_rate: float | None = setting(
         None, "peak learning rate of a text encoder of transformers; null = learning_rate", minimum=0.0
@@ -121,12 +118,7 @@ class RetrievalEvaluationSettings(EvaluationSettings):
 class RetrievalConfig(TrainingConfig):
     """The training config of a dual encoder.
 
-    Attributes:
-        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained dual encoder, and
-            the configuration fields to change in it. The vocabulary and `visual_feature_size` follow from the data, the
-            loss from section `contrastive`.
-        data, augmentation, contrastive, training, projection_stage, text_stage, image_stage, evaluation: the other
-            sections.
+    Of the section `model`, vocabulary and `visual_feature_size` follow from the data, the loss from `contrastive`.
     """
 
     default_model_type: ClassVar[str] = "mhsan"
@@ -142,14 +134,8 @@ class RetrievalConfig(TrainingConfig):
 
 
 ONLY_OURS = (
-    "data.min_word_count",
-    "data.max_caption_length",
-    "data.image_size",
-    "data.word_vectors",
-    "data.dictionary",
-    "training.stage",
-    "training.train_word_vectors",
-    "training.text_learning_rate",
+    *(f"data.{key}" for key in ("min_word_count", "max_caption_length", "image_size", "word_vectors", "dictionary")),
+    *(f"training.{key}" for key in ("stage", "train_word_vectors", "text_learning_rate")),
 )
 """Settings that dual encoders of transformers do not have."""
 
@@ -157,11 +143,9 @@ ONLY_OURS = (
 def new_dual_encoder(
     config: RetrievalConfig, captions: Iterable[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor of a training config.
+    """Makes the model and processor of a training config, new or, with `model.init_from`, those of a trained one.
 
-    With `model.init_from` both come from a trained dual encoder, its vocabulary included, and the other fields of the
-    section change its configuration. A new one has the vocabulary of the training captions or, with
-    `model.text_pretrained`, that of the text encoder.
+    A new one has the vocabulary of the training captions or, with `model.text_pretrained`, that of the text encoder.
 
     Args:
         config: sections `model`, `data` and `contrastive` are used.
@@ -272,7 +256,7 @@ def embed_pairs(
 
 @dataclass(frozen=True)
 class RetrievalEvaluation(Evaluation):
-    """Retrieval scores of images and captions; `save` computes the ranks of right answers."""
+    """Retrieval scores of images and captions."""
 
     pairs: PairEmbeddings | None = None
 
@@ -305,8 +289,7 @@ class RetrievalTask(Task):
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         if len(rows) % self.config.evaluation.folds:
             raise ConfigError(
-                f"evaluation.folds is {self.config.evaluation.folds}, but the {len(rows)} images of "
-                f"{self.config.data.spec}, split {self.config.data.validation_split}, cannot be divided equally."
+                f"evaluation.folds is {self.config.evaluation.folds}, but there are {len(rows)} images for validation."
             )
         return [*SCORES, "rsum"]
 
@@ -335,32 +318,29 @@ class RetrievalTask(Task):
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
         """Returns one stage, or the three stages of Park et al. 2020, each of which trains more modules."""
-        config = self.config
+        config, words = self.config, self.config.training.train_word_vectors
         if self.guest is not None:
             losses_of = self.guest.pair_losses if config.training.own_loss else None
             objective = Contrastive(config.contrastive, losses_of, self.guest.loss_parameters)
             return [Stage("joint", objective, config.training)]
-        objective = Contrastive(config.contrastive)
-        dual_encoder: Any = model
-        if not config.training.train_word_vectors:
+        objective, dual_encoder = Contrastive(config.contrastive), cast(Any, model)
+        if not words:
             dual_encoder.get_input_embeddings().requires_grad_(False)
         if config.training.stage == "joint":
             return [Stage("joint", objective, config.training)]
-        projection = [dual_encoder.image_projection]
-        text = [*projection, dual_encoder.text, dual_encoder.text_projection, dual_encoder.text_pooling]
-        image = [*text, dual_encoder.image_states, dual_encoder.image_pooling]
-        trains_vision = dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
-
-        def stage(name: str, settings: ScheduleSettings, modules: list, vision: bool = False) -> Stage:
-            present, words = [module for module in modules if module is not None], config.training.train_word_vectors
-            prepare = partial(train_only, modules=present, vision=vision, words=words)
-            return Stage(name, objective, settings, epoch_name=f"{name} epoch", prepare=prepare)
-
-        return [
-            stage("projection", config.projection_stage, projection),
-            stage("text", config.text_stage, text),
-            stage("image", config.image_stage, image, trains_vision),
-        ]
+        more_modules = {
+            "projection": [dual_encoder.image_projection],
+            "text": [dual_encoder.text, dual_encoder.text_projection, dual_encoder.text_pooling],
+            "image": [dual_encoder.image_states, dual_encoder.image_pooling],
+        }
+        modules, stages = [], []
+        for name, more in more_modules.items():
+            modules = [*modules, *(module for module in more if module is not None)]
+            vision = name == "image" and dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
+            prepare = partial(train_only, modules=modules, vision=vision, words=words)
+            settings = getattr(config, f"{name}_stage")
+            stages.append(Stage(name, objective, settings, epoch_name=f"{name} epoch", prepare=prepare))
+        return stages
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
         data = self.config.data
@@ -395,12 +375,8 @@ class RetrievalTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--folds",
-            type=int,
-            metavar="N",
-            help="also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol",
-        )
+        folds = "also the mean over N equal parts of the split; 5 of 5,000 images is the 1K protocol"
+        parser.add_argument("--folds", type=int, metavar="N", help=folds)
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:

@@ -166,7 +166,7 @@ class Reranker:
         return np.argsort(-totals, kind="stable").tolist()
 
     def similarities(self, image: Any, captions: Sequence[str]) -> np.ndarray:
-        """Returns the cosine of each caption with the image, as [`order`] takes them."""
+        """Returns the cosine of each caption with the image."""
         row = dict(image) if isinstance(image, Mapping) else {"image": image}
         if self.encoder.image_processor is not None and row.get("image") is not None:
             embedding = embed_pixels(self.encoder, self.encoder.image_inputs([row["image"]]))[0]
@@ -293,7 +293,7 @@ def index_images(
 
 
 class Row(NamedTuple):
-    """An item of an index: embedding, thumbnail, stamp of its file, and width and height, if known."""
+    """An item of an index; its columns are width and height."""
 
     embedding: np.ndarray
     thumbnail: bytes | None
@@ -303,21 +303,13 @@ class Row(NamedTuple):
 
 @dataclass(frozen=True)
 class EarlierEmbeddings:
-    """Embeddings that an index, complete or begun, has of images that are listed again.
-
-    Attributes:
-        index: the index.
-        images: the images that are listed, and behind them those of the index that are not, if these stay.
-        places: places of embeddings in the index by the numbers of their images, without those of changed files.
-        stamps: stamps of files, when they were embedded, by the numbers of their images.
-        is_changed: whether a listed image of the index was changed, or could not be read and can be now.
-    """
+    """Embeddings that an index, complete or begun, has of images that are listed again."""
 
     index: IndexFolder
-    images: ImageList
-    places: dict[int, int]
-    stamps: dict[int, FileStamp]
-    is_changed: bool
+    images: ImageList  # those listed, and behind them those of the index that are not, if these stay
+    places: dict[int, int]  # of embeddings in the index by the numbers of their images, without changed files
+    stamps: dict[int, FileStamp]  # of files, when they were embedded, by the numbers of their images
+    is_changed: bool  # whether a listed image of the index was changed, or could not be read and can be now
 
     def rows(self, items: Iterable[int]) -> dict[int, Row]:
         """Returns those items that the index has, by their numbers."""
@@ -340,21 +332,26 @@ def earlier_embeddings(
     if index.description.fingerprint != fingerprint:
         return None
     items = {key: item for item, key in enumerate(occurrences(image.file_name for image in images.images))}
-    rows = [row for number in index.written_shards() for row in rows_of(index, number)]
+    rows: list[tuple[int, str, FileStamp | None, list[str]]] = []
+    skipped: set[str] = set()
+    for number in index.written_shards():
+        shard = index.shard(number).read_items()
+        times = [stamp for _, stamp in sorted(shard.stamps.items())]
+        times = times if len(times) == len(shard.names) else [None] * len(shard.names)
+        captions = shard.captions or [[]] * len(shard.names)
+        rows += zip(index.places(number).tolist(), shard.names, times, captions, strict=True)
+        skipped |= {name for name, _ in shard.skipped}
     places, stamps, gone, is_changed = {}, {}, [], False
     for key, (place, name, stamp, captions) in zip(occurrences(row[1] for row in rows), rows, strict=True):
         item = items.get(key)
         if item is None:
-            gone.append((place, stamp, ListedImage(-1, name, captions)))
+            gone.append((place, stamp, ListedImage(-1, name, tuple(captions))))
         elif stamp is None or not images.is_unchanged(item, stamp) or (prune and not images.is_there(item)):
             is_changed = True
         else:
             places[item], stamps[item] = place, stamp
     if rows and not places and index.description.source != source:
-        raise IndexFolderError(
-            f"{folder} is an index of other images ({len(rows)} of {index.description.source}); name a new folder."
-        )
-    skipped = {name for name, _ in skipped_images(index)}
+        raise IndexFolderError(f"{folder} is an index of other images ({index.description.source}); name a new folder.")
     unread = [items[name, 0] for name in skipped if (name, 0) in items and items[name, 0] not in places]
     is_changed = is_changed or any(is_readable(images, item) for item in unread)
     kept = [] if prune else gone
@@ -384,15 +381,6 @@ def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
         seen[name] += 1
 
 
-def rows_of(index: IndexFolder, number: int) -> list[tuple[int, str, FileStamp | None, tuple[str, ...]]]:
-    """Returns place, name, stamp and captions of each embedding of a shard."""
-    items = index.shard(number).read_items()
-    known = [stamp for _, stamp in sorted(items.stamps.items())]
-    stamps: Sequence[FileStamp | None] = known if len(known) == len(items.names) else [None] * len(items.names)
-    captions = [tuple(texts) for texts in items.captions or [[]] * len(items.names)]
-    return list(zip(index.places(number).tolist(), items.names, stamps, captions, strict=True))
-
-
 def is_readable(images: ImageList, item: int) -> bool:
     try:
         images.read(item)
@@ -402,15 +390,12 @@ def is_readable(images: ImageList, item: int) -> bool:
 
 
 def begin_anew(folder: Path, description: IndexDescription, images: ImageList, skip_errors: bool) -> IndexFolder:
-    """Begins an index beside another one, or continues it if it was begun with these images as they are.
-
-    Without `skip_errors` it continues none that has skipped images, which are read again.
-    """
+    """Begins an index beside another one, or continues it if it was begun with these images as they are."""
     with suppress(IndexFolderError):  # of other images, or damaged
         index = IndexFolder.begin(folder, description)
         stamps = index.stamps().items()
         is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
-        if is_unchanged and (skip_errors or not skipped_images(index)):
+        if is_unchanged and (skip_errors or not skipped_images(index)):  # which are read again
             return index
     folders.remove(folder)
     return IndexFolder.begin(folder, description)

@@ -46,12 +46,9 @@ SCORES = ("bleu", "chrf")
 def score_translations(
     predictions: Sequence[str], references: Sequence[str]
 ) -> tuple[dict[str, float], dict[str, str]]:
-    """Scores translations, each against one reference: BLEU (Papineni et al. 2002) and chrF (Popovic 2015).
+    """Returns BLEU (Papineni et al. 2002) and chrF (Popovic 2015), from 0 to 100, and SacreBLEU's signature of each.
 
-    Texts are detokenized; SacreBLEU (Post 2018) tokenizes both sides alike (13a), and case counts.
-
-    Returns:
-        The scores, from 0 to 100, and SacreBLEU's signature of each.
+    Each translation has one reference; SacreBLEU (Post 2018) tokenizes both alike (13a), and case counts.
     """
     scores, signatures = {}, {}
     for name, metric in zip(SCORES, (BLEU(), CHRF()), strict=True):
@@ -66,14 +63,10 @@ class TranslationDataSettings(DataSettings):
 
     spec: str = another_default(DataSettings, "spec", "parallel:data,source=en,target=de")
     vocab_size: int = setting(
-        10_000,
-        "subwords that both languages share, special tokens included; fewer if the training sentences are few",
-        minimum=MIN_SUBWORDS,
+        10_000, "subwords of both languages, special tokens included; fewer of few sentences", minimum=MIN_SUBWORDS
     )
     max_length: int = setting(
-        256,
-        "longest sentence in tokens; pairs with a longer one are not trained on, and no longer one is translated",
-        minimum=2,
+        256, "longest sentence in tokens; longer ones are neither trained on nor translated", minimum=2
     )
 
 
@@ -85,15 +78,10 @@ class TranslationTrainingSettings(TrainingSettings):
     schedule: str = another_default(TrainingSettings, "schedule", "inverse_sqrt")
     warmup_updates: int | None = another_default(TrainingSettings, "warmup_updates", 4000)
     batch_tokens: int | None = setting(
-        4096,
-        "tokens per update, padding included, on the side that has more; rows of about one length come together; null "
-        "= training.batch_size pairs",
-        minimum=1,
+        4096, "tokens per update, padding included, on the longer side; null = training.batch_size pairs", minimum=1
     )
     adam_epsilon: float = another_default(TrainingSettings, "adam_epsilon", 1e-9)
-    label_smoothing: float = setting(
-        0.1, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
-    )
+    label_smoothing: float = setting(0.1, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
@@ -108,13 +96,7 @@ class TranslationEvaluationSettings(EvaluationSettings):
 
 @dataclass(frozen=True)
 class TranslationConfig(TrainingConfig):
-    """The training config of a translator.
-
-    Attributes:
-        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained translator, and
-            the configuration fields to change in it. `vocab_size` follows from the data.
-        data, training, evaluation: the other sections.
-    """
+    """The training config of a translator; `vocab_size` of its section `model` follows from the data."""
 
     default_model_type: ClassVar[str] = "nsa_transformer"
 
@@ -123,25 +105,19 @@ class TranslationConfig(TrainingConfig):
     evaluation: TranslationEvaluationSettings = field(default_factory=TranslationEvaluationSettings)
 
 
-ROWS_TOKENIZED = 1_000
-"""Texts that are tokenized together for their lengths."""
-
-
 def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
     """Returns one split of parallel text, or its first `limit` pairs, with columns `source`, `target` and `line`."""
     rows = load_data(spec, split)
     missing = [name for name in (*SIDES, "line") if name not in rows.column_names]
     if missing:
-        raise DataError(
-            f"{spec}, split {split}, is not parallel text (it has no column {missing[0]!r}); write "
-            "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE."
-        )
+        spec_of_text = "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE"
+        raise DataError(f"{spec}, split {split}, has no column {missing[0]!r} and is no parallel text: {spec_of_text}.")
     return rows if limit is None else rows.take(limit)
 
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
     """Returns the tokens of each text, its end token included."""
-    parts = (texts[start : start + ROWS_TOKENIZED] for start in range(0, len(texts), ROWS_TOKENIZED))
+    parts = (texts[start : start + 1000] for start in range(0, len(texts), 1000))
     return np.array([len(ids) for part in parts for ids in tokenizer(part, verbose=False)["input_ids"]], dtype=np.int64)
 
 
@@ -166,11 +142,8 @@ def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrained
         model, tokenizer = new_models.trained_model(fields, "translation")
     else:
         kind = new_models.new_config_class(fields, "translation")
-        tokenizer = build_subword_tokenizer(
-            chain.from_iterable(rows[side] for side in SIDES),
-            vocab_size=data.vocab_size,
-            max_length=data.max_length,
-        )
+        texts = chain.from_iterable(rows[side] for side in SIDES)
+        tokenizer = build_subword_tokenizer(texts, vocab_size=data.vocab_size, max_length=data.max_length)
         tokens = new_models.special_token_ids(tokenizer)
         model = new_models.new_model(kind(**fields, **tokens), "AutoModelForSeq2SeqLM")
     new_models.set_generation_defaults(model, config.evaluation)
@@ -215,13 +188,9 @@ def translate_rows(
     Args:
         model, tokenizer, generate_arguments: see [`translate_batch`].
         rows: rows of parallel text.
-        accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
-            for any number of them.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
         data: name of the rows in messages.
         batch_size: texts translated together in one process.
-
-    Raises:
-        DataError: sources have more tokens than the model translates.
     """
     sources, longest = rows["source"][:], tokenizer.model_max_length
     lengths = count_tokens(tokenizer, sources)
@@ -242,7 +211,7 @@ def translate_rows(
 
 
 def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Draws sources `(rows, tokens)` without padding."""
+    """Draws sources `(rows, tokens)` without padding, for the audit."""
     words = torch.randint(0, config.vocab_size, shape, generator=generator)
     return {"input_ids": words.masked_fill(words == config.pad_token_id, config.bos_token_id)}
 
@@ -296,10 +265,7 @@ class TranslationTask(Task):
         if training.batch_tokens is None:
             return super().sampler(rows)
         if training.drop_last:
-            raise ConfigError(
-                "training.drop_last is for batches of training.batch_size pairs; leave it out, or set "
-                "training.batch_tokens to null."
-            )
+            raise ConfigError("training.drop_last goes with training.batch_tokens=null only.")
         return partial(TokenSampler, rows["length"][:], training.batch_tokens, seed=training.seed)
 
     def collator(self, processor: Any) -> Callable[[list], dict]:
