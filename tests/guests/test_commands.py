@@ -12,8 +12,7 @@ from transformers import BlipConfig
 from hf_ngsan import register_model_type, registry
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import load_captioner, load_config, task_of
-from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.loading.pipelines import GuestCaptioningPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline, GuestCaptioningPipeline
 from hf_ngsan.loading.self_test import run_self_test
 from hf_ngsan.serving import create_app
 from tests.commands.running import fails, prints
@@ -97,7 +96,7 @@ def test_a_prompt_is_for_models_that_follow_it(blip, florence, pictures, capsys)
         ("caption", ["photo.png", "--model", "BLIP", "ngsan-flickr8k"], "blip"),
         ("caption", ["--data", "scenes"], "images"),
         ("audit", [], "blip"),
-        ("index", ["--images", ".", "--output", "photos.index"], "dual encoder"),
+        ("index", ["--images", ".", "--output", "photos.index"], "retrieval"),
         ("export", ["--output", "graphs"], "BlipForConditionalGeneration"),
     ],
 )
