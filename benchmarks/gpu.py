@@ -61,7 +61,7 @@ from hf_ngsan.tasks.captioning import CaptioningConfig, CaptioningTask
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
-from hf_ngsan.training.objectives.objective import Update
+from hf_ngsan.training.task import Update
 
 WORKERS = min(12, os.cpu_count() or 1)
 PHOTO = "pixel_values"
