@@ -143,7 +143,7 @@ def is_calibrated(model: Any) -> bool:
 
 
 def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], shares_vision: bool) -> np.ndarray:
-    """Returns embeddings of images, float32 `(images, dimension)`: of their features or, if not shared, their pixels."""
+    """Returns embeddings of images, float32 `(images, dimension)`: of features or, if not shared, of pixels."""
     if shares_vision:
         inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
     elif "pixel_values" in visual:

@@ -39,7 +39,7 @@ from ..io.packaged import ModelFolderError, find_model_folder
 from ..io.weight_sources import complete_sources, remember_source, write_licence
 from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
-from ..registry import MODEL_TYPES, is_command_line, model_types_of, own_model_types, register
+from ..registry import MODEL_TYPES, is_command_line, own_model_types, register
 
 if is_command_line():  # which has not, until it loads a model
     register()
@@ -102,7 +102,7 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     folder = find_model_folder(name)
     described = read_config_file(folder)
     model_type, its_task = described.get("model_type"), task_of(described)
-    known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
+    known = own_model_types(task)
     if its_task != task if task is not None else (its_task is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
         of_transformers = ", or such a model of transformers" if task in TASKS_OF_GUESTS else ""
@@ -130,8 +130,6 @@ def task_of(config: PreTrainedConfig | Mapping) -> str | None:
     entry = MODEL_TYPES.get(model_type)
     if entry is None:
         return task_of_guest(described)
-    if model_type not in own_model_types() and entry.task in TASKS_OF_GUESTS:  # BLIP has models for both
-        return task_of_guest(described) or entry.task
     return entry.task
 
 
