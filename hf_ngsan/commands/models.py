@@ -20,9 +20,7 @@ With --type, the training configs are listed too; hf-ngsan train --config NAME m
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--type", metavar="NAME", help="only those of a model type, such as ngsan, or of a task, such as retrieval"
-    )
+    parser.add_argument("--type", metavar="NAME", help="only those of a model type or task, such as ngsan or retrieval")
     parser.add_argument("--json", action="store_true", help="print one JSON object, with every score and config")
 
 
@@ -41,12 +39,12 @@ def run(options: argparse.Namespace) -> None:
         rows.append([model.name, model.model_type, model.task or "-", size, data, score, model.license or "-"])
     print(table(rows) if packaged else "No packaged model is of this type.")
     rows = [["TRAINABLE", "TASK", "CONFIGS", "WHAT"]]
-    for one in trainable:
-        paper = "" if one.paper is None else f" ({one.paper.authors}, {one.paper.venue})"
-        rows.append([one.model_type, one.task or "-", str(len(one.configs)), f"{one.name}{paper}"])
+    for entry in trainable:
+        paper = "" if entry.paper is None else f" ({entry.paper.authors}, {entry.paper.venue})"
+        rows.append([entry.model_type, entry.task or "-", str(len(entry.configs)), f"{entry.name}{paper}"])
     print(f"\n{table(rows)}")
     if options.type is not None:
-        configs = [[name, what] for one in trainable for name, what in one.configs.items()]
+        configs = [[name, what] for entry in trainable for name, what in entry.configs.items()]
         print(f"\n{table([['CONFIG', ''], *configs])}")
 
 
