@@ -117,8 +117,7 @@ def counted(number: int, noun: str) -> str:
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
     from ..data.formats import some_files
-    from ..data.images.folder import holds_photographs, is_metadata
-    from ..data.images.sources import is_saved
+    from ..data.images.sources import holds_photographs, is_metadata, is_saved
     from ..data.inspection import inspect_data
     from ..extraction.image_list import inspect_images
 
@@ -230,10 +229,10 @@ def draw(findings: "Findings", options: argparse.Namespace) -> str:
 def image_in(folder: Path, image_id: int) -> Any:
     """Returns the image whose file name ends in an id."""
     from ..data.coco_files import number_at_the_end
-    from ..data.image_files import image_files
+    from ..data.images import is_image, visible_files
     from ..models.image_processing_captioning import load_image
 
-    for name in image_files(folder):
+    for name in filter(is_image, visible_files(folder)):
         if number_at_the_end(name) == image_id:
             return load_image(folder / name)
     raise FileNotFoundError(f"{folder} has no image whose name ends in {image_id}.")
