@@ -1,8 +1,7 @@
 """MHSAN's encoder of texts: word vectors and simple recurrent units (Lei et al. 2018), in plain PyTorch.
 
 A layer computes the matrix products of all time steps at once. Only a recurrence of vectors remains for each step, with
-hand-written gradients: forward and backward, a step costs a few elementwise operations, and everything that does not
-depend on the previous step is computed for all steps at once. [`SRURecurrence`] has the derivation.
+hand-written gradients: [`SRURecurrence`] has the derivation.
 """
 
 import math
@@ -221,10 +220,7 @@ class SRULayer(GradientCheckpointingLayer):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns outputs `(batch_size, length, size)`, in memory time first, and the final memory.
 
-        Args:
-            inputs: `(batch_size, length, input_size)`.
-            initial: the memory to begin with, `(batch_size, size)`; 0 if `None`.
-            padding: bool `(length, batch_size, 1)`, where there is no word.
+        `initial` is the memory to begin with, 0 if `None`; `padding` bool `(length, batch_size, 1)`.
         """
         inputs = inputs.transpose(0, 1)
         batch_size = inputs.shape[1]
@@ -286,18 +282,6 @@ class SRU(nn.Module):
         highway_bias: initial value of b_r.
         scale_x: factor of inputs in the skip connection; sqrt(1 + 2 exp(highway_bias)) keeps their variance, and is the
             factor in releases of the package up to 2.1.4.
-
-    Example:
-
-    ```python
-    >>> import torch
-    >>> from hf_ngsan.models.modeling_mhsan_text import SRU
-
-    >>> outputs, memory = SRU(8, 16, num_layers=2, bidirectional=True)(torch.rand(3, 5, 8))
-    >>> outputs.shape, memory.shape
-    (torch.Size([3, 5, 32]), torch.Size([2, 3, 32]))
-
-    ```
     """
 
     def __init__(
@@ -409,15 +393,7 @@ class MHSANTextModel(HubPreTrainedModel):
         return BaseModelOutput(last_hidden_state=states)
 
     def last_states(self, states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Returns the hidden state after the last word; for the backward direction, the one after the first word.
-
-        Args:
-            states: `(batch_size, length, hidden_size)`.
-            attention_mask: `(batch_size, length)`, 1 = real, 0 = padding.
-
-        Returns:
-            `(batch_size, hidden_size)`.
-        """
+        """Returns the state `(B, hidden_size)` after the last word; backward channels have that after the first."""
         rows, length = torch.arange(len(states), device=states.device), states.shape[1]
         real = (attention_mask != 0).long()
         last = states[rows, length - 1 - real.flip(1).argmax(1)]
