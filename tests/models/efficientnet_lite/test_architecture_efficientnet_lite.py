@@ -12,12 +12,11 @@ from torch import nn
 from hf_ngsan.models.backbone_sources import IMAGE_SIZES, VARIANTS
 from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
 from hf_ngsan.models.modeling_efficientnet_lite import (
-    NGSANEfficientNetLiteBackbone,
     NGSANEfficientNetLiteConfig,
     SameConvolution,
 )
 from hf_ngsan.models.pretrained_weights import source_names
-from tests.models.efficientnet_lite.tiny import FIELDS, classifier_config
+from tests.models.efficientnet_lite.tiny import classifier_config
 from tests.tables import each_row
 
 PARAMETERS = {
@@ -81,15 +80,6 @@ def test_padding_is_that_of_tensorflow(length, kernel_size, before, behind):
     for channel, row, column in np.ndindex(found.shape):
         taps = padded[:, 2 * row : 2 * row + kernel_size, 2 * column : 2 * column + kernel_size]
         assert found[channel, row, column] == pytest.approx((taps * weight[channel]).sum(), abs=1e-5)
-
-
-def test_the_head_is_the_last_stage_where_there_is_one():
-    assert NGSANEfficientNetLiteConfig().out_features == ["stage7"]
-    config = NGSANEfficientNetLiteConfig(**FIELDS, head_size=12, out_features=["stage2", "head"])
-    assert config.stage_names == ["stem", "stage1", "stage2", "stage3", "head"]
-    backbone = NGSANEfficientNetLiteBackbone(config).eval()
-    assert backbone.channels == [6, 12]
-    assert [one.shape[1:] for one in backbone(torch.rand(1, 3, 33, 32)).feature_maps] == [(6, 9, 8), (12, 5, 4)]
 
 
 def test_a_classifier_learns_from_labels():
