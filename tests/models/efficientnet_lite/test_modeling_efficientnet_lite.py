@@ -7,10 +7,9 @@ from hf_ngsan.models.modeling_efficientnet_lite import (
     NGSANEfficientNetLiteConfig,
 )
 from tests.models.backbone_suite import BackboneTests
-from tests.models.efficientnet_lite.tiny import FIELDS
 
 
 class EfficientNetLiteBackboneTest(BackboneTests, unittest.TestCase):
     config_class = NGSANEfficientNetLiteConfig
     all_model_classes = (NGSANEfficientNetLiteBackbone,)
-    fields = FIELDS
+    fields = {"depths": [1, 2, 1], "hidden_sizes": [4, 6, 8], "embedding_size": 4}
