@@ -229,12 +229,10 @@ def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.
     return shifted.masked_fill(shifted == -100, padding)
 
 
-def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: Any) -> torch.Tensor:
-    """Returns the cross-entropy per word, or over `num_items_in_batch` words, of labels `(batch_size, length)`."""
-    shifted = labels.contiguous()  # as the inputs of the model are
-    return model.loss_function(
-        logits, None, model.config.vocab_size, shift_labels=shifted, num_items_in_batch=num_items_in_batch
-    )
+def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, number: Any) -> torch.Tensor:
+    """Returns the cross-entropy per word, or over a `number` of words, of labels `(batch_size, length)`."""
+    labels = labels.contiguous()  # as the inputs of the model are
+    return model.loss_function(logits, None, model.config.vocab_size, shift_labels=labels, num_items_in_batch=number)
 
 
 class WordGenerationMixin(GenerationMixin):

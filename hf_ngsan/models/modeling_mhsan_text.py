@@ -182,13 +182,13 @@ class SRULayer(GradientCheckpointingLayer):
         self,
         input_size: int,
         hidden_size: int,
-        bidirectional: bool,
-        activation: str,
         dropout: float,
-        input_dropout: float,
-        highway: bool,
-        highway_bias: float,
-        scale_x: float,
+        bidirectional: bool = False,
+        activation: str = "identity",
+        input_dropout: float = 0.0,
+        highway: bool = True,
+        highway_bias: float = 0.0,
+        scale_x: float = 1.0,
     ) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size * (2 if bidirectional else 1)
@@ -273,46 +273,22 @@ class SRU(nn.Module):
         input_size: dimension of the inputs.
         hidden_size: dimension of one direction.
         num_layers: layers, one on the other.
-        bidirectional: whether a second half of the channels reads backwards, in each layer.
-        activation: g: `"tanh"`, `"identity"` or `"relu"`.
-        dropout: rate on g(c_t) - W_s x_t, in all layers but the last.
-        input_dropout: rate on the inputs of matrix products, in all layers (`rnn_dropout` of the released package).
-            Both draw one mask for all time steps.
-        highway: whether there is the term of the skip connection.
-        highway_bias: initial value of b_r.
-        scale_x: factor of inputs in the skip connection; sqrt(1 + 2 exp(highway_bias)) keeps their variance, and is the
-            factor in releases of the package up to 2.1.4.
+        dropout: rate on g(c_t) - W_s x_t, in all layers but the last. It and `input_dropout`, the rate on the inputs of
+            matrix products (`rnn_dropout` of the released package), draw one mask for all time steps.
+        options: `bidirectional` (a second half of the channels reads backwards, in each layer), `activation` (g),
+            `highway` (the term of the skip connection), `highway_bias` (initial b_r) and `scale_x`, as in
+            [`MHSANTextConfig`]; sqrt(1 + 2 exp(highway_bias)) is the `scale_x` of releases up to 2.1.4.
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 2,
-        bidirectional: bool = False,
-        activation: str = "identity",
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        highway: bool = True,
-        highway_bias: float = 0.0,
-        scale_x: float = 1.0,
+        self, input_size: int, hidden_size: int, num_layers: int = 2, dropout: float = 0.0, **options: Any
     ) -> None:
         super().__init__()
-        self.output_size = hidden_size * (2 if bidirectional else 1)
-        self.layers = nn.ModuleList(
-            SRULayer(
-                self.output_size if layer else input_size,
-                hidden_size,
-                bidirectional,
-                activation,
-                dropout if layer < num_layers - 1 else 0.0,
-                input_dropout,
-                highway,
-                highway_bias,
-                scale_x,
-            )
-            for layer in range(num_layers)
-        )
+        self.layers = nn.ModuleList()
+        for layer in range(num_layers):
+            rate = dropout if layer < num_layers - 1 else 0.0
+            self.layers.append(SRULayer(input_size, hidden_size, rate, **options))
+            input_size = self.layers[-1].output_size
 
     def forward(
         self,
