@@ -6,9 +6,8 @@ search_images(model, processor, index, text="a dog jumps over a log")[0].name
 """
 
 import io
-import os
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,11 +24,9 @@ from ..data.collator import visual_arguments
 from ..data.errors import DataError
 from ..data.vocabulary import with_words
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..io.files import write_file_atomically
 from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
 from ..metrics.retrieval import map_at_r, retrieval_metrics, retrieval_ranks
-from ..models.image_processing_captioning import load_image
 from ..models.modeling_mhsan import diversity_penalty
 from ..retrieval import Hit, IndexFolder, IndexFolderError, search_current
 from ..training.batches import map_sharded, take
@@ -58,52 +55,6 @@ def embed_texts(model: PreTrainedModel, processor: Any, texts: Sequence[str], ba
         with torch.inference_mode():
             parts.append(encoder.embed_texts(encoder.text_inputs(texts[start : start + batch_size])).cpu().numpy())
     return np.concatenate(parts)
-
-
-class ImageStreamEmbedder:
-    """Embeds images while something else reads them, so that each is decoded once.
-
-    Args:
-        model, processor: a dual encoder that reads images, and its processor.
-        batch_size: images embedded together.
-    """
-
-    def __init__(self, model: PreTrainedModel, processor: Any, batch_size: int = 32) -> None:
-        self.encoder = dual_encoder_of(model, processor)
-        if self.encoder.image_processor is None:
-            raise ValueError("This dual encoder has no vision encoder; give one that reads images.")
-        self.batch_size = batch_size
-        self.names: list[str] = []
-        self.waiting: list[Any] = []
-        self.embeddings = [np.zeros((0, self.encoder.dimension), np.float32)]
-
-    def embed_while_reading(self, sources: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
-        """Yields each source for the captioner, its image decoded; one without a readable image stays as it is."""
-        for source, name in zip(sources, names, strict=True):
-            try:
-                image = load_image(source.get("image") if isinstance(source, Mapping) else source)
-            except Exception:  # the captioner reports the fault
-                yield source
-                continue
-            self.names.append(name)
-            self.waiting.append(image)
-            if len(self.waiting) == self.batch_size:
-                self.embed()
-            yield {**source, "image": image} if isinstance(source, Mapping) else image
-
-    def embed(self) -> None:
-        if self.waiting:
-            self.embeddings.append(embed_pixels(self.encoder, self.encoder.image_inputs(self.waiting)))
-            self.waiting = []
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes `names` and `embeddings`, float32 `(images, dimension)`, to a file of NumPy, whole or not at all."""
-        self.embed()
-        arrays: dict[str, Any] = {
-            "names": np.array(self.names, dtype=str),
-            "embeddings": np.concatenate(self.embeddings),
-        }
-        write_file_atomically(path, lambda file: np.savez(file, **arrays))
 
 
 class Positives(NamedTuple):
