@@ -10,15 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..io.bounds import (
-    MAX_BATCH_SIZE,
-    MAX_CAPTION_LENGTH,
-    MAX_CAPTIONS,
-    MAX_GRID,
-    MAX_REGIONS,
-    MAX_SIDE,
-    MAX_WORKERS,
-)
+from ..io import MAX_CAPTION_LENGTH
 from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..serving.hosts import host_name
@@ -27,6 +19,15 @@ DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
+MAX_BATCH_SIZE = 2**14
+MAX_CAPTIONS = 1_000
+"""Captions of one image that are sampled or kept by a beam search."""
+MAX_SIDE = 4_096
+"""Pixels of a side of an image."""
+MAX_GRID = 128
+"""Rows or columns of a feature map."""
+MAX_REGIONS = 10_000
+MAX_WORKERS = 256
 MAX_PORT = 65_535
 MAX_PROCESSES = max(16, 4 * (os.cpu_count() or 1))
 MAX_SHOWN_REASONS = 20

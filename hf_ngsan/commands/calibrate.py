@@ -3,10 +3,10 @@
 import argparse
 import os
 
-from ..io.bounds import MAX_CAPTIONS
 from ..io.packaged import DUAL_ENCODER
 from .arguments import (
     DATASETS,
+    MAX_CAPTIONS,
     add_batch_size_argument,
     add_data_arguments,
     add_model_argument,

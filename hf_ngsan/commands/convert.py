@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..data.annotations import FORMATS as ANNOTATION_FORMATS
 from ..data.formats import CONVENTIONS, FORMATS
-from ..io.bounds import MAX_GRID
-from .arguments import at_most, positive_int, print_skipped, user_path
+from .arguments import MAX_GRID, at_most, positive_int, print_skipped, user_path
 
 if TYPE_CHECKING:
     from ..data.conversion import ConversionResult

@@ -5,7 +5,7 @@ import logging
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..io.bounds import MAX_INTEGER
+from ..io import MAX_INTEGER
 from .arguments import DATASETS, at_most, positive_int, user_path
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from ..io.bounds import DEFAULT_CAPTION_LENGTH
+from ..io import DEFAULT_CAPTION_LENGTH
 
 OWN_ARGUMENTS = ("required_words", "candidates")
 """Arguments of the searches of [`~hf_ngsan.models.decoding`] that transformers' `GenerationConfig` does not have."""
