@@ -29,9 +29,7 @@ GUESTS = "guests"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--type", metavar="NAME", help="only those of a model type, such as ngsan, or of a task, such as retrieval"
-    )
+    parser.add_argument("--type", metavar="NAME", help="only those of a model type or task, such as ngsan or retrieval")
     parser.add_argument("--json", action="store_true", help="print one JSON object, with every score and config")
 
 
