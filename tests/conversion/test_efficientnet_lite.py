@@ -3,7 +3,7 @@
 import convert_efficientnet_lite as script
 
 from hf_ngsan import VisionConfig, VisionModel
-from hf_ngsan.loading.preprocessing import load_image_processor
+from hf_ngsan.extraction.vision import load_image_processor
 from hf_ngsan.loading.provenance import vision_provenance
 from hf_ngsan.models.pretrained_weights import find_packaged_weights
 from tests.tables import each_row
