@@ -4,7 +4,7 @@ from PIL import Image, ImageColor
 
 from hf_ngsan.data import draw_scene, load_data, make_scene
 from hf_ngsan.data.scenes import Scene
-from hf_ngsan.data.scenes.generator import BACKGROUND, PAINT
+from hf_ngsan.data.scenes import BACKGROUND, PAINT
 
 
 def pixels_of(picture, colour):
