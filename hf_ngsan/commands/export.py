@@ -16,7 +16,6 @@ The exported captioner needs neither this package nor torch."""
 EPILOG = f"""examples:
   hf-ngsan export --model runs/scenes --output exported --check
   hf-ngsan export --model captioner --output exported --check --data images:photos
-  hf-ngsan export --model runs/scenes --int8 --output small
   hf-ngsan export --model DUAL_ENCODER --output exported
   hf-ngsan export --model captioner
   python exported/captioner.py photo.jpg --num-beams 3
@@ -42,16 +41,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "graphs)",
     )
     parser.add_argument(
-        "--int8",
-        action="store_true",
-        help="keep the weights of linear layers in 8 bits, check the result, and report the loss in CIDEr-D on "
-        "the dataset of the training run, or on --data",
-    )
-    parser.add_argument(
         "--check",
         action="store_true",
-        help="caption images with the model and with the exported files; exit code 1 if they differ, or if --int8 "
-        "loses more than 1%% of CIDEr-D",
+        help="caption images with the model and with the exported files; exit code 1 if they differ",
     )
     add_data_arguments(parser, required=False)
 
@@ -67,7 +59,7 @@ def run(options: argparse.Namespace) -> int:
     task = task_of(load_config(options.model))
     if options.output is not None and task != "retrieval":
         return export_captioner(options)
-    if options.int8 or options.check or options.data is not None or options.limit is not None:
+    if options.check or options.data is not None or options.limit is not None:
         raise ValueError(
             "The graphs of a dual encoder, and those in the folder of a model, compute what the model computes; leave "
             "other options out, or name a captioner and a new folder with --output."
@@ -84,28 +76,28 @@ def export_captioner(options: argparse.Namespace) -> int:
     model, processor = load_captioner(options.model)
     model = model.float()
     rows = None
-    if options.check or options.int8:
+    if options.check:
         spec, split = options.data, options.split
         if spec is None:
-            spec, split = data_of(options.model, model, split, options.int8)
-        rows = load_rows(spec, split, with_captions=options.int8, limit=options.limit or IMAGES)
+            spec, split = data_of(options.model, model, split)
+        rows = load_rows(spec, split, with_captions=False, limit=options.limit or IMAGES)
         rows = rows_for(model, processor, rows, spec)
     write_folder_atomically(
         Path(options.output),
-        lambda folder: write_exported_captioner(model, processor, folder, options.int8),
+        lambda folder: write_exported_captioner(model, processor, folder),
         manifest=False,
     )
     print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
     if rows is None:
         return 0
     comparison = compare(model, processor, Captioner(options.output), rows)
-    print(f"Compared on {spec}, split {split}.\n{report_of(comparison, options.int8)}")
-    return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
+    print(f"Compared on {spec}, split {split}.\n{report_of(comparison)}")
+    return 0 if comparison.is_same else 1
 
 
 def export_beside(options: argparse.Namespace, task: str | None) -> int:
     """Writes graphs into the folder of the model itself."""
-    from ..exporting.beside import write_graphs_beside
+    from ..exporting.onnx_folder import write_graphs_beside
     from ..loading.models import load_model
     from ..loading.provenance import model_fingerprint
 
@@ -123,7 +115,7 @@ def export_beside(options: argparse.Namespace, task: str | None) -> int:
 
 
 def export_dual_encoder(options: argparse.Namespace) -> int:
-    from ..exporting.dual_encoder import write_exported_dual_encoder
+    from ..exporting.folder import write_exported_dual_encoder
     from ..guests.dual_encoders import is_exported
     from ..io.folders import write_folder_atomically
     from ..loading.models import load_model
@@ -142,14 +134,10 @@ def export_dual_encoder(options: argparse.Namespace) -> int:
     return 0
 
 
-def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
-    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes.
-
-    CIDEr-D is only meaningful on captions like those of training: scenes are scored only if the model was trained on
-    them.
-    """
+def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
+    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes."""
     from ..data.scenes import FEATURE_SIZE
-    from ..sharing.facts import recorded_config, run_of
+    from ..sharing.facts import run_of
     from ..tasks.registry import load_training_config
     from ..training.output_folder import training_config_of
 
@@ -157,24 +145,17 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
     if run is not None:
         data = load_training_config(training_config_of(run)).data
         return data.spec, data.validation_split or split
-    trained_on = str((recorded_config(name) or {}).get("data", {}).get("spec")).partition(":")[0]
-    takes_images = model.config.vision_config is not None
-    if takes_images and (trained_on == "scenes" or not scored):
+    if model.config.vision_config is not None:
         return "scenes:images=true", split
-    if not takes_images and model.config.visual_feature_size == FEATURE_SIZE:
+    if model.config.visual_feature_size == FEATURE_SIZE:
         return "scenes", split
-    kind = "images with captions like those of its training" if scored else "images to check it on"
-    raise ValueError(f"{name} does not record that it was trained on synthetic scenes; give {kind} with --data.")
+    raise ValueError(f"{name} does not record what it was trained on; give images to check it on with --data.")
 
 
-def report_of(comparison: "Comparison", int8: bool) -> str:
+def report_of(comparison: "Comparison") -> str:
     """Returns the report of a comparison, with a line for each number of beams."""
     lines = []
     for beams, others in comparison.other_captions.items():
-        line = f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: "
-        line += "the same captions" if not others else f"{others} captions differ"
-        if beams in comparison.cider_d and (others or int8):
-            before, after = comparison.cider_d[beams]
-            line += f"; CIDEr-D {after:.4f}, {before:.4f} of the model, a loss of {comparison.loss(beams):.2%}"
-        lines.append(f"{line}.")
+        differ = f"{others} captions differ" if others else "the same captions"
+        lines.append(f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: {differ}.")
     return "\n".join([*lines, f"Log-probabilities differ by {comparison.difference:.1e} at most."])
