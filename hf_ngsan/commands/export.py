@@ -2,13 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..io.packaged import find_model_folder
-from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder, user_path
-
-if TYPE_CHECKING:
-    from ..exporting import Comparison
+from .arguments import DATASETS, add_shared, check_data, check_new_folder
 
 SUMMARY = """Export a captioner or a dual encoder to ONNX.
 
@@ -32,20 +29,15 @@ TO_SAVE_MEMORY = "check fewer images with --limit, or "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    parser.add_argument(
-        "--output",
-        type=user_path,
-        metavar="DIR",
-        help="new folder of the export (onnx/ in the folder of the model: hf-ngsan caption and search answer by its "
-        "graphs)",
-    )
+    add_shared(parser, "--model")
+    add_shared(parser, "--output", metavar="DIR", help="new folder of the export (onnx/ in the folder of the model)")
     parser.add_argument(
         "--check",
         action="store_true",
         help="caption images with the model and with the exported files; exit code 1 if they differ",
     )
-    add_data_arguments(parser, required=False)
+    add_shared(parser, "--data", required=False, help="dataset to check on (that of the training run)")
+    add_shared(parser, "--split", "--limit")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -91,8 +83,30 @@ def export_captioner(options: argparse.Namespace) -> int:
     if rows is None:
         return 0
     comparison = compare(model, processor, Captioner(options.output), rows)
-    print(f"Compared on {spec}, split {split}.\n{report_of(comparison)}")
+    print(f"Compared on {spec}, split {split}.")
+    for beams, others in comparison.other_captions.items():
+        differ = f"{others} captions differ" if others else "the same captions"
+        print(f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: {differ}.")
+    print(f"Log-probabilities differ by {comparison.difference:.1e} at most.")
     return 0 if comparison.is_same else 1
+
+
+def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
+    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes."""
+    from ..data.scenes import FEATURE_SIZE
+    from ..sharing.facts import run_of
+    from ..tasks.registry import load_training_config
+    from ..training.output_folder import training_config_of
+
+    run = run_of(Path(find_model_folder(name)))
+    if run is not None:
+        data = load_training_config(training_config_of(run)).data
+        return data.spec, data.validation_split or split
+    if model.config.vision_config is not None:
+        return "scenes:images=true", split
+    if model.config.visual_feature_size == FEATURE_SIZE:
+        return "scenes", split
+    raise ValueError(f"{name} does not record what it was trained on; give images to check it on with --data.")
 
 
 def export_beside(options: argparse.Namespace, task: str | None) -> int:
@@ -132,30 +146,3 @@ def export_dual_encoder(options: argparse.Namespace) -> int:
     print(f"{options.output} embeds images and texts as the model does (largest difference {differences[0]:.1e}).")
     print(f"Index images with it: hf-ngsan index --model {options.output} --images FOLDER --output INDEX")
     return 0
-
-
-def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
-    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes."""
-    from ..data.scenes import FEATURE_SIZE
-    from ..sharing.facts import run_of
-    from ..tasks.registry import load_training_config
-    from ..training.output_folder import training_config_of
-
-    run = run_of(Path(find_model_folder(name)))
-    if run is not None:
-        data = load_training_config(training_config_of(run)).data
-        return data.spec, data.validation_split or split
-    if model.config.vision_config is not None:
-        return "scenes:images=true", split
-    if model.config.visual_feature_size == FEATURE_SIZE:
-        return "scenes", split
-    raise ValueError(f"{name} does not record what it was trained on; give images to check it on with --data.")
-
-
-def report_of(comparison: "Comparison") -> str:
-    """Returns the report of a comparison, with a line for each number of beams."""
-    lines = []
-    for beams, others in comparison.other_captions.items():
-        differ = f"{others} captions differ" if others else "the same captions"
-        lines.append(f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: {differ}.")
-    return "\n".join([*lines, f"Log-probabilities differ by {comparison.difference:.1e} at most."])

@@ -11,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
+from ...io import import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.clip_score import ClipScore, cosines
 from ...metrics.formulas import bleu_scores
@@ -18,7 +19,6 @@ from ...metrics.meteor import PreparedCaption, meteor_scores, shared_scorer
 from ...metrics.ngrams import ScoredGroups, count_ngrams, cut_sequences, expand_ranges
 from ...metrics.reward import PreparedReferences
 from ...metrics.tokenization import PTBTokenizer
-from ...registry import import_user_module
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
 
