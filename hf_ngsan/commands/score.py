@@ -9,7 +9,7 @@ from .arguments import check_output_file, user_path
 if TYPE_CHECKING:
     from ..metrics import CaptionMetrics
 
-METRICS = ("cider_d", "bleu", "rouge_l", "cider", "meteor", "spice")
+METRICS = ("cider_d", "bleu", "rouge_l", "cider", "meteor")
 DEFAULT_METRICS = ("cider_d", "bleu", "rouge_l", "cider")
 SUMMARY = "Score captions in a COCO result file against references."
 EPILOG = """examples:
@@ -20,7 +20,7 @@ EPILOG = """examples:
   hf-ngsan score --predictions captions_test2014_mine_results.json --check-server-format
 
 cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
-pip install 'hf-ngsan[eval]'; spice also needs Java and the models of Stanford CoreNLP."""
+pip install 'hf-ngsan[eval]'."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -107,8 +107,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def metric_of(options: argparse.Namespace) -> "CaptionMetrics":
-    from ..metrics import CaptionMetrics
-    from ..metrics.document_frequency import DocumentFrequency
+    from ..metrics import CaptionMetrics, DocumentFrequency
 
     frequency = None if options.document_frequency is None else DocumentFrequency.load(options.document_frequency)
     return CaptionMetrics(frequency, metrics=options.metrics)
@@ -165,7 +164,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
 def compare(options: argparse.Namespace) -> None:
     """Prints the differences of two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
-    from ..metrics.evaluation import compare_captions
+    from ..metrics import compare_captions
 
     references = read_references(options.references)
     (images, first, matched), (others, second, _) = (

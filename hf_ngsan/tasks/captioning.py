@@ -348,7 +348,7 @@ class CaptioningTask(Task):
             "--metrics",
             nargs="+",
             metavar="METRIC",
-            help="metrics of cider_d, bleu, rouge_l, cider (these by default), meteor, spice (with hf-ngsan[eval])",
+            help="metrics of cider_d, bleu, rouge_l, cider (these by default), meteor (with hf-ngsan[eval])",
         )
         parser.add_argument(
             "--clip-score",

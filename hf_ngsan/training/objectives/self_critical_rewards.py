@@ -13,11 +13,11 @@ from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
 from ...metrics import CiderDReward, DocumentFrequency
+from ...metrics.cider import PreparedReferences
 from ...metrics.clip_score import ClipScore, cosines
-from ...metrics.formulas import bleu_scores
+from ...metrics.evaluation import bleu_scores
 from ...metrics.meteor import PreparedCaption, meteor_scores, shared_scorer
 from ...metrics.ngrams import ScoredGroups, count_ngrams, cut_sequences, expand_ranges
-from ...metrics.reward import PreparedReferences
 from ...metrics.tokenization import PTBTokenizer
 from ...registry import import_user_module
 
@@ -259,7 +259,7 @@ class MeteorReward:
         references: captions of each training row, as text.
 
     Raises:
-        MeteorDataMissing: pycocoevalcap is missing.
+        FileNotFoundError: pycocoevalcap is missing.
     """
 
     IMAGES_IN_MEMORY = 2**14
