@@ -23,7 +23,7 @@ from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.modeling_base import vision_encoders
-from ..training.config import ConfigError, TrainingConfig
+from ..training.config import ConfigError, EvaluationSettings, TrainingConfig, TrainingSettings, setting
 from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
 from ..training.objectives.policy import Policy
 from ..training.objectives.self_critical import SelfCritical, SelfCriticalSettings
@@ -31,11 +31,9 @@ from ..training.objectives.self_critical_rewards import (
     CaptionRewards,
     ClipReward,
     TextRewards,
-    load_document_frequency,
     load_reward_function,
 )
 from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
-from ..training.settings import EvaluationSettings, TrainingSettings, setting
 from ..training.task import InputRoles, Stage, Task
 from .caption_rows import (
     CaptioningDataSettings,
@@ -280,11 +278,8 @@ class CaptioningTask(Task):
         check_self_critical(self.config)
         weights = {name: getattr(settings, f"{name}_weight") for name in ("cider_d", "bleu_4", "meteor")}
         options: dict[str, Any] = {"weights": weights, "functions": {}, "end_token": settings.end_token_in_reward}
-        options["document_frequency"] = None
         if (name := settings.reward_function) is not None:
             options["functions"] = {name: (load_reward_function(name), settings.reward_function_weight)}
-        if settings.document_frequency is not None:
-            options["document_frequency"] = load_document_frequency(settings.document_frequency)
         if settings.clip_score_model is not None:
             weights["clip_score"] = settings.clip_score_weight
             options["clip_score"] = ClipReward(load_clip_score(settings.clip_score_model, rows, truncate=True), rows)

@@ -20,11 +20,11 @@ from ..loading.models import changed_config, derive_from, find_model_folder, loa
 from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
-from ..training.objectives.objective import Objective, Update
 from ..training.objectives.policy import Policy, drawing
 from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.self_critical_rewards import CaptionRewards
 from ..training.objectives.teacher_forcing import TeacherForcing
+from ..training.task import Objective, Update
 from .new_models import (
     check_fields,
     check_image_size,
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNKNOWN_WORD_ID = 3
-ONLY_OURS = ("data.image_size", "training.word_dropout", "self_critical.document_frequency")
+ONLY_OURS = ("data.image_size", "training.word_dropout")
 """Settings that captioners of transformers do not have."""
 
 
