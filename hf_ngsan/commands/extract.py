@@ -93,7 +93,7 @@ def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    from ..extraction.vision import check_backbone
+    from ..extraction import check_backbone
 
     find_images(options)
     check_backbone(options.backbone, **vision_fields(options))
@@ -101,8 +101,7 @@ def check(options: argparse.Namespace) -> None:
 
 def run(options: argparse.Namespace) -> None:
     from ..data.saved import copy_folder
-    from ..extraction.extract import extract_features, extraction_accelerator
-    from ..extraction.vision import load_vision
+    from ..extraction.extract import extract_features, extraction_accelerator, load_vision
     from ..loading.engines import use_engine
 
     images = find_images(options)
