@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..io import bounds
+from ..io import MAX_CAPTION_LENGTH
 from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..serving.hosts import host_name
@@ -19,6 +19,15 @@ DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
+MAX_BATCH_SIZE = 2**14
+MAX_CAPTIONS = 1_000
+"""Captions of one image that are sampled or kept by a beam search."""
+MAX_SIDE = 4_096
+"""Pixels of a side of an image."""
+MAX_GRID = 128
+"""Rows or columns of a feature map."""
+MAX_REGIONS = 10_000
+MAX_WORKERS = 256
 MAX_PROCESSES = max(16, 4 * (os.cpu_count() or 1))
 MAX_SHOWN_REASONS = 20
 """Records and images whose reasons for being skipped are printed."""
@@ -74,8 +83,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "--data": {"required": True, "metavar": "SPEC", "help": "dataset, such as scenes or images:DIR"},
     "--split": {"default": "test", "help": "train, validation or test (%(default)s)"},
     "--limit": {"type": positive_int, "metavar": "N", "help": "use the first N images only"},
-    "--num-beams": {"type": at_most(bounds.MAX_CAPTIONS), "metavar": "N", "help": "number of beams (the model's)"},
-    "--max-new-tokens": {"type": at_most(bounds.MAX_CAPTION_LENGTH), "metavar": "N", "help": "tokens of a text"},
+    "--num-beams": {"type": at_most(MAX_CAPTIONS), "metavar": "N", "help": "number of beams (the model's)"},
+    "--max-new-tokens": {"type": at_most(MAX_CAPTION_LENGTH), "metavar": "N", "help": "tokens of a text"},
     "--generate": {
         "nargs": "+",
         "action": "extend",
@@ -83,7 +92,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "KEY=VALUE",
         "help": "other arguments of generate(), such as length_penalty=2 (the model's)",
     },
-    "--batch-size": {"type": at_most(bounds.MAX_BATCH_SIZE), "metavar": "N", "help": "batch size (%(default)s)"},
+    "--batch-size": {"type": at_most(MAX_BATCH_SIZE), "metavar": "N", "help": "batch size (%(default)s)"},
     "--engine": {
         "choices": ENGINES,
         "default": "torch",
@@ -99,7 +108,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "folder of images, COCO file (captions_*.json, instances_*.json), or dataset with images",
     },
     "--image-folder": {"type": user_path, "metavar": "DIR", "help": "images of a COCO file (beside it, or images/)"},
-    "--num-workers": {"type": at_most(bounds.MAX_WORKERS, 0), "metavar": "N", "help": "processes that read images"},
+    "--num-workers": {"type": at_most(MAX_WORKERS, 0), "metavar": "N", "help": "processes that read images"},
     "--images-per-shard": {
         "type": positive_int,
         "metavar": "N",
@@ -121,12 +130,12 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "--grid-size": {
         "nargs": 2,
-        "type": at_most(bounds.MAX_GRID),
+        "type": at_most(MAX_GRID),
         "metavar": ("ROWS", "COLUMNS"),
         "help": "pool feature maps to this grid (not pooled)",
     },
-    "--image-size": {"type": at_most(bounds.MAX_SIDE), "metavar": "PIXELS", "help": "resize images to this square"},
-    "--num-regions": {"type": at_most(bounds.MAX_REGIONS), "metavar": "K", "help": "maximal regions of an image (36)"},
+    "--image-size": {"type": at_most(MAX_SIDE), "metavar": "PIXELS", "help": "resize images to this square"},
+    "--num-regions": {"type": at_most(MAX_REGIONS), "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
     "--suppression-threshold": {
         "type": fraction,

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from ..io.bounds import MAX_INTEGER
+from ..io import MAX_INTEGER
 from .arguments import DATASETS, add_shared, at_most, positive_int, user_path
 
 SUMMARY = """Train and compare the rows of a paper's table.

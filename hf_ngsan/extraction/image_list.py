@@ -24,8 +24,7 @@ from ..data.images.sources import how_to_caption, is_metadata, split_names
 from ..data.inspection import Findings
 from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
-from ..io.messages import type_and_reason
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
-from ...io.user_modules import import_user_module
+from ...io import import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.cider import PreparedReferences
 from ...metrics.clip_score import ClipScore, cosines
