@@ -16,6 +16,7 @@ from .arguments import (
     check_files,
     check_outputs,
     json_of,
+    pick,
     positive_int,
     user_path,
 )
@@ -28,7 +29,6 @@ EPILOG = f"""examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa
   hf-ngsan answer --data nlvr:NLVR,images=true --split test --limit 5 --model runs/nlvr --save-attention figures
-  hf-ngsan answer --data vqa:QUESTIONS,features=FEATURES --split test-dev2015 --model runs/small --output results.json
 
 A file of questions has one JSON object a line: {{"image": "photo.jpg", "question": "What color is the bus?"}}. Paths of
 images are relative to its folder.
@@ -67,10 +67,9 @@ def run(options: argparse.Namespace) -> int:
         processor,
         questions,
         names,
-        top_k=options.top_k,
         attention_folder=options.save_attention,
         on_error="skip",
-        batch_size=options.batch_size,
+        **pick(options, "top_k", "batch_size"),
     )
     written, skipped, number = [], 0, 0
     for name, answers, error in results:

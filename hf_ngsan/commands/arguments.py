@@ -170,14 +170,14 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--backbone", *(f"--{name.replace('_', '-')}" for name in VISION))
 
 
-def vision_fields(options: argparse.Namespace) -> dict:
-    """Returns the values of [`VISION`] by name; None where an option is left out."""
-    return {name: getattr(options, name) for name in VISION}
+def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Returns the values of options that have the names of a function's arguments."""
+    return {name: getattr(options, name) for name in names}
 
 
 def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments of `generate()` that a command line gives; those of --generate replace others."""
-    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
+    given = pick(options, "num_beams", "max_new_tokens")
     return {name: value for name, value in given.items() if value is not None} | dict(options.generate or ())
 
 

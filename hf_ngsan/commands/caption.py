@@ -20,6 +20,7 @@ from .arguments import (
     check_outputs,
     generation_arguments,
     json_of,
+    pick,
     print_header,
     user_path,
     written_lines,
@@ -40,11 +41,9 @@ EPILOG = f"""examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
   hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
-  hf-ngsan caption --model runs/first runs/second --data scenes --split test
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
-  hf-ngsan caption photo.jpg --generate required_words=dog,grass
+  hf-ngsan caption photo.jpg --generate required_words=dog,grass num_beams=5
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
-  hf-ngsan caption photo.jpg --generate penalty_alpha=0.6
   hf-ngsan caption photos --json --output captions.jsonl
   hf-ngsan caption photos --scores
 
@@ -83,15 +82,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rerank-with",
         type=user_path,
         metavar="DUAL_ENCODER",
-        help="print the beam with the best sum of mean log-probability and weighted similarity to the image, the "
-        "cosine of this dual encoder",
+        help="print the beam with the best sum of mean log-probability and similarity to the image by this dual encoder",
     )
-    parser.add_argument(
-        "--scores",
-        action="store_true",
-        help="add the mean log-probability of each caption's words and, for a captioner with a calibration such as "
-        f"{CAPTIONER}, the probability that it is right and whether its image is unlike the training images",
-    )
+    scores = "add mean log-probabilities and, of a calibrated captioner, the probability that the caption is right"
+    parser.add_argument("--scores", action="store_true", help=scores)
     add_shared(parser, "--json", "--output", "--skip-errors")
 
 
@@ -144,14 +138,8 @@ def captioned_by_graphs(
     captioner = open_captioner(find_model_folder(models[0]))
     if captioner is None:
         return None
-    return caption_files(
-        captioner,
-        paths,
-        batch_size=options.batch_size,
-        with_scores=options.json,
-        num_beams=options.num_beams,
-        max_new_tokens=options.max_new_tokens,
-    )
+    search = pick(options, "batch_size", "num_beams", "max_new_tokens")
+    return caption_files(captioner, paths, with_scores=options.json, **search)
 
 
 def captioned_by_model(

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 from .arguments import (
     READING,
+    VISION,
     add_shared,
     add_vision_arguments,
     at_most,
     between,
     fraction,
+    pick,
     print_skipped,
-    vision_fields,
     whole_number,
 )
 
@@ -27,7 +28,6 @@ EPILOG = """examples:
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --grid-size 7 7 --output features
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
       --backbone PekingU/rtdetr_r50vd --num-regions 36 --output features
-  hf-ngsan extract --images images:flickr8k --split train --backbone microsoft/resnet-50 --output features
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
@@ -67,7 +67,7 @@ def check(options: argparse.Namespace) -> None:
     from ..extraction.vision import check_backbone
 
     find_images(options)
-    check_backbone(options.backbone, **vision_fields(options))
+    check_backbone(options.backbone, **pick(options, *VISION))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -77,7 +77,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
 
     images = find_images(options)
-    model, image_processor = load_vision(options.backbone, **vision_fields(options))
+    model, image_processor = load_vision(options.backbone, **pick(options, *VISION))
     accelerator = extraction_accelerator()
     with accelerator.main_process_first():
         use_engine(model.to(accelerator.device), image_processor, options.engine)
@@ -87,13 +87,8 @@ def run(options: argparse.Namespace) -> None:
         image_processor,
         images,
         name=options.backbone,
-        split=options.split,
-        batch_size=options.batch_size,
-        num_workers=options.num_workers,
-        dtype=options.dtype,
-        images_per_shard=options.images_per_shard,
-        skip_errors=options.skip_errors,
         accelerator=accelerator,
+        **pick(options, "split", "dtype", "batch_size", "num_workers", "images_per_shard", "skip_errors"),
     )
     result = extract(output=options.output)
     for number in range(1, (options.copies or 0) + 1):
@@ -130,7 +125,7 @@ def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
     from ..extraction import ImageChange
     from ..tasks.image_augmentation import AugmentationSettings, ImageAugmentation
 
-    description = {name: getattr(options, name) for name in CHANGES}
+    description = pick(options, *CHANGES)
     settings = AugmentationSettings(**{name: description[name] for name in CHANGES if name != "seed"})
     change = partial(ImageAugmentation(settings, options.seed), epoch=number)
     return ImageChange(change, {**description, "copy": number})
