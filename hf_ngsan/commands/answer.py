@@ -100,9 +100,9 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError("A question in quotation marks goes with one image; give both, with --image, or neither.")
     if options.output and options.data is None:
         raise ValueError("--output is for the answers to a dataset; name it with --data.")
+    check_outputs({"--output": options.output}, [options.data])
     check_data(options.data)
     check_files(options.image, options.questions)
-    check_outputs({"--output": options.output}, [options.data])
     check_figures("--save-attention", options.save_attention, [options.image, options.data])
 
 

@@ -149,7 +149,7 @@ def captioned_by_model(
     from ..loading.engines import use_engine
     from ..loading.models import load_model
     from ..tasks.captioning_generation import caption_images, load_captioners
-    from ..tasks.generation_options import checked_generation
+    from ..tasks.new_models import checked_generation
     from ..tasks.retrieval_search import Reranker
 
     model, processor = load_captioners(models)

@@ -123,7 +123,7 @@ def find_images(options: argparse.Namespace) -> "ImageList":
 
 def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
     from ..extraction import ImageChange
-    from ..tasks.image_augmentation import AugmentationSettings, ImageAugmentation
+    from ..tasks.caption_rows import AugmentationSettings, ImageAugmentation
 
     description = pick(options, *CHANGES)
     settings = AugmentationSettings(**{name: description[name] for name in CHANGES if name != "seed"})

@@ -57,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
     from ..loading.models import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
-    from ..tasks.retrieval_index import index_images
+    from ..tasks.retrieval_search import index_images
 
     images = find_images(options)
     model, processor = load_model(options.model, "retrieval")

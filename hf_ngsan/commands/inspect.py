@@ -181,8 +181,8 @@ def lines_of_index(path: Path) -> list[str]:
         told = f"{len(missing)} of {index.num_shards} shards are missing"
         problems.append(f"{told}; the same hf-ngsan index command continues it.")
     for number in sorted({*range(index.num_shards)} - {*missing}):
-        shard = index.shard(number)
         try:
+            shard = index.shard(number)
             shard.verify()
         except IndexFolderError as error:
             problems.append(str(error))

@@ -46,8 +46,8 @@ def run(options: argparse.Namespace) -> int:
     from ..data.parallel_text import decoded_lines, lines_of, name_lines
     from ..io.processes import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.generation_options import checked_generation
-    from ..tasks.translation import count_tokens, scored_translations
+    from ..tasks.new_models import checked_generation
+    from ..tasks.translation import count_tokens, translate_batch
 
     model, tokenizer = load_model(options.model, "translation")
     model.to(make_accelerator().device)
@@ -73,7 +73,7 @@ def run(options: argparse.Namespace) -> int:
             given = {number: line for number, line in given.items() if number not in too_long}
             if given:
                 texts = list(given.values())
-                found = scored_translations(model, tokenizer, texts, scores=options.json, **generation)
+                found = translate_batch(model, tokenizer, texts, scores=options.json, **generation)
                 translated |= dict(zip(given, found, strict=True))
             for number, line in lines:
                 text, scores = translated[number]

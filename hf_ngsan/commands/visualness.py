@@ -42,7 +42,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning_analysis import captions_with_visualness, table_of_words
-    from ..tasks.generation_options import checked_generation
+    from ..tasks.new_models import checked_generation
     from ..visualization import plot_visual_words, plot_visualness, save_figure
 
     model, processor = load_captioner(options.model)
