@@ -83,9 +83,7 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
         for member, name in itertools.product(members, (*TOKENS, "visual_feature_size")):
             own, others = getattr(first.config, name, None), getattr(member.config, name, None)
             if own != others:
-                raise ValueError(
-                    f"{name} is {own} and {others}; an ensemble needs one vocabulary and the same features."
-                )
+                raise ValueError(f"{name} is {own} and {others}; an ensemble needs one vocabulary and equal features.")
         super().__init__(copy.deepcopy(first.config))
         self.members = nn.ModuleList(members)
         self.generation_config = copy.deepcopy(first.generation_config)

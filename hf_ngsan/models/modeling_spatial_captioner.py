@@ -35,10 +35,12 @@ class SpatialAttention(MultiHeadAttention):
     cache, beams and padding thus change nothing.
     """
 
-    def weighted_sum(
+    def weighted_sum(  # type: ignore[override]
         self,
         query: torch.Tensor,
-        *args: Any,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
         scaling: float,
         key_counts: torch.Tensor | None = None,
         encoder_key_counts: torch.Tensor | None = None,
@@ -56,7 +58,7 @@ class SpatialAttention(MultiHeadAttention):
             key_counts = key_counts[:, None].expand(-1, captions_per_image, -1).flatten(0, 1)
             temperature = (key_counts.float() + self.head_dim).sqrt()[..., None]
             query, scaling = (query / temperature).to(query.dtype), 1.0
-        return super().weighted_sum(query, *args, scaling=scaling, **kwargs)
+        return super().weighted_sum(query, key, value, attention_mask, scaling, **kwargs)
 
 
 class SpatialEncoderLayer(EncoderLayer):
