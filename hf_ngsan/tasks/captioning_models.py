@@ -14,8 +14,7 @@ from transformers.image_utils import SizeDict
 
 from ..data import build_tokenizer
 from ..extraction import load_vision
-from ..guests.captioners import Guest
-from ..guests.image_memory import ImageMemory
+from ..guests.captioners import Guest, ImageMemory
 from ..loading.models import changed_config, derive_from, find_model_folder, load_captioner, load_config, load_model
 from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
 from ..metrics.diagnostics import BAD_ENDINGS
