@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from .arguments import DATASETS, add_shared, check_data, check_files, check_outputs, user_path, whole_number
@@ -28,10 +29,6 @@ of exchanges after which the captioner states it, 0.5 by chance. On other data t
 changed captions are counted.
 
 {DATASETS}"""
-OFFSET = (0.2, 0.0)
-"""Shift of a moved box, in images."""
-FACTOR = 2.0
-"""Factor of the sides of a scaled box."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -138,10 +135,11 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         if options.row >= len(loaded):
             raise ValueError(f"--row {options.row}: the split has rows 0 to {len(loaded) - 1}.")
         row = dict(loaded[options.row])
-        change = explain_change(model, processor, row, changed_boxes(options, row))
-        report = {"image_id": int(row["image_id"]), "change": options.counterfactual, **change.to_dict()}
+        before, after = explain_change(model, processor, row, changed_boxes(options, row))
+        report = {"image_id": int(row["image_id"]), "change": options.counterfactual}
+        report |= {"before": asdict(before), "after": asdict(after)}
         if options.figure:
-            draw_change(row, change, options.figure)
+            draw_change(row, (before, after), options.figure)
     text = json.dumps(report, indent=1) + "\n"
     if options.output:
         write_output(options.output, text)
@@ -153,29 +151,22 @@ def changed_boxes(options: argparse.Namespace, row: dict) -> Any:
     """Returns the boxes of a row after the change that the options describe."""
     import numpy as np
 
-    from ..tasks.captioning_analysis import mirror_box, move_box, scale_box, swap_boxes
+    from ..tasks.captioning_analysis import change_box
 
     boxes, kind = np.asarray(row["visual_boxes"], dtype=np.float32), options.counterfactual
     for number in (options.region, options.other) if kind == "swap" else (options.region,):
         if number >= len(boxes):
             raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {number}.")
-    if kind == "move":
-        return move_box(boxes, options.region, OFFSET)
-    if kind == "mirror":
-        return mirror_box(boxes, options.region)
-    if kind == "swap":
-        return swap_boxes(boxes, options.region, options.other)
-    return scale_box(boxes, options.region, FACTOR)
+    return change_box(boxes, kind, options.region, options.other)
 
 
-def draw_change(row: dict, change: Any, path: str) -> None:
+def draw_change(row: dict, sides: tuple[Any, Any], path: str) -> None:
     import numpy as np
 
     from ..data import draw_scene
     from ..tasks.captioning_analysis import is_scene
     from ..visualization import plot_counterfactual, save_figure
 
-    sides = (change.before, change.after)
     names = list(row.get("objects") or map(str, range(len(row["visual_boxes"]))))
     images: list[Any] = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
     if is_scene(row):

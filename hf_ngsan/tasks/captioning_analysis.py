@@ -77,33 +77,22 @@ def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[Word
     return sorted(table, key=lambda entry: (-entry.mean, entry.word))
 
 
-def move_box(boxes: np.ndarray, region: int, offset: tuple[float, float]) -> np.ndarray:
-    """Returns boxes `(N, 4)` with one moved by shares of the image, at most to its edge."""
-    changed = boxes.copy()
-    low, high = -boxes[region, :2], 1 - boxes[region, 2:]
-    changed[region] += np.tile(np.clip(offset, low, high), 2)
-    return changed
+def change_box(boxes: np.ndarray, change: str, region: int, other: int = 1) -> np.ndarray:
+    """Returns boxes `(N, 4)` after a change of one.
 
-
-def scale_box(boxes: np.ndarray, region: int, factor: float) -> np.ndarray:
-    """Returns boxes with one scaled around its centre and clipped to the image."""
-    changed = boxes.copy()
-    centre, half = (boxes[region, :2] + boxes[region, 2:]) / 2, (boxes[region, 2:] - boxes[region, :2]) / 2 * factor
-    changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
-    return changed
-
-
-def mirror_box(boxes: np.ndarray, region: int) -> np.ndarray:
-    """Returns boxes with one mirrored: left and right are exchanged."""
-    changed = boxes.copy()
-    changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
-    return changed
-
-
-def swap_boxes(boxes: np.ndarray, region: int, other: int) -> np.ndarray:
-    """Returns boxes with those of two regions exchanged."""
-    changed = boxes.copy()
-    changed[[region, other]] = boxes[[other, region]]
+    "move" shifts it by a fifth of the image to the right, at most to its edge, "scale" doubles its sides around the
+    centre, "mirror" exchanges left and right, "swap" exchanges it and another one.
+    """
+    changed, box = boxes.copy(), boxes[region]
+    if change == "move":
+        changed[region] += np.tile(np.clip((0.2, 0.0), -box[:2], 1 - box[2:]), 2)
+    elif change == "scale":
+        centre, half = (box[:2] + box[2:]) / 2, box[2:] - box[:2]
+        changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
+    elif change == "mirror":
+        changed[region, [0, 2]] = 1 - box[[2, 0]]
+    else:
+        changed[[region, other]] = boxes[[other, region]]
     return changed
 
 
@@ -119,25 +108,12 @@ class Captioned:
     boxes: list[list[float]]
 
 
-@dataclass(frozen=True)
-class Counterfactual:
-    """An image's caption before and after a change of its boxes."""
-
-    before: Captioned
-    after: Captioned
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> Counterfactual:
-    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both.
-
-    ```python
-    explain_change(model, processor, row, swap_boxes(row["visual_boxes"], 0, 1)).after.caption
-    ```
-    """
-    captioned, sequences = [], None
+def explain_change(
+    model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray
+) -> tuple[Captioned, Captioned]:
+    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both."""
+    captioned: Any = []
+    sequences = None
     for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
         with torch.inference_mode():
@@ -148,7 +124,7 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
         captioned.append(Captioned(caption, scores.score, words, values, attention.weights.tolist(), given.tolist()))
-    return Counterfactual(*captioned)
+    return tuple(captioned)
 
 
 def score_counterfactuals(
@@ -182,7 +158,7 @@ def score_counterfactuals(
         if len(boxes) > 1:
             region, other = random.choice(len(boxes), size=2, replace=False)
             several.append(row)
-            changed.append({**row, "visual_boxes": swap_boxes(boxes, int(region), int(other))})
+            changed.append({**row, "visual_boxes": change_box(boxes, "swap", int(region), int(other))})
     if not several:
         raise DataError("No image has two regions whose boxes could be exchanged.")
     texts = zip(captions(several), captions(changed), strict=True)

@@ -25,16 +25,9 @@ from ..loading.models import is_guest
 from ..loading.provenance import remember_features
 from ..metrics.retrieval import RECALL_AT, retrieval_metrics, retrieval_ranks
 from ..models.text_encoders import find_text_encoder
+from ..training import config as settings
 from ..training.batches import map_sharded, take
-from ..training.config import (
-    ConfigError,
-    EvaluationSettings,
-    ScheduleSettings,
-    TrainingConfig,
-    TrainingSettings,
-    another_default,
-    setting,
-)
+from ..training.config import another_default, setting
 from ..training.objectives.contrastive import Contrastive, ContrastiveSettings
 from ..training.task import Evaluation, Stage, Task
 from . import caption_rows, new_models
@@ -48,15 +41,13 @@ class RetrievalDataSettings(caption_rows.CaptioningDataSettings):
     captions_per_image: int = another_default(caption_rows.CaptioningDataSettings, "captions_per_image", 1)
     max_caption_length: int = another_default(caption_rows.CaptioningDataSettings, "max_caption_length", 40)
     word_vectors: str | None = setting(
-        None,
-        "file that word vectors begin with: .txt, a word and its numbers a line, or .npy with data.dictionary; null = "
-        "random ones",
+        None, "first word vectors, such as GloVe's .txt, or .npy with data.dictionary; null = random ones"
     )
-    dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
+    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
 
 
 @dataclass(frozen=True)
-class RetrievalTrainingSettings(TrainingSettings):
+class RetrievalTrainingSettings(settings.TrainingSettings):
     """Optimization; the schedule is for joint training."""
 
     stage: str = setting(
@@ -72,29 +63,29 @@ class RetrievalTrainingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class ProjectionStage(ScheduleSettings):
+class ProjectionStage(settings.ScheduleSettings):
     """Stage 1 of Park et al. 2020, section 3.5: only the last projection of the image encoder."""
 
-    epochs: int = another_default(ScheduleSettings, "epochs", 4)
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.005)
-    schedule: str = another_default(ScheduleSettings, "schedule", "constant")
-    warmup_epochs: int = another_default(ScheduleSettings, "warmup_epochs", 0)
+    epochs: int = another_default(settings.ScheduleSettings, "epochs", 4)
+    learning_rate: float = another_default(settings.ScheduleSettings, "learning_rate", 0.005)
+    schedule: str = another_default(settings.ScheduleSettings, "schedule", "constant")
+    warmup_epochs: int = another_default(settings.ScheduleSettings, "warmup_epochs", 0)
 
 
 @dataclass(frozen=True)
 class TextStage(ProjectionStage):
     """Stage 2: also the text encoder."""
 
-    epochs: int = another_default(ScheduleSettings, "epochs", 15)
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.0005)
+    epochs: int = another_default(settings.ScheduleSettings, "epochs", 15)
+    learning_rate: float = another_default(settings.ScheduleSettings, "learning_rate", 0.0005)
 
 
 @dataclass(frozen=True)
 class ImageStage(ProjectionStage):
     """Stage 3: everything, the vision encoder included."""
 
-    epochs: int = another_default(ScheduleSettings, "epochs", 40)
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.00005)
+    epochs: int = another_default(settings.ScheduleSettings, "epochs", 40)
+    learning_rate: float = another_default(settings.ScheduleSettings, "learning_rate", 0.00005)
 
 
 @dataclass(frozen=True)
@@ -105,7 +96,7 @@ class RetrievalContrastiveSettings(ContrastiveSettings):
 
 
 @dataclass(frozen=True)
-class RetrievalEvaluationSettings(EvaluationSettings):
+class RetrievalEvaluationSettings(settings.EvaluationSettings):
     """Evaluation and the choice of the best model."""
 
     metric: str = setting("rsum", "score of the validation split that chooses the best model")
@@ -115,7 +106,7 @@ class RetrievalEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class RetrievalConfig(TrainingConfig):
+class RetrievalConfig(settings.TrainingConfig):
     """The training config of a dual encoder.
 
     Of the section `model`, vocabulary and `visual_feature_size` follow from the data, the loss from `contrastive`.
@@ -158,7 +149,7 @@ def new_dual_encoder(
     fields, data, of_loss = dict(config.model), config.data, asdict(config.contrastive)
     follows = {**new_models.FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in of_loss}}
     for key in {"vocab_size", "pad_token_id"} & (fields.get("text_config") or {}).keys():
-        raise ConfigError(f"model.text_config.{key} follows from the training captions; leave it out.")
+        raise settings.ConfigError(f"model.text_config.{key} follows from the training captions; leave it out.")
     if "init_from" in fields:
         model, processor = new_models.trained_model(fields, "retrieval", follows, **of_loss)
         if data.image_size is not None and processor.image_processor is not None:
@@ -180,13 +171,13 @@ def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]
         try:
             tokenizer = AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
         except (OSError, ValueError) as error:
-            raise ConfigError(
+            raise settings.ConfigError(
                 f"model.text_pretrained: {pretrained} has no tokenizer ({one_sentence(error)})."
             ) from error
         # texts are cut only where that is asked for, whatever was saved with the tokenizer
         tokenizer.backend_tokenizer.no_truncation()
-        for setting in ("max_length", "stride", "truncation_strategy"):
-            tokenizer.init_kwargs.pop(setting, None)
+        for settings.setting in ("max_length", "stride", "truncation_strategy"):
+            tokenizer.init_kwargs.pop(settings.setting, None)
         return tokenizer
     tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
     words_only = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
@@ -288,7 +279,7 @@ class RetrievalTask(Task):
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         if len(rows) % self.config.evaluation.folds:
-            raise ConfigError(
+            raise settings.ConfigError(
                 f"evaluation.folds is {self.config.evaluation.folds}, but there are {len(rows)} images for validation."
             )
         return [*SCORES, "rsum"]

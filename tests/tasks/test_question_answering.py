@@ -16,7 +16,7 @@ from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics.vqa import vqa_accuracy
 from hf_ngsan.tasks import VisualQuestionAnsweringConfig, VisualQuestionAnsweringTask, predict_answers, train
-from hf_ngsan.tasks.question_answering import QuestionCollator, known_answers, load_questions
+from hf_ngsan.tasks.question_answering import collate_questions, known_answers, load_questions
 from hf_ngsan.tasks.registry import task_class_of
 from hf_ngsan.training import ConfigError
 from tests.commands.running import fails, prints
@@ -78,13 +78,11 @@ def test_scores_are_those_of_single_questions(run, spec, capsys, tmp_path):
 
 def test_targets_are_soft_and_unknown_answers_have_none(spec):
     processor = tiny_task("x", spec).build(load_questions(spec, "train"))[1]
-    collate = QuestionCollator(processor, {"red": 0, "3": 1, "7": 2, "red thing": 3, "4": 4})
-    batch = collate(
-        [{**row(1), "answers": ["red", "7", "Seven.", "red-thing", *["three"] * 6]}, {**row(3), "answers": ["x"]}]
-    )
+    rows = [{**row(1), "answers": ["red", "7", "Seven.", "red-thing", *["three"] * 6]}, {**row(3), "answers": ["x"]}]
+    batch = collate_questions(processor, rows, {"red": 0, "3": 1, "7": 2, "red thing": 3, "4": 4})
     torch.testing.assert_close(batch["labels"], torch.tensor([[0.3, 1.0, 0.6, 0.3, 0.0], [0.0] * 5]))
-    assert collate([{**row(1), "question": "?!"}])["input_ids"].tolist() == [[1]]
-    assert "labels" not in QuestionCollator(processor)([row(1)])
+    assert collate_questions(processor, [{**row(1), "question": "?!"}])["input_ids"].tolist() == [[1]]
+    assert "labels" not in collate_questions(processor, [row(1)])
 
 
 def test_answers_come_from_the_training_split(spec, caplog):
