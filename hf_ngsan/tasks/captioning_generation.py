@@ -146,10 +146,6 @@ def evaluate_captioner(
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
         metrics: metrics of [`CaptionMetrics`]; its default if `None`.
         extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
-
-    ```python
-    evaluate_captioner(model, processor, rows, num_beams=3).scores["cider_d"]
-    ```
     """
     metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)

@@ -134,14 +134,9 @@ ONLY_OURS = (
 def new_dual_encoder(
     config: RetrievalConfig, captions: Iterable[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor of a training config, new or, with `model.init_from`, those of a trained one.
+    """Makes the model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
 
     A new one has the vocabulary of the training captions or, with `model.text_pretrained`, that of the text encoder.
-
-    Args:
-        config: sections `model`, `data` and `contrastive` are used.
-        captions: every training caption.
-        visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
     """
     guest = new_models.trained_guest(config, "retrieval", ONLY_OURS)
     if guest is not None:
@@ -176,8 +171,8 @@ def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]
             ) from error
         # texts are cut only where that is asked for, whatever was saved with the tokenizer
         tokenizer.backend_tokenizer.no_truncation()
-        for settings.setting in ("max_length", "stride", "truncation_strategy"):
-            tokenizer.init_kwargs.pop(settings.setting, None)
+        for name in ("max_length", "stride", "truncation_strategy"):
+            tokenizer.init_kwargs.pop(name, None)
         return tokenizer
     tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
     words_only = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
@@ -188,9 +183,7 @@ def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]
 
 
 DIRECTIONS = ("image_to_text", "text_to_image")
-SCORES = [
-    f"{direction}_{score}" for direction in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")
-]
+SCORES = [f"{side}_{score}" for side in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")]
 
 
 @dataclass(frozen=True)
@@ -223,14 +216,7 @@ def embed_pairs(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> PairEmbeddings:
-    """Embeds every image and every caption of a dataset once.
-
-    Args:
-        model, processor: a dual encoder on the accelerator's device, not wrapped and in evaluation mode.
-        rows: a `datasets.Dataset` of the feature contract, with captions.
-        accelerator: accelerator of the processes that split the work; each gets the whole result.
-        batch_size: images embedded together in one process.
-    """
+    """Embeds every image and every caption of a dataset once, on all processes of an accelerator together."""
 
     def embed(indices: range) -> list[tuple[np.ndarray, np.ndarray]]:
         batch = take(rows, indices)
@@ -278,10 +264,9 @@ class RetrievalTask(Task):
         return not self.metric.endswith("rank")
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
-        if len(rows) % self.config.evaluation.folds:
-            raise settings.ConfigError(
-                f"evaluation.folds is {self.config.evaluation.folds}, but there are {len(rows)} images for validation."
-            )
+        folds = self.config.evaluation.folds
+        if len(rows) % folds:
+            raise settings.ConfigError(f"evaluation.folds is {folds}, but there are {len(rows)} images.")
         return [*SCORES, "rsum"]
 
     def load_rows(self, split: str) -> Dataset:
@@ -329,21 +314,16 @@ class RetrievalTask(Task):
             modules = [*modules, *(module for module in more if module is not None)]
             vision = name == "image" and dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
             prepare = partial(train_only, modules=modules, vision=vision, words=words)
-            settings = getattr(config, f"{name}_stage")
-            stages.append(Stage(name, objective, settings, epoch_name=f"{name} epoch", prepare=prepare))
+            schedule = getattr(config, f"{name}_stage")
+            stages.append(Stage(name, objective, schedule, epoch_name=f"{name} epoch", prepare=prepare))
         return stages
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        data = self.config.data
-        make: Any = partial(pairs_of, processor, max_length=data.max_caption_length)
+        number, seed = self.config.data.captions_per_image, self.config.training.seed
+        make: Any = partial(pairs_of, processor, max_length=self.config.data.max_caption_length)
         if self.guest is not None:
             make = partial(pairs_of_guest, self.guest)
-        return CaptionCollator(
-            make,
-            captions_per_image=data.captions_per_image,
-            seed=self.config.training.seed,
-            augment=self.augment,
-        )
+        return CaptionCollator(make, captions_per_image=number, seed=seed, augment=self.augment)
 
     def evaluate(  # type: ignore[override]  # its options by their names
         self,
