@@ -2,7 +2,6 @@
 
 import argparse
 import json
-from dataclasses import asdict
 from typing import Any
 
 from .arguments import DATASETS, add_shared, check_data, check_files, check_outputs, user_path, whole_number
@@ -16,17 +15,14 @@ EPILOG = f"""examples:
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
 
-For a dual encoder, the first line has the cosine similarity of image and text. It is a sum of terms, one for each pair
-of an image head and a text head; the bias of a projection counts as another head. Each further line has a head, a tab
-and the sum of its terms; that of a text head also has the word with the largest weight. The lines of one side add up
-to the similarity. For CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the
-share of a head is the similarity that would be lost without it, to first order; the bias is the rest.
+For a dual encoder, the first line has the cosine similarity of image and text, a sum over pairs of an image head and a
+text head; the bias of a projection counts as a head. Each further line has a head, its share and, for a text head, the
+word with the largest weight. For models of transformers, the heads are those of the last layers, and a share is the
+similarity that would be lost without the head, to first order.
 
-For a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON: the captions
-before and after, and the log-probabilities and attention of the words of the first caption, given either boxes. "score"
-exchanges two boxes in many images. On synthetic scenes the exchange makes another relation true: "follow" is the share
-of exchanges after which the captioner states it, 0.5 by chance. On other data the boxes are drawn at random, and the
-changed captions are counted.
+For a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON with the
+captions before and after. "score" exchanges two boxes in many images: on synthetic scenes such that another relation
+becomes true, which "follow" of the captions state (0.5 by chance), on other data at random.
 
 {DATASETS}"""
 
@@ -43,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--counterfactual",
         choices=("move", "scale", "mirror", "swap", "score"),
-        help="change of the box of a region: by a fifth of the image to the right, to twice its size, mirrored, ...",
+        help="change of the box of a region: a fifth of the image to the right, twice its size, left and right, ...",
     )
     add_shared(group, "--data", required=False)
     add_shared(group, "--split", "--limit")
@@ -114,12 +110,14 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
     if options.figure and options.counterfactual == "score":
         raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
     check_outputs({"--figure": options.figure, "--output": options.output}, [options.data])
+    import numpy as np
+
     from ..io.files import write_output
     from ..io.processes import make_accelerator
     from ..loading.models import load_captioner
     from ..models.captioning import CaptioningForConditionalGeneration
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning_analysis import explain_change, score_counterfactuals
+    from ..tasks.captioning_analysis import change_boxes, explain_change, score_counterfactuals
 
     model, processor = load_captioner(options.model)
     loaded = load_rows(options.data, options.split, limit=options.limit)
@@ -135,11 +133,15 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         if options.row >= len(loaded):
             raise ValueError(f"--row {options.row}: the split has rows 0 to {len(loaded) - 1}.")
         row = dict(loaded[options.row])
-        before, after = explain_change(model, processor, row, changed_boxes(options, row))
-        report = {"image_id": int(row["image_id"]), "change": options.counterfactual}
-        report |= {"before": asdict(before), "after": asdict(after)}
+        boxes, kind = np.asarray(row["visual_boxes"], dtype=np.float32), options.counterfactual
+        last = max(options.region, options.other) if kind == "swap" else options.region
+        if last >= len(boxes):
+            raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {last}.")
+        changed = change_boxes(boxes, kind, options.region, options.other)
+        change = explain_change(model, processor, row, changed)
+        report = {"image_id": int(row["image_id"]), "change": kind, **change.to_dict()}
         if options.figure:
-            draw_change(row, (before, after), options.figure)
+            draw_change(row, change, options.figure)
     text = json.dumps(report, indent=1) + "\n"
     if options.output:
         write_output(options.output, text)
@@ -147,26 +149,14 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         print(text, end="")
 
 
-def changed_boxes(options: argparse.Namespace, row: dict) -> Any:
-    """Returns the boxes of a row after the change that the options describe."""
-    import numpy as np
-
-    from ..tasks.captioning_analysis import change_box
-
-    boxes, kind = np.asarray(row["visual_boxes"], dtype=np.float32), options.counterfactual
-    for number in (options.region, options.other) if kind == "swap" else (options.region,):
-        if number >= len(boxes):
-            raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {number}.")
-    return change_box(boxes, kind, options.region, options.other)
-
-
-def draw_change(row: dict, sides: tuple[Any, Any], path: str) -> None:
+def draw_change(row: dict, change: Any, path: str) -> None:
     import numpy as np
 
     from ..data import draw_scene
     from ..tasks.captioning_analysis import is_scene
     from ..visualization import plot_counterfactual, save_figure
 
+    sides = (change.before, change.after)
     names = list(row.get("objects") or map(str, range(len(row["visual_boxes"]))))
     images: list[Any] = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
     if is_scene(row):

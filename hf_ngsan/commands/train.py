@@ -1,6 +1,7 @@
 """The command `hf-ngsan train`: the training of a model of any task by a training config."""
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=user_path,
         metavar="FILE",
-        help="training config: a YAML file or the name of a packaged one, such as ngsan/scenes",
+        help="YAML file, or the name of a packaged training config, such as ngsan/scenes",
     )
     add(
         "overrides",
@@ -51,17 +52,17 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..io.processes import is_main_process, leave_process_group
+    from ..io.processes import leave_process_group
     from ..tasks import train
 
-    config = config_of(options)
+    config, is_main = config_of(options), os.environ.get("RANK", "0") == "0"
     try:
         result = train(config, resume=options.resume, overwrite=options.overwrite)
     except KeyboardInterrupt:
-        if is_main_process():
+        if is_main:
             print(how_to_continue(config, options), file=sys.stderr)
         raise
-    if is_main_process():
+    if is_main:
         score = "" if result.best_score is None else f" ({config.evaluation.metric} {result.best_score:.4f})"
         if result.best_dir.is_dir():
             print(f"The best model{score} is in {result.best_dir}.")

@@ -26,10 +26,9 @@ from ..loading.models import load_model
 from ..loading.pipelines import VISUAL_INPUTS
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ..metrics import CiderD
-from ..models.attention_maps import word_visualness_pairs
+from ..models.attention_maps import word_attention, word_visualness_pairs
 from ..models.text_scores import text_scores
 from ..training.batches import map_sharded, take
-from ..visualization import word_attention
 from .captioning_generation import caption_batch
 
 
@@ -77,20 +76,20 @@ def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[Word
     return sorted(table, key=lambda entry: (-entry.mean, entry.word))
 
 
-def change_box(boxes: np.ndarray, change: str, region: int, other: int = 1) -> np.ndarray:
-    """Returns boxes `(N, 4)` after a change of one.
+def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) -> np.ndarray:
+    """Returns boxes `(N, 4)` after a change of one region's.
 
-    "move" shifts it by a fifth of the image to the right, at most to its edge, "scale" doubles its sides around the
-    centre, "mirror" exchanges left and right, "swap" exchanges it and another one.
+    It moves by a fifth of the image to the right, at most to its edge, scales to twice its size around its centre,
+    mirrors left and right, or swaps with that of another region.
     """
-    changed, box = boxes.copy(), boxes[region]
-    if change == "move":
-        changed[region] += np.tile(np.clip((0.2, 0.0), -box[:2], 1 - box[2:]), 2)
-    elif change == "scale":
-        centre, half = (box[:2] + box[2:]) / 2, box[2:] - box[:2]
+    changed, low, high = boxes.copy(), boxes[region, :2], boxes[region, 2:]
+    if kind == "move":
+        changed[region] += np.tile(np.clip((0.2, 0.0), -low, 1 - high), 2)
+    elif kind == "scale":
+        centre, half = (low + high) / 2, high - low
         changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
-    elif change == "mirror":
-        changed[region, [0, 2]] = 1 - box[[2, 0]]
+    elif kind == "mirror":
+        changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
     else:
         changed[[region, other]] = boxes[[other, region]]
     return changed
@@ -108,23 +107,31 @@ class Captioned:
     boxes: list[list[float]]
 
 
-def explain_change(
-    model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray
-) -> tuple[Captioned, Captioned]:
+@dataclass(frozen=True)
+class Counterfactual:
+    """An image's caption before and after a change of its boxes."""
+
+    before: Captioned
+    after: Captioned
+
+    def to_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> Counterfactual:
     """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both."""
-    captioned: Any = []
-    sequences = None
+    captioned, sequences = [], None
     for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
         with torch.inference_mode():
             generated = model.generate(**inputs)
         sequences = generated if sequences is None else sequences
         [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
-        [attention] = word_attention(model, processor.tokenizer, inputs, sequences)
+        [(_, attention)] = word_attention(model, processor.tokenizer, inputs, sequences)
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
-        captioned.append(Captioned(caption, scores.score, words, values, attention.weights.tolist(), given.tolist()))
-    return tuple(captioned)
+        captioned.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
+    return Counterfactual(*captioned)
 
 
 def score_counterfactuals(
@@ -158,7 +165,7 @@ def score_counterfactuals(
         if len(boxes) > 1:
             region, other = random.choice(len(boxes), size=2, replace=False)
             several.append(row)
-            changed.append({**row, "visual_boxes": change_box(boxes, "swap", int(region), int(other))})
+            changed.append({**row, "visual_boxes": change_boxes(boxes, "swap", int(region), int(other))})
     if not several:
         raise DataError("No image has two regions whose boxes could be exchanged.")
     texts = zip(captions(several), captions(changed), strict=True)

@@ -22,7 +22,7 @@ from transformers import BaseImageProcessor, GenerationConfig, PreTrainedModel, 
 
 from ..data import DataError
 from ..extraction.vision import load_image_processor
-from ..io.bounds import DEFAULT_CAPTION_LENGTH
+from ..io import DEFAULT_CAPTION_LENGTH
 from ..loading.models import is_guest, load_config, load_model, quiet_loading
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..data import EpochSampler, shuffle_buffer_of
 from ..data.contract import with_whole_arrays
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay
 from .config import TrainingSettings
 
 

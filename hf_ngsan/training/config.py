@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from ..io.bounds import MAX_INTEGER
+from ..io import MAX_INTEGER
 from ..io.files import write_text_atomically
 from ..io.packaged import find_config
 

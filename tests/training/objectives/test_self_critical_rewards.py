@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.data import build_tokenizer
-from hf_ngsan.io.user_modules import UserModuleError
+from hf_ngsan.io import UserModuleError
 from hf_ngsan.metrics import Bleu, CiderD, DocumentFrequency, Meteor
 from hf_ngsan.training.objectives.self_critical_rewards import (
     CaptionRewards,
