@@ -94,6 +94,9 @@ class CaptionRewards:
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
             raise RewardError(f"The weights of the rewards must be finite, and one other than 0, not {numbers}.")
+        if weights.get("clip_score") and clip_score is None:
+            raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
+        self.clip_score = clip_score
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
         self.tokenizer: Any = tokenizer
@@ -102,9 +105,6 @@ class CaptionRewards:
         self.ignored_tokens = tuple(ignored if end_token else {*ignored, self.eos_token_id})
         self.texts = [list(captions) for captions in references]
         self.references = self.prepare_references()
-        self.clip_score = clip_score
-        if "clip_score" in self.weights and clip_score is None:
-            raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
         if "cider_d" in self.weights:
             rows = np.repeat(np.arange(len(self.references)), self.references.number)
             levels, special = count_ngrams(self.references.captions), (self.eos_token_id, self.ignored_tokens)
