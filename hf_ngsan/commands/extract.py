@@ -54,7 +54,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    from ..extraction.vision import check_backbone
+    from ..extraction import check_backbone
 
     find_images(options)
     check_backbone(options.backbone, **arguments.pick(options, *arguments.VISION))

@@ -14,17 +14,13 @@ EPILOG = """examples:
   hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
 
 cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
-pip install 'hf-ngsan[eval]'; spice also needs Java and the models of Stanford CoreNLP."""
+pip install 'hf-ngsan[eval]'."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions = parser.add_mutually_exclusive_group(required=True)
-    predictions.add_argument(
-        "--predictions",
-        type=user_path,
-        metavar="RESULTS.json",
-        help='COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings',
-    )
+    results = 'COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings'
+    predictions.add_argument("--predictions", type=user_path, metavar="RESULTS.json", help=results)
     predictions.add_argument(
         "--compare",
         nargs=2,
@@ -32,17 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("A.json", "B.json"),
         help="compare the results of two systems: differences with 95%% intervals of a paired bootstrap over images",
     )
-    parser.add_argument(
-        "--references",
-        required=True,
-        type=user_path,
-        metavar="CAPTIONS.json",
-        help="COCO captions of the same split, or JSON lines",
-    )
+    captions = "COCO captions of the same split, or JSON lines"
+    parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
     parser.add_argument(
         "--metrics",
         nargs="+",
-        choices=(*DEFAULT_METRICS, "meteor", "spice"),
+        choices=(*DEFAULT_METRICS, "meteor"),
         default=list(DEFAULT_METRICS),
         metavar="METRIC",
         help="metrics to compute (%(default)s)",
@@ -119,8 +110,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
 def compare(options: argparse.Namespace) -> None:
     """Prints the differences of two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
-    from ..metrics import CaptionMetrics
-    from ..metrics.evaluation import compare_captions
+    from ..metrics import CaptionMetrics, compare_captions
 
     references = read_references(options.references)
     (images, first, matched), (others, second, _) = (

@@ -22,6 +22,7 @@ from ..io.folders import replace_folder_contents
 from ..loading.hub import save_for_hub
 from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..loading.provenance import model_fingerprint
+from ..models.attention_maps import word_attention
 from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..tasks import RetrievalConfig, embed_pairs, evaluate_captioner, load_training_config, train
@@ -29,7 +30,7 @@ from ..tasks.caption_rows import load_rows, rows_for
 from ..tasks.retrieval_search import THUMBNAIL_SIDE, draw_hits, embed_images, search_images
 from ..training import ConfigError, TrainingConfig
 from ..training.output_folder import training_config_of
-from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure, word_attention
+from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -239,10 +240,10 @@ def use(config: TrainingConfig, output: Path) -> None:
     processor = AutoProcessor.from_pretrained(folder)  # nosec B615  # a local folder
     row = rows[0]
     inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]])
-    [attention] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
-    statement = Statement.parse(" ".join(attention.words))
-    word = -1 if statement is None else statement.relation.split()[0]  # the first one of the relation
-    figure = plot_caption(draw_scene(row), row["visual_boxes"], attention, word, row["objects"])
+    [(words, weights)] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
+    statement = Statement.parse(" ".join(words))
+    word = -1 if statement is None else words.index(statement.relation.split()[0])  # the first one of the relation
+    figure = plot_caption(draw_scene(row), row["visual_boxes"], words, weights, word, row["objects"])
     save_figure(figure, output / "figure.png")
     print(f"A scene, its caption and the attention of a word: {output / 'figure.png'}")
 

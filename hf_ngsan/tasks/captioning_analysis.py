@@ -26,10 +26,9 @@ from ..loading.models import load_model
 from ..loading.pipelines import VISUAL_INPUTS
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ..metrics import CiderD
-from ..models.attention_maps import word_visualness_pairs
+from ..models.attention_maps import word_attention, word_visualness_pairs
 from ..models.text_scores import text_scores
 from ..training.batches import map_sharded, take
-from ..visualization import word_attention
 from .captioning_generation import caption_batch
 
 
@@ -136,10 +135,10 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
             generated = model.generate(**inputs)
         sequences = generated if sequences is None else sequences
         [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
-        [attention] = word_attention(model, processor.tokenizer, inputs, sequences)
+        [(_, attention)] = word_attention(model, processor.tokenizer, inputs, sequences)
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
-        captioned.append(Captioned(caption, scores.score, words, values, attention.weights.tolist(), given.tolist()))
+        captioned.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
     return Counterfactual(*captioned)
 
 
