@@ -19,12 +19,8 @@ pip install 'hf-ngsan[eval]'."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions = parser.add_mutually_exclusive_group(required=True)
-    predictions.add_argument(
-        "--predictions",
-        type=user_path,
-        metavar="RESULTS.json",
-        help='COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings',
-    )
+    results = 'COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings'
+    predictions.add_argument("--predictions", type=user_path, metavar="RESULTS.json", help=results)
     predictions.add_argument(
         "--compare",
         nargs=2,
@@ -32,13 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("A.json", "B.json"),
         help="compare the results of two systems: differences with 95%% intervals of a paired bootstrap over images",
     )
-    parser.add_argument(
-        "--references",
-        required=True,
-        type=user_path,
-        metavar="CAPTIONS.json",
-        help="COCO captions of the same split, or JSON lines",
-    )
+    captions = "COCO captions of the same split, or JSON lines"
+    parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
     parser.add_argument(
         "--metrics",
         nargs="+",
