@@ -169,7 +169,11 @@ def read_photos(folder: Path) -> list:
 
 
 def write_file(folder: Path, text: str) -> None:
-    write_text_atomically(folder / "files" / "record.json", text)
+    write_text_atomically(folder / "record.json", text)
+
+
+def read_file(folder: Path) -> str:
+    return (folder / "record.json").read_text()
 
 
 USERS = {
@@ -180,7 +184,9 @@ USERS = {
     "checkpoints": User(begin_checkpoints, partial(save_checkpoint, text="new"), read_checkpoints),
     "a growing index": User(begin_photos, index_photos, read_photos),
     "a graph": User(begin_graph, partial(add_graph, precision="f16"), read_graph),
-    "a file": User(partial(write_file, text="old"), partial(write_file, text="new"), lambda f: contents(f / "files")),
+    "a file": User(
+        partial(write_file, text="old"), partial(write_file, text="new"), lambda f: (f / "record.json").read_text()
+    ),
 }
 
 
