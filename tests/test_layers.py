@@ -40,8 +40,6 @@ LAYERS = [
 """From the ground up: each may import the pillars and those before it; `models`, which travels alone, none."""
 NEEDS_THE_PACKAGE = LAYERS[LAYERS.index("extraction") :]
 """Layers that may import `hf_ngsan` itself, which registers the models."""
-MAY_IMPORT_MODELS = ("visualization/attention.py",)
-"""May import `models`: where attention is computed for both."""
 MODELS_MAY_IMPORT = {
     "torch",
     "transformers",
@@ -99,7 +97,7 @@ def test_a_layer_imports_only_lower_layers(file):
     elif layer == "models":
         allowed = {layer}
     elif layer in PILLARS:
-        allowed = {layer, "io"} | ({"models"} if file in MAY_IMPORT_MODELS else set())
+        allowed = {layer, "io"}
     elif layer == "io":
         allowed = {layer}
     else:

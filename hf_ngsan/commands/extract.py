@@ -5,18 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .arguments import (
-    READING,
-    VISION,
-    add_shared,
-    add_vision_arguments,
-    at_most,
-    between,
-    fraction,
-    pick,
-    print_skipped,
-    whole_number,
-)
+from . import arguments
+from .arguments import add_shared, at_most, between, fraction, whole_number
 
 if TYPE_CHECKING:
     from ..extraction import ImageChange, ImageList
@@ -40,14 +30,14 @@ CHANGES = ("smallest_crop", "flip", "color_jitter", "seed")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--images", "--image-folder")
-    add_vision_arguments(parser)
+    arguments.add_vision_arguments(parser)
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the features")
     add_shared(
         parser, "--split", default=None, metavar="NAME", help="train, validation, ...; that of a dataset to read"
     )
     add_shared(parser, "--dtype")
     add_shared(parser, "--batch-size", default=16)
-    add_shared(parser, "--engine", *READING)
+    add_shared(parser, "--engine", *arguments.READING)
     copies = parser.add_argument_group(
         "copies",
         "Features of randomly changed images. Training with augmentation.feature_copies=true takes the features of an\n"
@@ -64,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    from ..extraction.vision import check_backbone
+    from ..extraction import check_backbone
 
     find_images(options)
-    check_backbone(options.backbone, **pick(options, *VISION))
+    check_backbone(options.backbone, **arguments.pick(options, *arguments.VISION))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -77,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
 
     images = find_images(options)
-    model, image_processor = load_vision(options.backbone, **pick(options, *VISION))
+    model, image_processor = load_vision(options.backbone, **arguments.pick(options, *arguments.VISION))
     accelerator = extraction_accelerator()
     with accelerator.main_process_first():
         use_engine(model.to(accelerator.device), image_processor, options.engine)
@@ -88,7 +78,7 @@ def run(options: argparse.Namespace) -> None:
         images,
         name=options.backbone,
         accelerator=accelerator,
-        **pick(options, "split", "dtype", "batch_size", "num_workers", "images_per_shard", "skip_errors"),
+        **arguments.pick(options, "split", "dtype", "batch_size", "num_workers", "images_per_shard", "skip_errors"),
     )
     result = extract(output=options.output)
     for number in range(1, (options.copies or 0) + 1):
@@ -98,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
             print(f"Note: {note}")
         listed = {image.image_id for image in images.images}  # the folder may hold others, of another split
         skipped = [entry["reason"] for entry in result.skipped if entry["image_id"] in listed]
-        print_skipped(skipped, options.output)
+        arguments.print_skipped(skipped, options.output)
         number = len(images) - len(skipped)
         pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
         total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
@@ -125,7 +115,7 @@ def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
     from ..extraction import ImageChange
     from ..tasks.caption_rows import AugmentationSettings, ImageAugmentation
 
-    description = pick(options, *CHANGES)
+    description = arguments.pick(options, *CHANGES)
     settings = AugmentationSettings(**{name: description[name] for name in CHANGES if name != "seed"})
     change = partial(ImageAugmentation(settings, options.seed), epoch=number)
     return ImageChange(change, {**description, "copy": number})

@@ -301,7 +301,7 @@ class CaptioningTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        known = "metrics of cider_d, bleu, rouge_l, cider (these by default), meteor, spice (with hf-ngsan[eval])"
+        known = "metrics of cider_d, bleu, rouge_l, cider (these by default), meteor (with hf-ngsan[eval])"
         parser.add_argument("--metrics", nargs="+", metavar="METRIC", help=known)
         clip_score = "also CLIPScore and RefCLIPScore by this dual encoder, of data with images"
         parser.add_argument("--clip-score", type=os.path.expanduser, metavar="DUAL_ENCODER", help=clip_score)
