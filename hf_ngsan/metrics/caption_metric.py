@@ -93,8 +93,9 @@ class CaptionMetric(evaluate.Metric):
     """Base of all caption metrics: checked input, the official tokenization, corpus and per-image values.
 
     Args:
-        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; an object with `tokenize(list of strings)`
-            may take its place; `None` takes text that is tokenized already.
+        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; "words" or "characters" are those of Unicode,
+            for other languages than English; an object with `tokenize(list of strings)` may take their place; `None`
+            takes text that is tokenized already.
         keep_in_memory: captions stay in memory unless this is `False`; several processes need `False`.
         kwargs: arguments of `evaluate.Metric`.
     """

@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from ..languages import segment
 from .ngrams import WordSequences
 from .ptb_characters import simplify, split_pairs
 from .ptb_rules import scan
@@ -105,7 +106,7 @@ class CaptionTokenizer(Protocol):
     def tokenize(self, captions: list[str]) -> list[str]: ...
 
 
-TokenizerChoice = Literal["ptb"] | CaptionTokenizer | None
+TokenizerChoice = Literal["ptb", "words", "characters"] | CaptionTokenizer | None
 
 END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
 
@@ -136,17 +137,23 @@ def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[st
 
     Args:
         captions: the text.
-        tokenizer: "ptb" for the official tokenization, all captions in one run; an object with
-            `tokenize(list of strings)`; or `None` for text that is tokenized already.
+        tokenizer: "ptb" for the official tokenization of English, all captions in one run; "words" or "characters" of
+            Unicode for any language (see [`~hf_ngsan.languages.segment`]); an object with `tokenize(list of strings)`;
+            or `None` for text that is tokenized already.
 
     Raises:
         ValueError: the tokenizer is another string.
     """
     if tokenizer is None:
         return captions
+    if tokenizer in ("words", "characters"):
+        return [" ".join(segment(caption, tokenizer)) for caption in captions]
     if isinstance(tokenizer, str):
         if tokenizer != "ptb":
-            raise ValueError(f"Unknown tokenizer {tokenizer!r}; use 'ptb', an object with tokenize(captions), or None.")
+            raise ValueError(
+                f"Unknown tokenizer {tokenizer!r}; use 'ptb', 'words', 'characters', an object with tokenize(captions), "
+                "or None."
+            )
         tokenizer = PTBTokenizer(joined=True)
     return tokenizer.tokenize(captions)
 
