@@ -6,7 +6,7 @@ answers much without torch, registers them when it loads a model.
 
 from typing import TYPE_CHECKING
 
-from .io.lazy import lazy_names
+from .io import lazy_names
 from .registry import is_command_line, register
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vision import VisionConfig
-    from .models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
     from .models.ensemble import EnsembleForConditionalGeneration
     from .models.image_processing_captioning import CaptioningImageProcessor
     from .models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig

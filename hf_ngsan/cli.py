@@ -21,10 +21,11 @@ from typing import Any
 
 from . import __version__
 from .commands.arguments import DATASETS
+from .io import import_user_module
 from .io.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
 from .io.packaged import packaged_configs
 from .io.processes import has_lost_another, launch_processes, tell_error
-from .registry import import_user_module, register
+from .registry import register
 from .visualization import MissingPlotsError
 
 GROUPS = {

@@ -108,7 +108,6 @@ def test_an_unknown_name_is_answered_with_the_nearest_one_or_with_help(words, ne
 
 def test_words_that_are_no_options():
     for words, name, value in (
-        (["explain", "--model", "m", "--offset", "-1", "0"], "offset", [-1.0, 0.0]),
         (
             ["caption", "p.jpg", "--generate", "a=-1", "b=1e-3", "c=true"],
             "generate",

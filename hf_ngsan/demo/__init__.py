@@ -3,7 +3,7 @@
 import argparse
 
 from ..commands.arguments import at_most, user_path
-from ..io.bounds import MAX_INTEGER
+from ..io import MAX_INTEGER
 
 SUMMARY = """Show on one page what geometry changes in captions.
 

@@ -27,8 +27,7 @@ from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..tasks import RetrievalConfig, embed_pairs, evaluate_captioner, load_training_config, train
 from ..tasks.caption_rows import load_rows, rows_for
-from ..tasks.retrieval_index import THUMBNAIL_SIDE
-from ..tasks.retrieval_search import draw_hits, embed_images, search_images
+from ..tasks.retrieval_search import THUMBNAIL_SIDE, draw_hits, embed_images, search_images
 from ..training import ConfigError, TrainingConfig
 from ..training.output_folder import training_config_of
 from ..visualization import (

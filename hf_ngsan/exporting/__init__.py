@@ -5,7 +5,7 @@ It needs the packages of the extra `export`, which are imported when something i
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .captioner import Captioner

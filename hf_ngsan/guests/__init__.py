@@ -12,7 +12,7 @@ Names are imported when used.
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .captioners import Guest, guest_of, register_guest

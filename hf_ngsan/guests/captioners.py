@@ -34,7 +34,7 @@ from transformers.feature_extraction_utils import BatchFeature
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
 from ..data.collator import IGNORED_LABEL
-from ..io.bounds import DEFAULT_CAPTION_LENGTH
+from ..io import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
 from ..models.image_processing_captioning import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder

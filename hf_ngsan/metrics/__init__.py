@@ -5,7 +5,7 @@ Importing this package imports nothing heavy; each name is loaded when it is fir
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from . import diagnostics, retrieval, vqa

@@ -17,10 +17,8 @@ from transformers.processing_utils import ImagesKwargs
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
-RANGE_TOLERANCE = 1e-3
-"""Tolerance of floats outside [0, 1]: resizing overshoots, and half precision rounds."""
-SCALES = {"I": (255, 65535), "F": (1, 255)}
-"""Largest values that images of 32 bits may have: the first that is not exceeded stands for white."""
+RANGE_TOLERANCE = 1e-3  # of floats outside [0, 1]: resizing overshoots, and half precision rounds
+SCALES = {"I": (255, 65535), "F": (1, 255)}  # of images of 32 bits: the first that no value exceeds stands for white
 
 
 class ImageError(ValueError):
@@ -40,10 +38,8 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.
 
     Returns:
-        A `PIL.Image.Image` of mode RGB, independent of the source.
-
-    Raises:
-        ImageError: no image; more pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`); values out of range.
+        A `PIL.Image.Image` of mode RGB, independent of the source. What is none, or has more pixels than Pillow decodes
+        (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range, is an [`ImageError`].
     """
     place = source.get("path") if isinstance(source, Mapping) else source
     if isinstance(place, str | os.PathLike):
@@ -61,7 +57,7 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             return found
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
-        if isinstance(error, UnidentifiedImageError):  # it names an address in memory
+        if isinstance(error, UnidentifiedImageError):  # which names an address in memory
             fault = f"it is no image of {', '.join(FORMATS)}, or is damaged"
         raise ImageError(f"{name[:1].upper()}{name[1:]} cannot be read: {fault.rstrip('.')}.") from error
 
@@ -135,10 +131,7 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 
 
 class CaptioningImageProcessor(PilBackend):
-    r"""Reads, resizes, scales and normalizes images for a vision encoder.
-
-    Takes whatever [`load_image`] reads, one or many; all become RGB of 8 bits first, so that the settings mean the same
-    for every kind.
+    r"""Reads, resizes, scales and normalizes images for a vision encoder, one or many, as [`load_image`] reads them.
 
     Args:
         size (`dict`, defaults to `{"height": 224, "width": 224}`): exact height and width; or `{"shortest_edge": s}`,

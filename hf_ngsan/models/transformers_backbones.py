@@ -1,16 +1,8 @@
-"""Backbones and detection models of transformers, and encoders of patches without feature maps (CLIP, ViT, ...).
-
-```python
-config = make_config({"model_type": "clip_vision_model", "patch_size": 32})
-encoder = make_model("grid", config)  # a CLIPVisionModel without what pools its states
-see_image(encoder, pixel_values)  # one map (B, 768, 7, 7), without the class token, and how much of the image it shows
-```
-"""
+"""Backbones and detection models of transformers, and encoders of patches without feature maps (CLIP, ViT, ...)."""
 
 import copy
 import inspect
 from collections.abc import Sequence
-from os import PathLike
 from typing import Any
 
 import torch
@@ -41,53 +33,8 @@ def is_patch_encoder(backbone: Any) -> bool:
     return getattr(backbone, "model_type", None) in PATCH_ENCODERS
 
 
-def kind_of_source(name: str | PathLike, config: dict) -> str:
-    """Returns `"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    model_type = str(config.get("model_type"))
-    is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE") or has_patch_encoder(model_type)
-    heads = config.get("architectures")
-    is_detector = isinstance(heads, list) and any(str(head).endswith("ForObjectDetection") for head in heads)
-    if has_model(model_type, "OBJECT_DETECTION") and (is_detector or not is_backbone):
-        return "regions"
-    if is_backbone:
-        return "grid"
-    raise ValueError(
-        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet, DINOv2, ViT, CLIP or "
-        "SigLIP nor a detection model such as RT-DETR; give the folder or Hub name of one of these itself."
-    )
-
-
-def has_model(model_type: str, purpose: str) -> bool:
-    """Returns whether transformers has a model, its own or a user's, of a type for a purpose."""
-    from transformers.models.auto import modeling_auto
-
-    if model_type in getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING_NAMES"):
-        return True
-    models = getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING")
-    return model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type] in models
-
-
-def has_patch_encoder(model_type: str) -> bool:
-    """Returns whether models of a type are patch encoders, or have one in them, as CLIP has."""
-    if model_type in PATCH_ENCODERS:
-        return True
-    if model_type not in CONFIG_MAPPING:
-        return False
-    part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
-    kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
-    return getattr(kind, "model_type", None) in PATCH_ENCODERS
-
-
 def make_config(config: dict | PreTrainedConfig, out_features: Sequence[str | int] | None = None) -> Any:
-    """Makes the configuration of a backbone or detection model, of the patch encoder for a model that has one in it.
-
-    Args:
-        config, out_features: see [`configuration_vision.make_backbone_config`].
-    """
+    """Makes the configuration of a backbone or detection model, of the patch encoder for a model that has one in it."""
     made: Any = config_from_dict(config) if isinstance(config, dict) else config
     made = made.vision_config if is_patch_encoder(getattr(made, "vision_config", None)) else made
     if not is_patch_encoder(made):
@@ -124,11 +71,7 @@ def stage_names(backbone: Any) -> list[str]:
 
 
 def feature_size_of(kind: str, backbone: Any) -> int:
-    """Returns the channels of a backbone's feature maps together, or of a detection model's queries.
-
-    Raises:
-        ValueError: it does not follow from the configuration of the detection model.
-    """
+    """Returns the channels of a backbone's feature maps together, or of a detection model's queries."""
     if kind == "regions":
         for field in ("d_model", "hidden_size"):
             if isinstance(getattr(backbone, field, None), int):
@@ -146,10 +89,7 @@ def feature_size_of(kind: str, backbone: Any) -> int:
 
 
 def make_model(kind: str, config: Any) -> Any:
-    """Makes the backbone of a grid, or the detection model of `"regions"`, with new weights.
-
-    A patch encoder is made without the module that pools its states.
-    """
+    """Makes the backbone of a grid, without what pools its states, or the detection model of `"regions"`."""
     if kind == "regions":
         return make_transformers_model("AutoModelForObjectDetection", config)
     if not is_patch_encoder(config):
@@ -189,13 +129,7 @@ def see_image(backbone: Any, pixel_values: torch.Tensor, **options: bool) -> tup
 
 
 def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: bool = False) -> BackboneOutput:
-    """Returns the maps `(B, D, rows, columns)` of the stages that the configuration names, and the hidden states.
-
-    Args:
-        encoder: see [`make_model`].
-        pixel_values: `(B, 3, height, width)`, of a size that [`check_size`] allows.
-        output_hidden_states: whether to return the states of all tokens behind the embeddings and behind each layer.
-    """
+    """Returns the maps `(B, D, rows, columns)` of the stages that the configuration names, and the hidden states."""
     config, stages = encoder.config, stage_names(encoder.config)
     size = (pixel_values.shape[-2], pixel_values.shape[-1])
     check_size(encoder, *size)
@@ -258,10 +192,7 @@ def see_regions(
 ) -> VisionOutput:
     """Returns the best queries of a detection model for images `(B, 3, height, width)`, with their boxes."""
     if visual_boxes is not None:
-        raise ValueError(
-            "This vision encoder detects its regions itself; leave visual_boxes out, or give visual_features in place "
-            "of pixel_values."
-        )
+        raise ValueError("This vision encoder detects its regions itself; leave visual_boxes out.")
     check_size(vision.backbone, *pixel_values.shape[-2:])
     detected = vision.backbone(pixel_values, **options)
     regions = best_regions(detected, vision.backbone.config.num_labels, vision.config)
@@ -269,13 +200,7 @@ def see_regions(
 
 
 def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns features `(B, N, C)`, boxes `(B, N, 4)` and mask `(B, N)` of the best queries of each image.
-
-    Args:
-        detected: output of a detection model of transformers.
-        num_labels: its classes.
-        settings: `num_regions`, `score_threshold` and `suppression_threshold`, see [`VisionConfig`].
-    """
+    """Returns features `(B, N, C)`, boxes `(B, N, 4)` and mask `(B, N)` of the best queries of each image."""
     boxes = corner_boxes(detected.pred_boxes)
     queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
     scores, classes = class_scores(detected.logits, num_labels).max(-1)
@@ -329,7 +254,6 @@ __all__ = [
     "check_size",
     "feature_size_of",
     "is_patch_encoder",
-    "kind_of_source",
     "make_config",
     "make_model",
     "own_image_size",

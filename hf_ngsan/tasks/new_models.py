@@ -1,14 +1,15 @@
-"""New models for a training config, and trained ones to fine-tune: the part that all tasks share.
+"""Models of a training config, new ones and trained ones to fine-tune, and arguments of `generate()`.
 
 A task chooses the tokenizer and the fields that follow from its data; then
 
 ```python
-kind = config_class_of(fields.pop("model_type"), "retrieval")
+kind = new_config_class(fields, "retrieval")
 model = new_model(kind(**fields, vocab_size=len(tokenizer)), "AutoModel")
 processor = new_processor(model, tokenizer, image_size)
 ```
 """
 
+import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
@@ -17,15 +18,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import BaseImageProcessor, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data import DataError
+from ..extraction.vision import load_image_processor
+from ..io import DEFAULT_CAPTION_LENGTH
 from ..loading.models import is_guest, load_config, load_model, quiet_loading
-from ..loading.preprocessing import load_image_processor
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.transformers_backbones import check_size, own_image_size
-from ..registry import config_class, model_class, model_types_of, processor_class
+from ..registry import model_class, own_model_types
 from ..training.config import ConfigError, TrainingConfig, suggestion
 
 logger = logging.getLogger(__name__)
@@ -39,31 +41,25 @@ FOLLOWS_FROM_DATA = {
 }
 
 
-def config_class_of(model_type: str, task: str) -> Any:
-    """Returns the configuration class of a model type; raises a ConfigError if the task has no such type."""
-    known = model_types_of(task)
+def new_config_class(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> Any:
+    """Returns the configuration class that the section `model` names, without its key `model_type` from then on."""
+    model_type, known = fields.pop("model_type"), own_model_types(task)
     if model_type not in known:
         of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
         raise ConfigError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
-    return config_class(model_type)
+    check_fields(fields, follows)
+    return model_class(model_type, "AutoConfig")
 
 
-def check_fields(fields: Mapping, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
-    """Raises a ConfigError for a key of section `model` that follows from elsewhere; `follows` says from where.
-
-    The configuration refuses keys that are no fields of it.
-    """
+def check_fields(fields: Mapping, follows: Mapping[str, str]) -> None:
+    """Raises a ConfigError for a key of the section `model` that follows from elsewhere; `follows` says from where."""
     for name in fields:
         if name in follows:
             raise ConfigError(f"model.{name} follows from {follows[name]}; leave it out.")
 
 
 def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> None:
-    """Sets `visual_feature_size` to that of the data for a model that reads features.
-
-    Raises:
-        ConfigError: section `model` has another one.
-    """
+    """Sets `visual_feature_size` to that of the data, for a model that reads features."""
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is None or has_vision:
         return
@@ -91,71 +87,13 @@ def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: in
     """Returns the processor of a new model, with an image processor for its vision encoder, if it has one."""
     vision = model.base_model.vision
     image_processor = None if vision is None else new_image_processor(vision, image_size)
-    return processor_class(model.config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
-
-
-def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:
-    """Returns the folder of `init_from` and its configuration, after a check of the other fields.
-
-    `init_from` and `model_type` are removed from the fields.
-    """
-    folder = fields.pop("init_from")
-    config: Any = load_config(folder, task)
-    if fields.pop("model_type", None) not in (None, config.model_type):
-        raise ConfigError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
-    check_fields(fields, follows)
-    return folder, config
-
-
-def trained_model(
-    fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA, **changes: Any
-) -> tuple[PreTrainedModel, Any]:
-    """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor."""
-    folder, _ = config_to_change(fields, task, follows)
-    return load_model(folder, task, **fields, **changes)
-
-
-def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
-    """Gives `generate()` the settings of the evaluation as defaults, also in the saved model."""
-    defaults: Any = model.generation_config
-    defaults.num_beams = settings.num_beams
-    defaults.max_new_tokens = settings.max_new_tokens
-    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
-
-
-def trained_guest(
-    config: TrainingConfig, task: str, only_ours: Iterable[str]
-) -> tuple[PreTrainedModel, ProcessorMixin] | None:
-    """Returns the model of transformers that `init_from` names, and its processor; `None` if it names none.
-
-    Args:
-        config: the training config.
-        task: registered name of the task of the model.
-        only_ours: keys, as `section.key`, that models of transformers do not have.
-
-    Raises:
-        ConfigError: one of these keys has another value than by default, or `model` has further fields.
-    """
-    source = config.model.get("init_from")
-    if source is None or not is_guest(load_config(source, task)):
-        return None
-    usual = type(config)(model={"init_from": source})
-    more = [f"model.{key}" for key in config.model if key != "init_from"]
-    more += [key for key in only_ours if attrgetter(key)(config) != attrgetter(key)(usual)]
-    if more:
-        raise ConfigError(f"{source} is a model of transformers, which has no {', '.join(more)}; leave that out.")
-    return load_model(source, task)
+    return model_class(model.config.model_type, "AutoProcessor")(image_processor=image_processor, tokenizer=tokenizer)
 
 
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
     """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization.
 
-    Args:
-        vision: the vision encoder around the backbone.
-        image_size: height and width in pixels; `None` = those of the source, or that a patch encoder was made for.
-
-    Raises:
-        ValueError: the preprocessing is unknown, does not suit boxes, or gives images that the encoder does not take.
+    Without `image_size`, height and width are those of the source, or those that a patch encoder was made for.
     """
     source, own_size = vision.config.pretrained, own_image_size(vision)
     if source is not None:
@@ -175,11 +113,44 @@ def check_image_size(vision: VisionModel, image_processor: BaseImageProcessor) -
         check_size(vision.backbone, size["height"], size["width"])
 
 
-def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
-    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
+def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:
+    """Returns the folder of `init_from` and its configuration; `init_from` and `model_type` leave the fields."""
+    folder = fields.pop("init_from")
+    config: Any = load_config(folder, task)
+    if fields.pop("model_type", None) not in (None, config.model_type):
+        raise ConfigError(f"model.init_from: {folder} is a {config.model_type}; set model.model_type accordingly.")
+    check_fields(fields, follows)
+    return folder, config
 
-    A vocabulary that is not new belongs to a trained captioner and is not changed.
+
+def trained_model(
+    fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA, **changes: Any
+) -> tuple[PreTrainedModel, Any]:
+    """Loads the model that `init_from` names, with the other fields changed in its configuration, and its processor."""
+    folder, _ = config_to_change(fields, task, follows)
+    return load_model(folder, task, **fields, **changes)
+
+
+def trained_guest(
+    config: TrainingConfig, task: str, only_ours: Iterable[str]
+) -> tuple[PreTrainedModel, ProcessorMixin] | None:
+    """Returns the model of transformers that `init_from` names, and its processor; `None` if it names none.
+
+    Keys of `only_ours`, as `section.key`, must have their default values.
     """
+    source = config.model.get("init_from")
+    if source is None or not is_guest(load_config(source, task)):
+        return None
+    usual = type(config)(model={"init_from": source})
+    more = [f"model.{key}" for key in config.model if key != "init_from"]
+    more += [key for key in only_ours if attrgetter(key)(config) != attrgetter(key)(usual)]
+    if more:
+        raise ConfigError(f"{source} is a model of transformers, which has no {', '.join(more)}; leave that out.")
+    return load_model(source, task)
+
+
+def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
+    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large."""
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))
     unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
@@ -192,22 +163,13 @@ def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], i
         logger.info(message, known, 100 * unknown, "")
 
 
-def fill_word_vectors(
-    model: Any, tokenizer: PreTrainedTokenizerBase, path: str, dictionary: str | None, size_key: str
-) -> None:
-    """Puts the vectors of a file into a new model; words that the file lacks keep random vectors.
-
-    Args:
-        model, tokenizer: the new model, and its tokenizer.
-        path, dictionary: see [`read_word_vectors`].
-        size_key: the key of the training config for the size of a vector.
-
-    Raises:
-        ConfigError: the vectors have another size than the model's.
-        DataError: the file has none of the words.
-    """
+def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: Any, size_key: str) -> None:
+    """Puts the vectors of `data.word_vectors`, if any, into a new model; words that the file lacks keep random ones."""
+    path = settings.word_vectors
+    if path is None:
+        return
     vocabulary = tokenizer.get_vocab()
-    vectors = read_word_vectors(path, dictionary, vocabulary)
+    vectors = read_word_vectors(path, settings.dictionary, vocabulary)
     known = len(vocabulary) - len(tokenizer.all_special_ids)
     if not vectors:
         raise DataError(f"data.word_vectors: {path} has none of the {known} words; give vectors of lower-cased words.")
@@ -229,30 +191,22 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
         path: `.txt`, in each line a word, which may have blanks, and its numbers (GloVe, word2vec, fastText; a first
             line of two numbers is passed over), or `.npy`, an array `(lines, size)`.
         dictionary: the words of an `.npy` file, one a line; of equal lines the last counts.
-        words: words to look up.
-
-    Raises:
-        DataError: an array without its words, or with those of another one.
     """
     wanted, file = set(words), Path(path).expanduser()
-    if file.suffix != ".npy":
-        return vectors_of_text(file, wanted)
-    if dictionary is None:
-        raise DataError(f"{file} has vectors without their words; name the list of words with data.dictionary.")
-    array = np.load(file, allow_pickle=False, mmap_mode="r")
-    with open(Path(dictionary).expanduser(), encoding="utf-8") as file_of_words:
-        lines = [line.strip() for line in file_of_words]
-    if len(array) != len(lines):
-        raise DataError(f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words; give its own list.")
-    places = {line: place for place, line in enumerate(lines)}
-    return {word: np.asarray(array[places[word]], dtype=np.float32) for word in wanted & places.keys()}
-
-
-def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
+    if file.suffix == ".npy":
+        if dictionary is None:
+            raise DataError(f"{file} has vectors without their words; name the list of words with data.dictionary.")
+        array = np.load(file, allow_pickle=False, mmap_mode="r")
+        with open(Path(dictionary).expanduser(), encoding="utf-8") as file_of_words:
+            lines = [line.strip() for line in file_of_words]
+        if len(array) != len(lines):
+            raise DataError(f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words.")
+        places = {line: place for place, line in enumerate(lines)}
+        return {word: np.asarray(array[places[word]], dtype=np.float32) for word in wanted & places.keys()}
     vectors: dict[str, np.ndarray] = {}
     size = None
-    with open(file, encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
+    with open(file, encoding="utf-8", newline="\n") as text:
+        for number, line in enumerate(text, start=1):
             line = line.rstrip(" \r\n")  # word2vec and fastText write a blank behind every number
             if number == 1 and line.count(" ") == 1:
                 continue
@@ -261,3 +215,74 @@ def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
             if word in wanted:
                 vectors[word] = np.array(numbers, dtype=np.float32)
     return vectors
+
+
+OWN_ARGUMENTS = ("required_words", "candidates")
+"""Arguments of the searches of [`~hf_ngsan.models.decoding`] that transformers' `GenerationConfig` does not have."""
+NEEDS = {"diversity_penalty": "num_beam_groups", "candidates": "penalty_alpha"}
+TEXTS = ("cache_implementation", "early_stopping", "stop_strings")
+"""Arguments that may be text."""
+
+
+def generation_keys() -> set[str]:
+    """Returns the arguments of `generate()` that change its texts, and not the kind of its output."""
+    other = ("_", "output_", "return_", "transformers_version")
+    return {*OWN_ARGUMENTS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
+
+
+def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False) -> dict[str, Any]:
+    """Returns arguments of `generate()` that replace a model's own settings.
+
+    Args:
+        given: the arguments; those of the pipelines, such as `required_words`, too.
+        own: `generation_config` of the model.
+        several: whether an input may get several texts.
+
+    Raises:
+        ValueError: an unknown argument, a text in place of a number, an argument without effect, such as
+            `length_penalty` with one beam, or `num_return_sequences` where there is one text for each input.
+    """
+    known = generation_keys() - ({"num_return_sequences"} if not several else set())
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {close[0]}?" if close else "this model's generate() does not take it here."
+            raise ValueError(f"There is no argument {name!r:.60} of generation; {advice}")
+        if isinstance(value, str) and name not in TEXTS:
+            raise ValueError(f"{name} is {value!r:.60}, which is no number and neither true nor false.")
+    for name, other in NEEDS.items():
+        if name in given and other not in given:
+            raise ValueError(f"{name} has an effect with {other} only; give both.")
+    context = {"num_beams": 1 if "penalty_alpha" in given else own.num_beams or 1, "do_sample": own.do_sample}
+    settings = {**context, **{name: value for name, value in given.items() if name not in OWN_ARGUMENTS}}
+    try:
+        GenerationConfig(**settings).validate(strict=True)
+    except ValueError as error:
+        reasons = [line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")]
+        raise ValueError(" ".join(reasons) or str(error)) from None
+    return dict(given)
+
+
+def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that the scores of generated text depend on; `None` for one without effect.
+
+    They are the model's own for `generate()`, or those among the options of an evaluation.
+    """
+    settings = {**generation, **{name: value for name, value in options.items() if value is not None}}
+    beams = settings.get("num_beams") or 1
+    penalty = settings.get("length_penalty")
+    chosen = {
+        "beams": beams,
+        "length_penalty": (1.0 if penalty is None else penalty) if beams > 1 else None,
+        "max": settings.get("max_new_tokens") or settings.get("max_length") or DEFAULT_CAPTION_LENGTH,
+    }
+    others = generation_keys() - {"num_beams", "length_penalty", "max_new_tokens", "max_length"}
+    return chosen | {name: options[name] for name in sorted(others & options.keys()) if options[name] is not None}
+
+
+def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
+    """Gives `generate()` the settings of the evaluation as defaults, also in the saved model."""
+    defaults: Any = model.generation_config
+    defaults.num_beams = settings.num_beams
+    defaults.max_new_tokens = settings.max_new_tokens
+    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None

@@ -4,18 +4,12 @@
 base: ngsan/scenes
 training:
   epochs: 20
+with_lora: {training.learning_rate: 1.0e-4}
 ```
 
-```python
-load_training_config("mine.yaml", ["training.seed=1"], config_class_of).training.seed  # 1
-```
-
-A file may have values for the case that adapters are trained (`lora.rank` is set), which hold unless an override, or
-a file that names this one as its `base`, sets the key:
-
-    with_lora: {training.learning_rate: 1.0e-4}
-
-`hf_ngsan.tasks.load_training_config` finds the class by the model type.
+The section `with_lora` has values for the case that adapters are trained (`lora.rank` is set), which hold unless an
+override, or a file that names this one as its `base`, sets the key. `hf_ngsan.tasks.load_training_config` reads a file
+as the class of its task.
 """
 
 import dataclasses
@@ -24,7 +18,7 @@ import operator
 import os
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,17 +26,149 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
+from ..io import MAX_INTEGER
 from ..io.files import write_text_atomically
 from ..io.packaged import find_config
-from .settings import DataSettings, EvaluationSettings, LoraSettings, TrainingSettings
 
 WITH_LORA = "with_lora"
 RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
 """First line of the training config in the folder of a run."""
+LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
+"""Comparisons of a value with the limits of its setting, in words and as functions."""
 
 
 class ConfigError(ValueError):
     """A training config that cannot be used; the message names the file and the key and says what to do."""
+
+
+def setting(
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] | None = None,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    below: float | None = None,
+    free_on_resume: bool = False,
+) -> Any:
+    """Returns a key of a training config: default, explanation, bounds, and whether a resumed run may change it."""
+    bounds = {"choices": choices, "minimum": minimum, "maximum": maximum, "below": below}
+    return field(default=default, metadata={"help": help, "free_on_resume": free_on_resume, **bounds})
+
+
+def another_default(kind: type, name: str, default: Any) -> Any:
+    """Returns a key of a class of settings with another default, for a subclass."""
+    metadata = next(entry.metadata for entry in dataclasses.fields(kind) if entry.name == name)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Rows for training and evaluation."""
+
+    spec: str = setting("scenes", "dataset; hf-ngsan datasets lists the kinds of datasets")
+    train_split: str = setting("train", "split that is trained on")
+    validation_split: str | None = setting(
+        "validation", "split that chooses the best model; null = none; 'validation' = a tenth of train if there is none"
+    )
+    limit: int | None = setting(None, "rows used of each split, the first ones; null = all", minimum=1)
+    num_workers: int = setting(0, "processes that prepare batches; 0 = the main one", minimum=0, free_on_resume=True)
+
+
+@dataclass(frozen=True)
+class ScheduleSettings:
+    """Length of a stage of training, and its learning rate."""
+
+    epochs: int = setting(15, "passes over the training split", minimum=1, free_on_resume=True)
+    early_stopping_patience: int | None = setting(
+        None,
+        "the stage ends after this many evaluations without a new best; null = never",
+        minimum=1,
+        free_on_resume=True,
+    )
+    learning_rate: float = setting(3e-4, "peak learning rate of Adam", minimum=0.0, free_on_resume=True)
+    schedule: str = setting(
+        "step",
+        "after the warm-up: step, cosine, inverse_sqrt or constant",
+        choices=("step", "cosine", "inverse_sqrt", "constant"),
+    )
+    warmup_epochs: int = setting(
+        3, "epoch t of the stage, counted from 1, has learning_rate * min(t / warmup_epochs, 1)", minimum=0
+    )
+    warmup_updates: int | None = setting(
+        None, "inverse_sqrt schedule: updates up to the peak; null = those of warmup_epochs", minimum=1
+    )
+    decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
+    decay_every: int = setting(3, "step schedule: epochs from one decay to the next", minimum=1)
+    decay_factor: float = setting(0.5, "step schedule: factor of one decay", minimum=0.0)
+    max_decays: int | None = setting(None, "step schedule: decays at most; null = any number", minimum=0)
+
+
+@dataclass(frozen=True)
+class TrainingSettings(ScheduleSettings):
+    """Optimization, saving and logging."""
+
+    output_dir: str | None = setting(None, "folder of the run; null = runs/NAME-OF-THE-YAML", free_on_resume=True)
+    seed: int = setting(0, "seed of weights, order of rows, random choices and dropout", minimum=0, maximum=MAX_INTEGER)
+    batch_size: int = setting(50, "rows per update, all processes and accumulation steps together", minimum=1)
+    drop_last: bool = setting(False, "leave out the last batch of an epoch if it is not full")
+    gradient_accumulation_steps: int = setting(
+        1, "parts a batch is cut into to save memory", minimum=1, free_on_resume=True
+    )
+    freeze: tuple[str, ...] = setting(
+        (), "names of modules or parameters, or patterns like *.bias, that are not trained; [] = none"
+    )
+    vision_learning_rate: float | None = setting(
+        None, "peak learning rate of a vision encoder that is not frozen; null = learning_rate", minimum=0.0
+    )
+    adam_betas: tuple[float, float] = setting((0.9, 0.98), "decay of Adam's two averages")
+    adam_epsilon: float = setting(1e-8, "Adam's epsilon", minimum=0.0)
+    weight_decay: float = setting(0.0, "decoupled weight decay", minimum=0.0)
+    max_grad_norm: float | None = setting(
+        None, "clip gradients to this norm; null disables it", minimum=0.0, free_on_resume=True
+    )
+    ema_decay: float = setting(
+        0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0.0, below=1.0
+    )
+    mixed_precision: str | None = setting(
+        None, "fp16, bf16, auto = bf16 where the device computes in it, null = none", choices=("fp16", "bf16", "auto")
+    )
+    num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
+    save_every_steps: int | None = setting(
+        None, "also save a checkpoint every so many updates; null = after each epoch", minimum=1, free_on_resume=True
+    )
+    keep_checkpoints: int = setting(2, "resumable checkpoints kept; older ones go", minimum=1, free_on_resume=True)
+    log_every: int = setting(50, "updates between two points in the tracker", minimum=1, free_on_resume=True)
+    tracker: str | None = setting(
+        "tensorboard", "an Accelerate tracker, such as tensorboard; null = none", free_on_resume=True
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationSettings:
+    """Evaluation and the choice of the best model."""
+
+    every_epochs: int = setting(
+        1, "epochs from one evaluation to the next; the last epoch is always evaluated", minimum=1
+    )
+    metric: str = setting("loss", "score of the validation split that chooses the best model")
+    batch_size: int = setting(64, "rows evaluated together in one process", minimum=1, free_on_resume=True)
+
+
+@dataclass(frozen=True)
+class LoraSettings:
+    """Low-rank adapters (Hu et al. 2022) for models of transformers: W becomes W + alpha / rank * B A."""
+
+    rank: int | None = setting(None, "rows of A; null = no adapters, the weights themselves are trained", minimum=1)
+    alpha: float = setting(16.0, "scale of the adapters, divided by rank", minimum=0.0)
+    dropout: float = setting(0.0, "dropout of the inputs of A", minimum=0.0, below=1.0)
+    target_modules: tuple[str, ...] = setting(
+        (), "names, or ends of names, of the linear layers that get adapters; [] = all but the output layer"
+    )
+    merge: bool = setting(
+        True,
+        "also save whole models, adapters added to their weights, which every command reads; false = adapters alone",
+    )
 
 
 @dataclass(frozen=True)
@@ -85,17 +211,14 @@ class TrainingConfig:
             ConfigError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
         """
         kinds = cls.sections()
-        for name, values in sections.items():
+        for name in sections:
             if name not in kinds and name != "model":
                 raise ConfigError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
-            if not isinstance(values, Mapping):
-                raise ConfigError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
         parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
         return cls(model=dict(sections.get("model", {})), **parsed)
 
     def to_dict(self) -> dict:
-        settings = {name: dataclasses.asdict(getattr(self, name)) for name in self.sections()}
-        return {"model": dict(self.model), **settings}
+        return dataclasses.asdict(self)
 
     @property
     def output_dir(self) -> Path:
@@ -117,10 +240,6 @@ class TrainingConfig:
                 if not free and getattr(before, entry.name) != getattr(after, entry.name):
                     changed.append(f"{section}.{entry.name}")
         return changed
-
-
-LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
-"""Comparisons of a value with the limits of its setting, in words and as functions."""
 
 
 def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
@@ -163,7 +282,7 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
 
 
 def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
-    """Returns the end of a message about an unknown name: the most similar valid name, or all valid names."""
+    """Returns the end of a message about an unknown name: the most similar valid name, or all."""
     prefix, valid = f"{section}." if section else "", list(valid)
     close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else f"; valid are {', '.join(map(prefix.__add__, valid))}."
@@ -219,10 +338,10 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if not isinstance(sections, dict):
         raise ConfigError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
+    sections = {name: {} if values is None else values for name, values in sections.items()}  # a section without keys
     for name, values in sections.items():
-        if not isinstance(values, dict | None):
+        if not isinstance(values, dict):
             raise ConfigError(f"{path}: section {name} must be a mapping of keys to values, not {values!r}.")
-    sections = {name: values or {} for name, values in sections.items()}  # YAML has null for a section without keys
     if base is None:
         return sections
     try:
@@ -238,11 +357,7 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
 
 
 def read_yaml(text: str | bytes, where: str) -> Any:
-    """Returns the value of YAML text.
-
-    Raises:
-        ConfigError: it is not YAML; the message begins with `where` and has the line.
-    """
+    """Returns the value of YAML text; a ConfigError begins with `where` and has the line."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
@@ -252,7 +367,7 @@ def read_yaml(text: str | bytes, where: str) -> Any:
 
 
 def parse_override(text: str) -> tuple[str, str, Any]:
-    """Splits `section.key=value` into section, key and YAML value; a bare key has the section `""`."""
+    """Splits `section.key=value` into section, key and YAML value; a bare key has the section ""."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
@@ -268,15 +383,15 @@ def section_of(key: str, kind: type[TrainingConfig]) -> str:
     if len(owners) > 1:
         raise ConfigError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
     if not owners:
-        close = difflib.get_close_matches(key, [name for _, name in keys], n=1)
-        hints = [f"did you mean {section}.{name}?" for section, name in keys if name in close]
-        hint = hints[0] if hints else "write section.key=value, for example model.hidden_size=256."
+        names = {name: f"{section}.{name}" for section, name in reversed(keys)}
+        close = difflib.get_close_matches(key, names, n=1)
+        hint = f"did you mean {names[close[0]]}?" if close else "write section.key=value, as model.hidden_size=256."
         raise ConfigError(f"unknown key {key!r}; {hint}")
     return owners[0]
 
 
 def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:
-    """Writes a training config as commented YAML, whole or not at all; [`load_training_config`] reads an equal one."""
+    """Writes a training config as commented YAML, which [`load_training_config`] reads."""
     model = yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf"))
     lines = [RUN_HEADER, model.removesuffix("\n")]
     for section, kind in config.sections().items():

@@ -9,7 +9,7 @@ Names are imported when used; figures need matplotlib (extra `plots`).
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .attention import WordAttention, word_attention

@@ -70,12 +70,6 @@ def test_an_absurd_number_is_refused_by_its_option(capsys):
         assert exit_.value.code == 2 and option in capsys.readouterr().err, option
 
 
-@each_row("command", [["search", "index", "a dog"], ["inspect", "features"]])
-def test_figures_of_unknown_kinds_are_refused_at_once(tmp_path, capsys, command):
-    message = fails(capsys, *command, "--figure", tmp_path / "hits.doc")
-    assert "hits.doc" in message and ".png" in message
-
-
 @each_row(
     ("option", "words"),
     [

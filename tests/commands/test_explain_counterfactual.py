@@ -3,7 +3,6 @@
 import json
 
 import numpy as np
-import pytest
 
 from hf_ngsan.data import load_data
 from hf_ngsan.tasks.captioning_analysis import mirror_box, move_box, scale_box, swap_boxes
@@ -42,15 +41,11 @@ def test_a_change_is_told_as_json_and_drawn(run, tmp_path, capsys, kind):
     assert not figure or figure[1].stat().st_size > 1000
 
 
-def test_options_change_the_boxes_that_they_name(run, capsys):
-    command = ["explain", "--model", run, "--data", SPEC, "--counterfactual"]
-    for options, expected in (
-        (("swap", "--region", 2, "--other", 0), lambda boxes: swap_boxes(boxes, 2, 0)),
-        (("move", "--offset", -0.1, 0.05), lambda boxes: move_box(boxes, 0, (-0.1, 0.05))),
-    ):
-        found = json.loads(prints(capsys, *command, *options))
-        boxes = expected(np.array(found["before"]["boxes"]))
-        np.testing.assert_allclose(found["after"]["boxes"], boxes, atol=1e-6)
+def test_options_name_the_boxes_that_change(run, capsys):
+    command = ["explain", "--model", run, "--data", SPEC, "--counterfactual", "swap", "--region", 2, "--other", 0]
+    found = json.loads(prints(capsys, *command))
+    boxes = swap_boxes(np.array(found["before"]["boxes"]), 2, 0)
+    np.testing.assert_allclose(found["after"]["boxes"], boxes, atol=1e-6)
 
 
 def test_scores_of_scenes(run, tmp_path, capsys):
@@ -68,5 +63,3 @@ def test_mistakes_are_one_sentence(run, capsys):
     assert "--counterfactual" in fails(capsys, *command, "photo.jpg")
     assert "no region 9" in fails(capsys, *of_scenes, "swap", "--region", 9)
     assert "rows 0 to 5" in fails(capsys, *of_scenes, "move", "--row", 6)
-    with pytest.raises(SystemExit):
-        fails(capsys, *of_scenes, "scale", "--factor", 0)

@@ -5,21 +5,23 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
 from hf_ngsan.models.modeling_mhsan_text import MHSANTextConfig, MHSANTextModel
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.models.processing_spatial_captioner import SpatialCaptionerProcessor
 from tests.models import tiny
-from tests.models.efficientnet_lite.tiny import classifier_config
+from tests.models.mcan import tiny as mcan
 from tests.models.mhsan import tiny as mhsan
+from tests.models.nsa_transformer import tiny as translation
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial
 from tests.models.tiny_photos import pixel_captioner
 
 WORDS = torch.tensor([[1, 5, 6, 7, 9, 4], [1, 8, 5, 11, 12, 3]])
 PIXELS = torch.randn(2, 3, 24, 32, generator=torch.Generator().manual_seed(0))
+EFFICIENTNET = {"embedding_size": 4, "hidden_sizes": [4, 6, 8], "depths": [1, 2, 1]}
 RESNEXT = {"embedding_size": 4, "hidden_sizes": [8, 16], "depths": [1, 1], "groups": 2, "width_per_group": 2}
 
 
@@ -34,19 +36,6 @@ class Frozen(NamedTuple):
 def lively(model: Any) -> Any:
     tiny.make_lively(model, seed=7)
     return model.eval()
-
-
-def mcan() -> Frozen:
-    from tests.models.mcan import tiny as mcan
-
-    return Frozen(mcan.tiny_model(), mcan.tiny_processor(), mcan.random_inputs([6, 4], [5, 3]))
-
-
-def nsa_transformer() -> Frozen:
-    from tests.models.nsa_transformer import tiny as translation
-
-    words = {"decoder_input_ids": WORDS}
-    return Frozen(translation.tiny_translator(), None, {**translation.random_sources([6, 4]), **words})
 
 
 CHECKPOINTS: dict[str, Callable[[], Frozen]] = {
@@ -80,10 +69,14 @@ CHECKPOINTS: dict[str, Callable[[], Frozen]] = {
         lively(NGSANResNeXtBackbone(NGSANResNeXtConfig(**RESNEXT))), None, {"pixel_values": PIXELS}
     ),
     "ngsan_efficientnet_lite": lambda: Frozen(
-        lively(NGSANEfficientNetLiteForImageClassification(classifier_config())), None, {"pixel_values": PIXELS}
+        lively(NGSANEfficientNetLiteBackbone(NGSANEfficientNetLiteConfig(**EFFICIENTNET))),
+        None,
+        {"pixel_values": PIXELS},
     ),
-    "mcan": mcan,
-    "nsa_transformer": nsa_transformer,
+    "mcan": lambda: Frozen(mcan.tiny_model(), mcan.tiny_processor(), mcan.random_inputs([6, 4], [5, 3])),
+    "nsa_transformer": lambda: Frozen(
+        translation.tiny_translator(), None, {**translation.random_sources([6, 4]), "decoder_input_ids": WORDS}
+    ),
 }
 """One of every model type."""
 

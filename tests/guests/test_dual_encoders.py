@@ -83,7 +83,6 @@ def test_captions_are_reranked(clip, pictures, tmp_path, capsys):
 @each_row(
     ("arguments", "named"),
     [
-        (["evaluate", "--data", "scenes:images=true", "--limit", "2", "--head-diversity"], "--head-diversity"),
         (["evaluate", "--data", "scenes", "--limit", "2"], "images"),
         (["caption", "0.png"], "captioning"),
     ],

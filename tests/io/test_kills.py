@@ -14,7 +14,7 @@ import pytest
 from hf_ngsan.io import folders
 from hf_ngsan.io.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
-from hf_ngsan.training.checkpoints import Checkpoints
+from hf_ngsan.training.output_folder import Checkpoints
 from tests.dying import DIED, in_process, workers
 
 pytestmark = pytest.mark.timeout(3600)
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.timeout(3600)
 PRELOADED = ["tests.io.test_kills", "hf_ngsan.sharing.facts", "hf_ngsan.commands.export", "hf_ngsan.cli"]
 PRELOADED += ["hf_ngsan.exporting", "hf_ngsan.tasks.caption_rows", "hf_ngsan.data.conversion", "tests.models.tiny"]
 PRELOADED += [
-    "hf_ngsan.tasks.retrieval_index",
+    "hf_ngsan.tasks.retrieval_search",
     "hf_ngsan.extraction",
     "tests.models.mhsan.tiny",
     "tests.models.tiny_photos",
@@ -223,7 +223,7 @@ def convert(folder: Path) -> None:
 
 def index_photos(folder: Path) -> None:
     from hf_ngsan.extraction import list_images
-    from hf_ngsan.tasks.retrieval_index import index_images
+    from hf_ngsan.tasks.retrieval_search import index_images
     from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 
     model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)

@@ -2,14 +2,14 @@ import logging
 
 import pytest
 
-from hf_ngsan.io import progress_display
-from hf_ngsan.io.progress_display import ProgressDisplay
+from hf_ngsan.io import messages
+from hf_ngsan.io.messages import ProgressDisplay
 
 
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr(progress_display.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(messages.time, "monotonic", lambda: now[0])
     return now
 
 

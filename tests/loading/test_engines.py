@@ -17,7 +17,6 @@ from hf_ngsan.loading import engines, use_engine
 from hf_ngsan.loading.engines import ENGINES, BackboneInEngine, PartInEngine
 from hf_ngsan.models.decoding import diverse_beam_search
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
-from hf_ngsan.tasks.leak_audit import largest
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -148,7 +147,6 @@ def test_one_output_of_nan_is_another_output():
     for found in ([nan, zeros], [zeros, nan]):
         part = BackboneInEngine(tiny_vision().backbone, dict, (32, 32))
         assert not part.compare(found, [zeros, zeros]), found
-        assert math.isnan(largest(*found)), found
 
 
 def test_the_option_of_commands_has_all_engines():

@@ -164,7 +164,7 @@ def test_adapters_alone_are_saved_where_whole_models_are_not_asked_for(start, tm
     [
         ({"lora": {"rank": 2, "target_modules": ["quary"]}}, "query"),
         ({"training": {"freeze": ["*"]}}, "training.freeze"),
-        ({"self_critical": {"document_frequency": "df.npz"}}, "self_critical.document_frequency"),
+        ({"training": {"word_dropout": 0.1}}, "training.word_dropout"),
     ],
 )
 def test_settings_that_a_captioner_cannot_have_are_named(start, tmp_path, change, name):
@@ -174,7 +174,7 @@ def test_settings_that_a_captioner_cannot_have_are_named(start, tmp_path, change
 
 
 def test_adapters_need_peft_and_a_model_of_transformers(start, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.training.adapters.is_peft_available", lambda: False)
+    monkeypatch.setattr("hf_ngsan.training.optimizer.is_peft_available", lambda: False)
     with pytest.raises(ConfigError, match="pip install"):
         train(config_of(start / "blip", tmp_path / "run", lora={"rank": 2}))
 

@@ -5,7 +5,7 @@ import torch
 
 from hf_ngsan.cli import main
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
-from hf_ngsan.tasks.leak_audit import audit_model
+from hf_ngsan.tasks.registry import audit_model
 from tests.models import tiny
 from tests.models.mhsan.tiny import tiny_model as tiny_dual_encoder
 from tests.models.ngsan.variants import REPRESENTATIVES

@@ -99,7 +99,6 @@ def test_answers_come_from_the_training_split(spec, caplog):
     with caplog.at_level(logging.INFO, logger="hf_ngsan"):
         model, _ = task.build(task.load_rows("train"))
     messages = " ".join(caplog.messages)
-    assert "24 of 24 questions have more than 4 words" in messages
     left_out = {"1", "2", "3", "red", "blue"} - set(model.config.label2id)
     without = sum(row(number)["answers"][0] in left_out for number in range(24))
     assert without and f"{without} of 24 questions have none of these answers" in messages

@@ -9,13 +9,12 @@ from safetensors.torch import load_file
 from hf_ngsan.guests import DualEncoder, dual_encoder_of, register_guest
 from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.tasks import RetrievalConfig, train
+from hf_ngsan.tasks import RetrievalConfig, embed_pairs, train
 from hf_ngsan.tasks.retrieval import RetrievalTask, pairs_of_guest
-from hf_ngsan.tasks.retrieval_search import embed_pairs
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.config import ConfigError
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
-from hf_ngsan.training.objectives.objective import Update
+from hf_ngsan.training.task import Update
 from tests.guests.tiny import DUAL_ENCODERS, photos, save_all, tiny
 from tests.tables import each_row
 

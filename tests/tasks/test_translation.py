@@ -3,8 +3,10 @@
 import io
 import json
 import logging
+import math
 
 import pytest
+import sacrebleu
 import torch
 import yaml
 from safetensors.torch import load_file
@@ -52,8 +54,8 @@ def test_training_teaches_the_language(trained, translator):
     assert losses[-1] < losses[0] / 2
     assert result.best_score == result.history[-1]["bleu"]
     rows = load_pairs(f"parallel:{folder / 'text'},source=en,target=de", "test")
-    best = score_translations(translate_rows(*translator, rows, num_beams=1), rows["target"][:])
-    assert best.scores["chrf"] > 20
+    best, _ = score_translations(translate_rows(*translator, rows, num_beams=1), rows["target"][:])
+    assert best["chrf"] > 20
 
 
 def test_a_batch_holds_a_number_of_tokens_and_what_the_model_asks_for(tmp_path):
@@ -159,8 +161,8 @@ def test_the_command_scores_translations_with_their_signature(trained, translato
     rows = load_pairs(data, "test", 3)
     expected = translate_rows(*translator, rows)
     assert output.read_text(encoding="utf-8") == "".join(f"{line}\n" for line in expected)
-    found = score_translations(expected, rows["target"][:])
-    assert scores == {**found.scores, "signatures": found.signatures}
+    found, signatures = score_translations(expected, rows["target"][:])
+    assert scores == {**found, "signatures": signatures}
     for wrong in (["--metrics", "bleu"], ["--folds", 3]):
         assert wrong[0] in fails(capsys, "evaluate", "--model", trained[0] / "run", *options, *wrong)
     assert "source" in fails(capsys, "evaluate", "--model", trained[0] / "run", "--data", "scenes:size=3,test=2")
@@ -171,7 +173,7 @@ def test_the_command_translates_arguments_files_and_the_standard_input(
     trained, translator, tmp_path, capsys, monkeypatch
 ):
     run, lines = trained[0] / "run", ["A dog runs here.", "", "A cat sings now."]
-    expected = [translate_batch(*translator, [line])[0] if line else "" for line in lines]
+    expected = [translate_batch(*translator, [line])[0][0] if line else "" for line in lines]
     assert prints(capsys, "translate", "--model", run, lines[0], lines[2]).splitlines() == expected[::2]
     (tmp_path / "in.en").write_text("\r\n".join(lines) + "\r\n")
     capsys.readouterr()
@@ -219,3 +221,14 @@ def test_yaml_and_overrides(tmp_path):
     assert (config.training.batch_tokens, config.training.warmup_updates) == (None, 7)
     sampler = TranslationTask(config).sampler(range(50))(epoch=0, num_processes=1, process_index=0)
     assert len(next(iter(sampler))) == config.training.batch_size == 50
+
+
+def test_bleu_by_hand():
+    """Matches of 1- to 4-grams: 13/14, 9/12, 5/10, 2/8; brevity penalty of 14 words against 15."""
+    references = ["the cat sat on the mat .", "a dog runs fast through the park ."]
+    scores, signatures = score_translations(["the cat sat on a mat .", "a dog runs through the park ."], references)
+    precisions = [13 / 14, 9 / 12, 5 / 10, 2 / 8]
+    assert scores["bleu"] == pytest.approx(100 * math.exp(1 - 15 / 14) * math.prod(precisions) ** 0.25)
+    assert score_translations(references, references)[0] == pytest.approx({"bleu": 100, "chrf": 100})
+    for name, parts in (("bleu", {"nrefs:1", "case:mixed", "tok:13a"}), ("chrf", {"nrefs:1", "nc:6"})):
+        assert parts | {f"version:{sacrebleu.__version__}"} <= set(signatures[name].split("|"))

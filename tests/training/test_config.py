@@ -7,7 +7,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.io.bounds import MAX_INTEGER
+from hf_ngsan.io import MAX_INTEGER
 from hf_ngsan.tasks import CaptioningConfig, load_training_config
 from hf_ngsan.training.config import ConfigError, save_training_config
 from tests.tables import each_row

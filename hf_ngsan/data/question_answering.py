@@ -1,0 +1,340 @@
+"""The readers of questions about images: `vqa:DIR`, VQA v2 with the features of its images, and `nlvr:DIR`, statements
+about pictures of items in three boxes.
+
+```python
+load_vqa("vqa", "train", features="features")[0]["question"]  # "What is this photo taken looking through?"
+load_nlvr("nlvr", "dev")[0]["question"]  # a statement such as "There is a box with a black circle."
+```
+"""
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, Features, Image, List, Value
+
+from .annotations import has_any, listing, read_records, refuse_record
+from .coco_files import Record, read_json, read_json_lines, records_of
+from .contract import lists_of_vectors
+from .errors import DataError, naming_damage
+from .prepared import Rows, fingerprint, prepare
+from .readers import names_of_split
+from .saved import load_saved
+
+NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
+"""Words for the splits in the names of the official files; other splits keep their names."""
+ROW_OF_IMAGE = "image_row"
+NUM_ANSWERS = 10
+"""Answers of each question (Antol et al. 2015)."""
+WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
+"""Sizes of a picture of NLVR and its three boxes, in pixels, as the authors drew them."""
+KINDS = ("square", "circle", "triangle", "box")
+COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
+SIZES = {10: "small", 20: "medium", 30: "large"}
+PART = re.compile(r"(?P<name>.+?)(?P<sign>[/-])(?P<directory>\d+)")
+IDENTIFIER = re.compile(r"(\d{1,9})-(\d{1,3})")
+COLUMNS = {
+    "question_id": Value("int64"),
+    "image_id": Value("int64"),
+    "question": Value("string"),
+    "answers": List(Value("string")),
+    "multiple_choice_answer": Value("string"),
+    "answer_type": Value("string"),
+}
+
+
+def load_vqa(directory: str, split: str, features: str | None = None, skip_errors: bool = False) -> Dataset:
+    """Loads the questions of one split, each with the regions of its image.
+
+    The features of an image are read with each question about it, and stored once.
+
+    Args:
+        directory: folder of the official files, such as `v2_OpenEnded_mscoco_train2014_questions.json` and
+            `v2_mscoco_train2014_annotations.json`; a split without annotations has no answers.
+        split: `train`, `validation` (or `val`), `test`, or another part of the files' names, such as `test-dev2015`.
+        features: folder of the features of their images, of any split, found by `image_id`.
+        skip_errors: whether to leave out records that cannot be used, and questions whose image has no features,
+            with a warning that counts them, instead of raising an error.
+
+    Returns:
+        `datasets.Dataset` with `question_id`, `image_id`, `question` and, if known, `answers` (of ten people),
+        `multiple_choice_answer` (the most common) and `answer_type`; each row that is read also has the columns of
+        its image in the folder of features, such as `visual_features` and `visual_boxes`.
+
+    Raises:
+        DataError: a file is missing or cannot be used, or an image has no features.
+    """
+    if features is None:
+        raise DataError(
+            f"vqa:{directory} names no features; write vqa:{directory},features=DIR with a folder that hf-ngsan "
+            "convert or hf-ngsan extract wrote."
+        )
+    files = find_question_files(Path(directory), split)
+    key = fingerprint("vqa", split, skip_errors, *map(str, files), *files)
+    questions = prepare("vqa", key, split, lambda: question_rows(files, split, skip_errors))
+    images = load_saved(features, None)
+    questions = with_rows_of_images(questions, images, features, skip_errors)
+    joined = WithImages(images.remove_columns([name for name in images.column_names if name in questions.column_names]))
+    return questions.with_transform(joined)
+
+
+def find_question_files(directory: Path, split: str) -> list[Path]:
+    """Returns the file of questions of a split and, if it exists, the file of answers."""
+    name = NAMES_OF_SPLITS.get(split, split)
+    files: list[Path] = []
+    for kind in ("questions", "annotations"):
+        of_kind = sorted(file for file in directory.glob(f"*{kind}.json") if f"_{name}_" in f"_{file.name}")
+        if len(of_kind) > 1:
+            raise DataError(f"{directory} has several files of {kind} of {name}: {of_kind[0].name}, {of_kind[1].name}.")
+        files += of_kind
+    if not files or not files[0].name.endswith("questions.json"):
+        known = ", ".join(sorted(file.name for file in directory.glob("*questions.json"))) or "none"
+        raise DataError(f"{directory} has no split {split!r}: no file *_{name}_questions.json; there is {known}.")
+    return files
+
+
+def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
+    skipped: list[dict] = []
+    rows = read_questions(files, skipped)
+    notes = []
+    if skipped:
+        places = listing([entry["file_name"].rpartition(", ")[2] for entry in skipped])
+        reason = skipped[0]["reason"].rstrip(".")
+        lack = f"{len(skipped)} records of {files[0].parent}, split {split}, cannot be used ({places}); first, {reason}"
+        if not skip_errors:
+            raise DataError(f"{lack}; correct them, or leave them out with skip_errors=true.")
+        notes = [f"{lack}; they were left out."]
+    if not rows:
+        raise DataError(f"{files[0]} has no question that can be used.")
+    columns = columns_of(rows, COLUMNS)
+    return Rows(columns, ({name: row.get(name) for name in columns} for row in rows), len(rows), notes)
+
+
+def columns_of(rows: Sequence[dict], columns: dict[str, Any]) -> Features:
+    """Returns those columns in which at least one row has a value."""
+    return Features({name: kind for name, kind in columns.items() if any(row.get(name) is not None for row in rows)})
+
+
+def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip_errors: bool) -> Dataset:
+    """Adds a column with the row of each question's image; questions without one are refused or left out."""
+    rows = {image_id: row for row, image_id in enumerate(images.with_format(None)["image_id"])}
+    image_ids = questions.with_format(None)["image_id"][:]
+    places = np.array([rows.get(image_id, -1) for image_id in image_ids], dtype=np.int64)
+    if len(missing := np.flatnonzero(places < 0)):
+        ids = dict.fromkeys(image_ids[row] for row in missing)
+        lack = (
+            f"{len(missing)} of {len(places)} questions are of images without features in {features} ({listing(ids)})"
+        )
+        if not skip_errors or len(missing) == len(places):
+            raise DataError(f"{lack}; add them, or leave these questions out with skip_errors=true.")
+        warnings.warn(f"{lack}; they were left out.", stacklevel=4)
+        questions = questions.select(np.flatnonzero(places >= 0))
+        places = places[places >= 0]
+    return questions.add_column(ROW_OF_IMAGE, places)
+
+
+class WithImages:
+    """Adds the columns of their images to questions when they are read.
+
+    Args:
+        images: a dataset of images.
+    """
+
+    def __init__(self, images: Dataset) -> None:
+        self.images = images
+
+    def __call__(self, questions: dict[str, list]) -> dict[str, list]:
+        if ROW_OF_IMAGE not in questions:  # only other columns are read
+            return questions
+        rows = self.images.__getitems__(questions.pop(ROW_OF_IMAGE))
+        return {**questions, **{name: [row[name] for row in rows] for name in self.images.column_names}}
+
+
+def is_questions(document: object) -> bool:
+    return isinstance(document, dict) and "questions" in document
+
+
+def is_answers(document: object) -> bool:
+    return isinstance(document, dict) and has_any(document.get("annotations"), "question_id")
+
+
+def read_questions(paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> list[dict]:
+    """Reads the questions of some files of VQA v2, with their answers.
+
+    Args:
+        paths: files of questions and of answers.
+        skipped: gets `{"image_id", "file_name", "reason"}` of broken records, of questions without answers and of
+            answers without question; if None, these are errors.
+        alone: whether a file of answers may be read without its questions.
+
+    Returns:
+        Rows with `question_id`, `image_id`, `question` and, with files of answers, `answers`,
+        `multiple_choice_answer` and, if present, `answer_type`.
+    """
+    questions: dict[int, tuple[Record, dict]] = {}
+    answers: dict[int, tuple[Record, dict]] = {}
+    has_questions = has_answers = False
+    for path in paths:
+        document = read_json(path)
+        if is_questions(document):
+            has_questions, rows, field, read = True, questions, "questions", read_question
+        elif is_answers(document):
+            has_answers, rows, field, read = True, answers, "annotations", read_answers
+        else:
+            raise DataError(f"{path} holds neither questions nor answers of VQA v2; convert it apart.")
+        for record, row in read_records(records_of(document, field, path), read, itemgetter("question_id"), skipped):
+            rows[row["question_id"]] = record, row
+    if not has_questions:
+        if not alone:
+            raise DataError(f"{paths[0]} has answers without questions; give the file of the questions too.")
+        questions = dict(answers)
+    for number, (record, answer) in list(answers.items()):
+        _, question = questions.get(number, (record, {}))
+        if question.get("image_id") != answer["image_id"]:
+            reason = f"is of image {question['image_id']}" if question else "matches no question"
+            refuse_record(record, DataError(f"{record.where}: question_id {number} {reason}."), skipped)
+            del answers[number]
+    joined = []
+    for number, (record, question) in questions.items():
+        if has_answers and number not in answers:
+            refuse_record(record, DataError(f"{record.where}: question_id {number} has no answers."), skipped)
+        else:
+            joined.append({**question, **answers[number][1]} if has_answers else question)
+    return joined
+
+
+def read_question(record: Record) -> dict:
+    if not record.text("question"):
+        raise record.error("question", "must have a word")
+    return {**ids_of(record), "question": record.fields["question"]}
+
+
+def read_answers(record: Record) -> dict:
+    answers = record.records("answers")
+    if len(answers) != NUM_ANSWERS:
+        raise DataError(f"{record.where}: there are {len(answers)} answers; each question has {NUM_ANSWERS}.")
+    return {
+        "answers": [answer.string("answer") for answer in answers],
+        "multiple_choice_answer": record.string("multiple_choice_answer"),
+        "answer_type": None if record.fields.get("answer_type") is None else record.string("answer_type"),
+        **ids_of(record),
+    }
+
+
+def ids_of(record: Record) -> dict[str, int]:
+    return {name: record.integer(name) for name in ("question_id", "image_id")}
+
+
+def load_nlvr(
+    directory: str, split: str, positions: bool = False, regions: bool = True, images: bool = False
+) -> Dataset:
+    """Loads one split of NLVR, or a part of it, with the structured scenes as regions (Suhr et al. 2017).
+
+    The regions of a picture are its items and its three grey boxes. The feature of a region is one-hot: its kind
+    (square, circle, triangle, box), its colour and its size. Its place is only in `visual_boxes`.
+
+    Args:
+        directory: folder with the JSON lines `NAME/NAME.json`.
+        split: NAME (`validation` and `val` mean `dev`); `NAME/5` for its examples in directory 5 alone, `NAME-5` for
+            those in all other directories. The up to four pictures of a statement are in one directory.
+        positions: whether the feature of a region also has the four numbers of its box.
+        regions: False replaces the scene by one blank region, to measure how much the statement alone reveals.
+        images: whether rows have the column `image`, which needs the pictures.
+
+    Returns:
+        `datasets.Dataset` with `question` (the statement), `answers` (`["true"]` or `["false"]`), `question_id` and
+        `image_id` (1000 n + m of the identifier n-m), features, boxes, `objects` (names of the regions), `width`,
+        `height` and `split`.
+
+    Raises:
+        DataError: there is no such split, or a line or picture of it cannot be used.
+    """
+    file, sign, part = find_part(Path(directory), split)
+    key = fingerprint("nlvr", split, str(file.absolute()), positions, regions, images, file)
+    return prepare("nlvr", key, split, lambda: statement_rows(file, split, sign, part, positions, regions, images))
+
+
+def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
+    """Returns the file of a split and, for a part such as `dev/5` or `dev-5`, the sign and the directory."""
+    readings = [(split, "", "")]
+    if match := PART.fullmatch(split):
+        readings.append((match["name"], match["sign"], match["directory"]))
+    for base, sign, part in readings:
+        for name in names_of_split(base):
+            if (directory / name / f"{name}.json").is_file():
+                return directory / name / f"{name}.json", sign, part
+    known = ", ".join(sorted(file.parent.name for file in directory.glob("*/*.json") if file.stem == file.parent.name))
+    raise DataError(f"{directory} has no split {split!r}; there are {known or 'none, such as dev/dev.json'}.")
+
+
+def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> Rows:
+    records = read_json_lines(file)
+    if sign:
+        records = [record for record in records if (str(record.fields["directory"]) == part) == (sign == "/")]
+    if not records:
+        raise DataError(f"{file} has no examples in the split {split!r}; its directories are numbers such as 0.")
+    feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
+    columns = {name: COLUMNS[name] for name in ("question_id", "image_id", "question", "answers")} | {
+        "visual_features": lists_of_vectors(feature_size, "float32"),
+        "visual_boxes": lists_of_vectors(4, "float32"),
+        "objects": List(Value("string")),
+        "width": Value("int32"),
+        "height": Value("int32"),
+        "split": Value("string"),
+    }
+    if images:
+        columns["image"] = Image()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for record in records:
+            with naming_damage(record.where):
+                match = IDENTIFIER.fullmatch(record.string("identifier"))
+                boxes = record.fields["structured_rep"]
+                if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
+                    raise DataError(
+                        f"{record.where}: an example has an identifier such as 12-0, a label true or false, and"
+                        f" {NUM_BOXES} boxes."
+                    )
+                features, places, names = regions_of(boxes) if regions else blank_region()
+            number = int(match[1]) * 1000 + int(match[2])
+            row = {"question_id": number, "image_id": number, "question": record.string("sentence")}
+            row["answers"] = [record.fields["label"]]
+            row["visual_features"] = np.concatenate([features, places], axis=1) if positions else features
+            row |= {"visual_boxes": places, "objects": names, "width": WIDTH, "height": HEIGHT, "split": split}
+            if images:
+                # with the boxes in the order of the structured scene
+                picture = f"images/{record.fields['directory']}/{file.stem}-{match[0]}-0.png"
+                row["image"] = {"bytes": (file.parent / picture).read_bytes(), "path": None}
+            yield row
+
+    return Rows(Features(columns), rows(), len(records))
+
+
+def regions_of(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns features, boxes and names of the items in three boxes and of the boxes around them."""
+    items = [(item, box) for box, items in enumerate(boxes) for item in items]
+    features = np.zeros((len(items) + NUM_BOXES, len(KINDS) + len(COLOURS) + len(SIZES)), dtype=np.float32)
+    corners, names = [], []
+    for row, (item, box) in enumerate(items):
+        kind, colour, size = item["type"], item["color"], item["size"]
+        features[row, KINDS.index(kind)] = 1
+        features[row, len(KINDS) + list(COLOURS).index(colour)] = 1
+        features[row, len(KINDS) + len(COLOURS) + list(SIZES).index(size)] = 1
+        left, top = item["x_loc"] + box * (SIDE + GAP), item["y_loc"]
+        corners.append([left, top, left + size, top + size])
+        names.append(f"{SIZES[size]} {COLOURS[colour]} {kind}")
+    for box in range(NUM_BOXES):
+        features[len(items) + box, KINDS.index("box")] = 1
+        corners.append([box * (SIDE + GAP), 0, box * (SIDE + GAP) + SIDE, HEIGHT])
+        names.append("box")
+    return features, np.float32(corners) / np.float32([WIDTH, HEIGHT, WIDTH, HEIGHT]), names
+
+
+def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns feature, box and name of one region without content: the whole picture."""
+    size = len(KINDS) + len(COLOURS) + len(SIZES)
+    return np.zeros((1, size), dtype=np.float32), np.array([[0, 0, 1, 1]], dtype=np.float32), ["picture"]

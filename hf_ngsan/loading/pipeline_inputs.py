@@ -1,0 +1,431 @@
+"""Inputs of the package's pipelines, read one by one and collated to batches in any worker of a loader."""
+
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+from transformers.feature_extraction_utils import BatchFeature
+from transformers.pipelines.base import Pipeline
+
+from ..guests.captioners import batches
+from ..models.image_processing_captioning import ImageError, least_side_of, load_image
+from ..models.pipeline_image_to_text import ImageToTextPipeline
+from ..models.processing_captioning import (
+    TOKENIZING,
+    as_array,
+    boxes_of_regions,
+    check_boxes,
+    check_whole_images,
+    pad_visual_inputs,
+)
+
+
+@dataclass
+class Item:
+    """One input, from its reading to its answers.
+
+    Attributes:
+        name: name of the data in errors.
+        pixels: outputs of the image processor for its image, for models with a vision encoder.
+        size: width and height of its attention maps, if requested for an image.
+        image: its image at this size, if the image is larger.
+        features: `(num_regions, visual_feature_size)`, in place of an image.
+        boxes: `(num_regions, 4)` within [0, 1]; of the maps, once it is answered.
+        text: beginning of its caption, or the question about it.
+        error: reason why it could not be read.
+        answers: what the pipeline returns for it.
+    """
+
+    name: str
+    pixels: Any = None
+    size: tuple[int, int] | None = None
+    image: Image.Image | None = None
+    features: np.ndarray | None = None
+    boxes: np.ndarray | None = None
+    text: str = ""
+    error: Exception | None = None
+    answers: list[dict] = field(default_factory=list)
+
+
+@dataclass
+class Batch:
+    """Items, and the model inputs of those that could be read, grouped by kind of input."""
+
+    items: list[Item]
+    groups: list[tuple[list[Item], BatchFeature]]
+
+
+@dataclass
+class ItemReader:
+    """Reads inputs; has no model, so that it can be sent to workers.
+
+    Args:
+        processor, config: of the model.
+        text: beginning of all captions; an input's own text has priority.
+        with_maps: whether attention maps are requested.
+        attention_side: longest side of these maps; the image's if `None`.
+    """
+
+    mask_name: ClassVar[str] = "attention_mask"
+    """The model's name for the mask of regions."""
+
+    processor: Any
+    config: Any
+    text: str = ""
+    with_maps: bool = False
+    attention_side: int | None = None
+
+    def try_to_read(self, source: Any, index: int | None = None) -> Item:
+        """Reads an input; an error is kept in the item."""
+        if isinstance(source, Item):  # of a caller that read it before, to hold no image
+            return source
+        name = "the image" if index is None else f"image {index}"
+        try:
+            return self.read(source, name)
+        except ValueError as error:
+            return Item(name, error=error)
+        except Exception as error:
+            return Item(name, error=unreadable(name, error))
+
+    def read(self, source: Any, name: str) -> Item:
+        if isinstance(source, Mapping):
+            given = f"a mapping with {sorted(map(str, source))}"
+            is_file = not {"image", "visual_features"} & set(source) and {"bytes", "path"} & set(source)
+            source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
+        else:
+            given, source = type(source).__name__, {"image": source}
+        item = Item(name, text=self.text_of(source, name))
+        if source.get("visual_features") is not None:
+            self.read_features(item, source)
+        elif self.takes_images and source.get("image") is not None:
+            self.read_image(item, source)
+        else:
+            wanted = "an image, or " if self.takes_images else ""
+            raise ValueError(
+                f"This model takes {wanted}a mapping with visual_features (num_regions, "
+                f"visual_feature_size) and visual_boxes (num_regions, 4); for {name} it got {given}."
+                + ("" if self.takes_images else " hf-ngsan attach-vision gives it a vision encoder.")
+            )
+        return item
+
+    @property
+    def takes_images(self) -> bool:
+        return getattr(self.config, "vision_config", None) is not None
+
+    def text_of(self, source: Mapping, name: str) -> str:
+        text = self.text if source.get("text") is None else source["text"]
+        self.check_prefix(text, f"The text of {name}")
+        return text
+
+    def check_prefix(self, text: Any, name: str) -> None:
+        """Raises a ValueError for the beginning of a caption with unknown words, or too long for the captioner."""
+        check_text(text, name)
+        longest = getattr(self.config.get_text_config(decoder=True), "max_position_embeddings", None)
+        if longest and self.number_of_words(text) >= longest:  # the start token is one more
+            raise ValueError(f"{name} is longer than what this captioner continues: {longest - 1} words.")
+        unknown = self.processor.unknown_words(text) if hasattr(self.processor, "unknown_words") else ()
+        if unknown:
+            shown = ", ".join(f"{word!r:.40}" for word in unknown[:5])
+            raise ValueError(f"{name} has words that this captioner does not know: {shown}.")
+
+    def number_of_words(self, text: str) -> int:
+        with TOKENIZING:
+            return len(self.processor.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"])
+
+    def read_features(self, item: Item, source: Mapping) -> None:
+        item.features = as_array(source["visual_features"], f"visual_features of {item.name}")
+        expected = self.config.visual_feature_size
+        if item.features.shape[1] != expected:
+            raise ValueError(
+                f"visual_features of {item.name} have the dimension {item.features.shape[1]}; this "
+                f"model has visual_feature_size={expected}."
+            )
+        if source.get("visual_boxes") is not None:
+            item.boxes = as_array(source["visual_boxes"], f"visual_boxes of {item.name}")
+            check_boxes(item.boxes, len(item.features), item.name)
+        elif getattr(self.config, "needs_boxes", False):
+            raise ValueError(f"visual_boxes are missing for {item.name}; this model cannot do without geometry.")
+        if self.with_maps and source.get("image") is not None:
+            self.prepare_maps(item, load_image(source["image"], item.name))
+
+    def read_image(self, item: Item, source: Mapping) -> None:
+        image_processor = self.processor.image_processor
+        if image_processor is None:
+            raise ValueError("The processor has no image processor; make it with image_processor=...")
+        least_side = None if self.with_maps else least_side_of(image_processor)
+        image = load_image(source["image"], item.name, least_side)
+        regions, boxes = source.get("regions"), source.get("visual_boxes")
+        if regions is not None and boxes is not None:
+            raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
+        if regions is not None:
+            width, height = image.info.get("full size", image.size)
+            item.boxes = boxes_of_regions(regions, width, height, item.name)
+        elif boxes is not None:
+            item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
+            check_boxes(item.boxes, len(item.boxes), item.name)
+        if self.with_maps:
+            self.prepare_maps(item, image)
+        if item.boxes is not None:
+            check_whole_images(image_processor)
+        try:
+            item.pixels = image_processor(image, return_tensors="pt")
+        except Exception as error:  # each image processor has its own
+            raise unreadable(item.name, error, "cannot be made into pixels") from error
+
+    def prepare_maps(self, item: Item, image: Image.Image) -> None:
+        item.size = image.size
+        if self.attention_side is not None:
+            item.image = image.copy()
+            item.image.thumbnail((self.attention_side, self.attention_side))
+            item.size = item.image.size
+
+    def collate(self, items: list[Item]) -> Batch:
+        """Makes the model inputs of the items that could be read."""
+        readable = [item for item in items if item.error is None]
+        groups = [([readable[place] for place in places], inputs) for places, inputs in self.grouped_inputs(readable)]
+        for item in items:
+            item.pixels = item.features = None  # workers need not send them
+        return Batch(items, groups)
+
+    def grouped_inputs(self, items: list[Item]) -> Iterator[tuple[list[int], BatchFeature]]:
+        """Yields the places of items of one kind, and their model inputs."""
+        kinds: dict[tuple[bool, bool], list[int]] = {}
+        for place, item in enumerate(items):
+            kinds.setdefault((item.pixels is None, item.boxes is None), []).append(place)
+        for places in kinds.values():
+            yield places, self.model_inputs([items[place] for place in places])
+
+    def model_inputs(self, items: list[Item]) -> BatchFeature:
+        text = [item.text for item in items]
+        boxes: Any = None if items[0].boxes is None else [item.boxes for item in items]
+        if items[0].pixels is None:
+            return self.processor(visual_features=[item.features for item in items], visual_boxes=boxes, text=text)
+        inputs = self.processor(text=text)
+        inputs.update(pad_pixels([item.pixels for item in items]))
+        if boxes is not None:
+            padded = pad_visual_inputs(visual_boxes=boxes)
+            inputs.update({self.mask_name if name == "attention_mask" else name: padded[name] for name in padded})
+        return inputs
+
+
+class QuestionReader(ItemReader):
+    """Reads inputs with a question; `text` is the question of inputs without one."""
+
+    mask_name = "visual_attention_mask"
+
+    def text_of(self, source: Mapping, name: str) -> str:
+        question = source.get("question") or self.text
+        if not question:
+            raise ValueError(f"There is no question about {name}; give one, as question=... or beside the image.")
+        check_text(question, f"The question about {name}")
+        if self.number_of_words(question) == 0:
+            raise ValueError(f"The question about {name}, {question!r:.60}, has no words; give one at least.")
+        return question
+
+
+@dataclass
+class GuestReader(ItemReader):
+    """Reads images, and makes the inputs of each by itself: processors differ in how they make a batch."""
+
+    guest: Any = None
+
+    @property
+    def takes_images(self) -> bool:
+        return True
+
+    def read_features(self, item: Item, source: Mapping) -> None:
+        raise ValueError(f"This {self.config.model_type} model takes images, not visual_features; give an image.")
+
+    def read_image(self, item: Item, source: Mapping) -> None:
+        if source.get("regions") is not None or source.get("visual_boxes") is not None:
+            raise ValueError(f"This {self.config.model_type} model takes whole images; leave out their regions.")
+        image = load_image(source["image"], item.name)
+        try:
+            item.pixels = self.guest.inputs(image, item.text)
+        except Exception as error:  # each processor has its own
+            raise unreadable(item.name, error, "cannot be made into inputs") from error
+
+    def grouped_inputs(self, items: list[Item]) -> Iterator[tuple[list[int], BatchFeature]]:
+        yield from batches([item.pixels for item in items])
+
+
+def check_text(text: Any, name: str) -> None:
+    if not isinstance(text, str):
+        raise ValueError(f"{name} is {type(text).__name__}, not a string.")
+    text.encode()  # half a character, which no tokenizer can read, is a ValueError
+
+
+def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> ImageError:
+    """Returns an error that names an input, and gives the first sentence of another error."""
+    text = (str(error) or type(error).__name__).splitlines()[0].split(". ")[0].rstrip(".")
+    named = ImageError(f"{name[:1].upper()}{name[1:]} {fault}: {text}.")
+    named.__cause__ = error
+    return named
+
+
+def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
+    """Joins `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of images.
+
+    Returns:
+        `pixel_values` `(B, C, height, width)`, with 0 to the right of and below smaller images, and then, or if an
+        image has one, `pixel_mask` `(B, height, width)`, 1 = image.
+    """
+    pixels = [image["pixel_values"] for image in images]
+    masks = [image.get("pixel_mask") for image in images]
+    if len({image.shape for image in pixels}) == 1 and all(mask is None for mask in masks):
+        return {"pixel_values": torch.cat(pixels)}
+    height, width = (max(image.shape[axis] for image in pixels) for axis in (-2, -1))
+
+    def padded(image: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.pad(image, (0, width - image.shape[-1], 0, height - image.shape[-2]))
+
+    filled = [
+        torch.ones(image.shape[0], *image.shape[-2:], dtype=torch.long) if mask is None else mask
+        for image, mask in zip(pixels, masks, strict=True)
+    ]
+    return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
+
+
+class Inputs(Dataset):
+    """A column or dataset of another library, as one of torch, which a pipeline streams."""
+
+    def __init__(self, inputs: Any):
+        self.inputs = inputs
+
+    def __len__(self) -> int:
+        return len(self.inputs)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.inputs[index]
+
+
+class Items(Inputs):
+    """Inputs with indices as items, which several workers can read."""
+
+    def __init__(self, inputs: Any, reader: ItemReader):
+        super().__init__(inputs)
+        self.reader = reader
+
+    def __getitem__(self, index: int) -> Item:
+        try:
+            source = super().__getitem__(index)
+        except Exception as error:  # a dataset may decode an image here
+            return Item(f"image {index}", error=unreadable(f"image {index}", error))
+        return self.reader.try_to_read(source, index)
+
+
+class ItemStream(IterableDataset):
+    """Inputs of an iterator as items."""
+
+    def __init__(self, inputs: Iterable, reader: ItemReader):
+        self.inputs, self.reader = inputs, reader
+
+    def __iter__(self) -> Iterator[Item]:
+        for index, source in enumerate(self.inputs):
+            yield self.reader.try_to_read(source, index)
+
+
+def streamable(inputs: Any) -> Any:
+    """Returns inputs in a form that a pipeline distinguishes: one input, a list, a generator or a dataset of torch.
+
+    Only sequences and datasets are indexed; other collections, such as a series of pandas, are iterated once.
+    """
+    if isinstance(inputs, (np.ndarray, torch.Tensor)):
+        return list(inputs) if inputs.ndim == 4 else inputs
+    lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image, list, Dataset)
+    if isinstance(inputs, lone) or hasattr(inputs, "read") or not isinstance(inputs, Iterable):
+        return inputs
+    datasets = sys.modules.get("datasets")
+    if (datasets is not None and isinstance(inputs, datasets.Dataset)) or (
+        isinstance(inputs, Sequence) and not isinstance(inputs, tuple)
+    ):
+        return Inputs(inputs)
+    has_length: bool = isinstance(inputs, Sized)
+    return list(inputs) if has_length else (source for source in inputs)
+
+
+class ItemPipeline(ImageToTextPipeline):
+    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed.
+
+    Class attributes:
+        text_key: key of an answer's text, which is None for an input that was skipped.
+    """
+
+    text_key: ClassVar[str] = "generated_text"
+
+    def __call__(self, inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        inputs = streamable(inputs)
+        return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
+
+    def reader(self, **preprocess_params: Any) -> ItemReader:
+        """Returns the reader of its inputs."""
+        raise NotImplementedError
+
+    def answer(self, items: list[Item], inputs: BatchFeature, **options: Any) -> None:
+        """Answers items that have the same kinds of inputs."""
+        raise NotImplementedError
+
+    def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Item]:  # type: ignore[override]
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
+        for item in batch.items:
+            if item.error is not None and on_error == "raise":
+                raise item.error
+            item.answers = [{self.text_key: None, "error": str(item.error)}]
+        for items, inputs in batch.groups:
+            self.answer(items, inputs, **options)
+        return batch.items
+
+    def place_maps(self, items: list[Item], inputs: BatchFeature, mask: str) -> None:
+        """Gives items that get attention maps the boxes of their real regions; others get none."""
+        for row, item in enumerate(items):
+            item.boxes = None
+            if item.size is not None and inputs.get("visual_boxes") is not None:
+                item.boxes = inputs["visual_boxes"][row][inputs[mask][row].bool()].float().cpu().numpy()
+
+    def preprocess(self, inputs: Any, **preprocess_params: Any) -> Any:  # type: ignore[override]
+        reader = self.reader(**preprocess_params)
+        return reader.collate([reader.try_to_read(inputs)])
+
+    def run_single(
+        self, inputs: Any, preprocess_params: dict, forward_params: dict, postprocess_params: dict
+    ) -> list[dict]:
+        [item] = self.forward(self.preprocess(inputs, **preprocess_params), **forward_params)
+        return self.postprocess(item, **postprocess_params)
+
+    def get_iterator(
+        self,
+        inputs: Any,
+        num_workers: int,
+        batch_size: int,
+        preprocess_params: dict,
+        forward_params: dict,
+        postprocess_params: dict,
+    ) -> Iterator[list[dict]]:
+        reader = self.reader(**preprocess_params)
+        has_length: bool = isinstance(inputs, Sized)
+        if has_length:
+            items: Any = Items(inputs, reader)
+        else:
+            items, num_workers = ItemStream(inputs, reader), min(num_workers, 1)
+        for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
+            for item in self.forward(batch, **forward_params):
+                yield self.postprocess(item, **postprocess_params)
+
+
+def one_given(**inputs: Any) -> Any:
+    """Returns the one that is given of two names for the same argument."""
+    first, second = inputs
+    if inputs[first] is not None and inputs[second] is not None:
+        raise ValueError(f"Give {first} or {second}, not both: they are two names for the same.")
+    return inputs[second] if inputs[first] is None else inputs[first]
+
+
+def without_none(arguments: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in arguments.items() if value is not None}

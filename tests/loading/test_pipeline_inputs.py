@@ -1,0 +1,407 @@
+"""The image-to-text pipeline on raw images: every kind, batches and workers, attention, and images that are none."""
+
+import io
+import os
+import warnings
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pandas
+import pytest
+import torch
+from PIL import Image, UnidentifiedImageError
+from torch.utils.data import Dataset
+from transformers import ConvNextImageProcessorPil
+
+from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.models.attention_maps import attention_maps, word_attention
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor, ImageError, load_image
+from hf_ngsan.models.processing_ngsan import NGSANProcessor
+from tests.models.test_modeling_vision import detector_config
+from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny_photos import PHOTOS, photo, pixel_captioner, pixel_processor
+from tests.tables import each_row
+
+
+@pytest.fixture(scope="module")
+def pipe() -> CaptioningPipeline:
+    return CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
+
+
+@pytest.fixture(scope="module")
+def captions() -> list[list[dict]]:
+    """What generate() says about each photo alone."""
+    model, reader = pixel_captioner(), pixel_processor()
+    texts = [reader.batch_decode(model.generate(**reader(photo)), skip_special_tokens=True) for photo in PHOTOS]
+    assert len({text for [text] in texts}) >= 3
+    return [[{"generated_text": text}] for [text] in texts]
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory) -> list[str]:
+    folder = tmp_path_factory.mktemp("photos")
+    for index, image in enumerate(PHOTOS):
+        image.save(folder / f"{index}.png")
+    return [str(folder / f"{index}.png") for index in range(len(PHOTOS))]
+
+
+def test_every_kind_of_image(pipe, paths, captions):
+    data = Path(paths[0]).read_bytes()
+    array = np.array(PHOTOS[0])
+    kinds = [
+        paths[0],
+        Path(paths[0]),
+        PHOTOS[0],
+        data,
+        memoryview(data),
+        array,
+        torch.from_numpy(array).permute(2, 0, 1),
+        {"bytes": data, "path": None},
+        {"image": paths[0]},
+        {"image": {"bytes": data, "path": None}, "captions": ["a ball"]},
+        {"image": PHOTOS[0], "visual_features": None},
+        io.BytesIO(data),
+    ]
+    for kind in kinds:
+        assert pipe(kind) == pipe(images=kind) == captions[0]
+    assert pipe(kinds, batch_size=4) == [captions[0]] * len(kinds)
+
+
+@each_row("options", [{}, {"batch_size": 2}, {"batch_size": 8}, {"batch_size": 2, "num_workers": 2}])
+def test_many_images(pipe, paths, captions, options):
+    assert pipe(paths, **options) == captions
+    assert list(pipe((path for path in paths), **options)) == captions
+    assert pipe(tuple(PHOTOS), **options) == captions
+    rows = datasets.Dataset.from_dict({"image": paths, "label": range(5)}).cast_column("image", datasets.Image())
+    assert list(pipe(rows, **options)) == captions
+    assert list(pipe(rows["image"], **options)) == captions
+    assert list(pipe(rows.cast_column("image", datasets.Image(decode=False)), **options)) == captions
+    if "num_workers" not in options:
+        assert list(pipe(rows.to_iterable_dataset(), **options)) == captions
+
+
+def test_collections_keep_their_own_order(pipe, paths, captions):
+    series = pandas.Series(paths, index=[4, 3, 2, 1, 0])
+    numbered = dict(enumerate(paths))
+    for collection in (series, pandas.Series(paths, index=list("abcde")), numbered.values()):
+        assert pipe(collection, batch_size=2) == captions
+    assert list(pipe(iter(series))) == captions
+    assert pipe(()) == pipe([]) == list(pipe(iter([]))) == []
+
+
+def test_batches_are_generated_together(pipe, paths, monkeypatch):
+    sizes, generate = [], pipe.model.generate
+    monkeypatch.setattr(
+        pipe.model, "generate", lambda **inputs: sizes.append(len(inputs["visual_features"])) or generate(**inputs)
+    )
+    pipe(paths, batch_size=2)
+    assert sizes == [2, 2, 1]
+
+
+def test_images_of_unequal_size_do_not_change_each_other():
+    pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=16, longest_edge=48))
+    alone = [pipe(image, num_beams=2) for image in PHOTOS]
+    assert pipe(PHOTOS, batch_size=5, num_beams=2) == alone
+    assert len({answers[0]["generated_text"] for answers in alone}) >= 3
+
+
+class ByProcess(Dataset):
+    """Says in an error which process has asked for an image."""
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, index):
+        raise ValueError(f"process {os.getpid()}")
+
+
+def test_workers_read_the_images(pipe):
+    errors = [answers[0]["error"] for answers in pipe(ByProcess(), num_workers=2, on_error="skip")]
+    assert len({error.split("process")[1] for error in errors}) == 2
+    assert not any(f"process {os.getpid()}" in error for error in errors)
+    errors = [answers[0]["error"] for answers in pipe(ByProcess(), on_error="skip")]
+    assert errors == [f"Image {index} cannot be read: process {os.getpid()}." for index in range(4)]
+
+
+def test_regions_and_maps_of_a_large_photo_are_of_its_own_size(pipe, tmp_path):
+    large = PHOTOS[0].resize((400, 300))
+    large.save(tmp_path / "photo.jpg", quality=95)
+    path, boxes = str(tmp_path / "photo.jpg"), [[0, 0, 200.0, 150], [100, 150, 400, 300.0]]
+    items = [pipe.preprocess({"image": image, "regions": boxes}).items[0] for image in (path, load_image(path))]
+    np.testing.assert_array_equal(items[0].boxes, items[1].boxes)
+    [answer] = pipe(path, return_attention=True)
+    assert answer["attention"].shape[1:] == (300, 400)
+
+
+def test_regions_of_the_image(pipe):
+    boxes = np.array([[0, 0, 20, 15], [10, 3, 40, 30]])
+    batch = pipe.processor(images=PHOTOS[0], regions=boxes)
+    [expected] = pipe.processor.batch_decode(pipe.model.generate(**batch), skip_special_tokens=True)
+    row = {"image": PHOTOS[0], "regions": boxes}
+    assert pipe(row)[0]["generated_text"] == expected
+    other = {"image": PHOTOS[1], "visual_boxes": random_boxes(5).numpy()}
+    inputs = [row, other, PHOTOS[2], {"image": PHOTOS[3]}]
+    assert pipe(inputs, batch_size=4) == [pipe(one) for one in inputs]
+
+
+def test_prefixes_and_generation_arguments(pipe):
+    inputs = [PHOTOS[0], {"image": PHOTOS[1], "text": "two small"}]
+    texts = [answers[0]["generated_text"] for answers in pipe(inputs, text="the", batch_size=2)]
+    assert texts[0].startswith("the") and texts[1].startswith("two small")
+    answers = pipe(PHOTOS, generate_kwargs={"num_beams": 3, "num_return_sequences": 2}, max_new_tokens=3, batch_size=3)
+    assert [len(of_photo) for of_photo in answers] == [2] * 5
+    assert all(len(answer["generated_text"].split()) <= 3 for of_photo in answers for answer in of_photo)
+
+
+def test_attention_is_aligned_with_words_and_mapped_to_the_image(pipe):
+    options = {"return_attention": True, "num_beams": 3, "num_return_sequences": 2, "min_new_tokens": 2}
+    for image, answers in zip(PHOTOS, pipe(PHOTOS, batch_size=3, **options), strict=True):
+        batch = pipe.processor(image)
+        sequences = pipe.model.generate(**batch, num_beams=3, num_return_sequences=2, min_new_tokens=2)
+        tokens = pipe.model.model.get_visual_tokens(**{name: batch[name] for name in ("pixel_values",)})
+        expected = word_attention(pipe.model, pipe.processor.tokenizer, tokens, sequences)
+        assert len(answers) == 2
+        for answer, (words, weights) in zip(answers, expected, strict=True):
+            assert answer["words"] == words == answer["generated_text"].split()
+            assert answer["attention"].shape == (len(words), image.height, image.width)
+            maps = attention_maps(weights, tokens["visual_boxes"][0], image.width, image.height)
+            np.testing.assert_allclose(answer["attention"], maps, atol=1e-5)
+            assert answer["attention"].dtype == np.float32
+
+
+def test_attention_of_a_smaller_side_comes_with_the_image(pipe):
+    for image, [answer] in zip(
+        PHOTOS, pipe(PHOTOS, return_attention=True, attention_side=24, batch_size=2), strict=True
+    ):
+        assert max(answer["image"].size) == min(24, max(image.size))
+        width, height = answer["image"].size
+        assert width / height == pytest.approx(image.width / image.height, rel=0.05)
+        assert answer["attention"].shape == (len(answer["words"]), height, width)
+        shrunk = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), dtype=float)
+        assert np.abs(np.asarray(answer["image"]) - shrunk).mean() < 6
+    assert "image" not in pipe(PHOTOS[0], return_attention=True)[0]
+
+
+def test_images_wait_for_their_batch_as_pixels_of_the_model(pipe):
+    item = pipe.reader().try_to_read(photo((900, 700)))
+    assert item.image is None
+    assert item.pixels["pixel_values"].shape == (1, 3, 24, 32)
+
+
+def test_words_of_attention_are_those_of_the_text(monkeypatch):
+    pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
+    unknown = pipe.processor.tokenizer.unk_token_id
+    with torch.no_grad():
+        pipe.model.lm_head.bias[unknown] += 3
+    answers = pipe(PHOTOS, return_attention=True, batch_size=5)
+    sequences = pipe.model.generate(**pipe.processor(images=PHOTOS))
+    assert (sequences == unknown).any()
+    for [answer] in answers:
+        assert answer["words"] == answer["generated_text"].split()
+        assert len(answer["attention"]) == len(answer["words"])
+
+
+@each_row("setting", ["do_center_crop", "crop_pct"])
+def test_maps_and_boxes_of_cut_images_are_refused(setting):
+    if setting == "crop_pct":
+        image_processor = ConvNextImageProcessorPil(size={"shortest_edge": 24}, crop_pct=0.5)
+    else:
+        image_processor = CaptioningImageProcessor(do_center_crop=True, crop_size={"height": 24, "width": 24})
+    pipe = CaptioningPipeline(
+        model=pixel_captioner(), processor=NGSANProcessor(image_processor, tokenizer=tiny_tokenizer())
+    )
+    assert pipe(PHOTOS[0])[0]["generated_text"]
+    for inputs, options in ((PHOTOS[0], {"return_attention": True}), ({"image": PHOTOS[0], "regions": BOX}, {})):
+        with pytest.raises(ValueError, match="cuts images"):
+            pipe(inputs, **options)
+
+
+def test_attention_to_regions_is_painted_and_that_to_features_alone_is_weights(pipe):
+    row = {"image": PHOTOS[0], "regions": [[0, 0, 20, 30], [20, 0, 40, 30.0], [0, 0, 20, 15]]}
+    [answer] = pipe(row, return_attention=True)
+    left, right = answer["attention"][:, 20, 5], answer["attention"][:, 20, 30]
+    np.testing.assert_allclose(answer["attention"][:, 5, 5] + right, 1, atol=1e-5)
+    assert (answer["attention"][:, 5, 5] >= left).all()
+    features = {"visual_features": np.random.rand(7, 12), "visual_boxes": random_boxes(7).numpy()}
+    [answer] = pipe(features, return_attention=True)
+    assert answer["attention"].shape == (len(answer["words"]), 7)
+    np.testing.assert_allclose(answer["attention"].sum(1), 1, atol=1e-5)
+    [mapped] = pipe({**features, "image": PHOTOS[1]}, return_attention=True)
+    maps = attention_maps(answer["attention"], features["visual_boxes"], *PHOTOS[1].size)
+    np.testing.assert_allclose(mapped["attention"], maps, atol=1e-5)
+
+
+def test_a_captioner_of_detected_regions():
+    vision = {"kind": "regions", "backbone_config": detector_config(), "num_regions": 6, "suppression_threshold": 0.9}
+    model = tiny_captioner(vision_config=vision, visual_feature_size=None)
+    pipe = CaptioningPipeline(model=model, processor=pixel_processor(height=64, width=64))
+    answers = pipe(PHOTOS, batch_size=5, return_attention=True, min_new_tokens=3)
+    for image, [answer] in zip(PHOTOS, answers, strict=True):
+        [alone] = pipe(image, return_attention=True, min_new_tokens=3)
+        assert answer["words"] == alone["words"] == answer["generated_text"].split()
+        assert answer["attention"].shape == (len(answer["words"]), image.height, image.width)
+        np.testing.assert_allclose(answer["attention"], alone["attention"], atol=1e-4)
+        assert answer["attention"].min() >= 0 and 0 < answer["attention"].max() <= 1 + 1e-5
+    with pytest.raises(ValueError, match="regions"):
+        pipe({"image": PHOTOS[0], "regions": [[0, 0, 9, 9]]})
+
+
+BOX = [[0, 0, 9, 9]]
+
+
+def bad_inputs(folder: Path) -> dict[int, tuple[object, str]]:
+    buffer = io.BytesIO()
+    PHOTOS[0].resize((200, 200)).save(buffer, "JPEG")
+    (folder / "text.jpg").write_text("a dog")
+    return {
+        1: (buffer.getvalue()[:600], "Image 1 "),
+        3: (str(folder / "text.jpg"), r"text\.jpg"),
+        4: (np.full((20, 20, 3), np.nan), "nan"),
+        6: ({"image": PHOTOS[0], "regions": [[0, 0, 41, 30]]}, "of image 6 .*40 x 30"),
+        7: ({"image": None}, r"image 7 .*\['image'\]"),
+        8: ({"image": PHOTOS[0], "text": 3}, "text of image 8 .*int"),
+        9: ({"visual_features": np.zeros((2, 5))}, "visual_features of image 9 .* 5; .*12"),
+        10: ({"visual_features": np.zeros((2, 12))}, "visual_boxes .*image 10"),
+        11: (None, "mage 11 .*NoneType"),
+        12: (torch.rand(20, 20, 3).to_sparse(), "Image 12 "),
+        13: (torch.zeros(20, 20, 3, device="meta"), "Image 13 "),
+        14: ({"image": PHOTOS[0], "text": "a red zebra of zinc"}, "text of image 14 .*'zebra', 'zinc'"),
+        15: ({"image": PHOTOS[0], "regions": BOX, "visual_boxes": BOX}, "regions .* of image 15"),
+        17: ({"image": (folder / "text.jpg").as_uri()}, r"Image 17 \(file://.*text\.jpg\)"),
+    }
+
+
+@each_row("batch_size", [1, 4, 20])
+def test_bad_inputs_are_skipped_if_wished_and_named_by_index(pipe, captions, tmp_path, batch_size):
+    bad = bad_inputs(tmp_path)
+    inputs = [bad[index][0] if index in bad else PHOTOS[index % 5] for index in range(18)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answers = pipe(inputs, batch_size=batch_size, on_error="skip")
+    for index, answer in enumerate(answers):
+        if index not in bad:
+            assert answer == captions[index % 5]
+            continue
+        [found] = answer
+        assert found["generated_text"] is None
+        with pytest.raises(AssertionError, match=bad[index][1]):
+            raise AssertionError(found["error"])
+        assert f"mage {index}" in found["error"]
+        with pytest.raises(ValueError, match=bad[index][1]):
+            pipe([PHOTOS[0]] * index + [inputs[index]], batch_size=batch_size)
+    assert pipe(inputs[1], on_error="skip")[0]["error"].startswith("The image ")
+
+
+def test_a_data_set_that_decodes_its_images_names_the_damaged_one(pipe, captions, paths, tmp_path):
+    (tmp_path / "text.jpg").write_text("a dog")
+    rows = datasets.Dataset.from_dict({"image": [paths[0], str(tmp_path / "text.jpg"), paths[2]]})
+    rows = rows.cast_column("image", datasets.Image())
+    with pytest.raises(ImageError, match=r"Image 1 .*text\.jpg"):
+        list(pipe(rows))
+    answers = list(pipe(rows, on_error="skip", batch_size=3))
+    assert [answers[0], answers[2]] == [captions[0], captions[2]]
+    assert answers[1][0]["generated_text"] is None
+
+
+def test_a_stream_that_fails_ends_with_its_own_error(pipe, captions, paths, tmp_path):
+    (tmp_path / "text.jpg").write_text("a dog")
+    rows = datasets.Dataset.from_dict({"image": [paths[0], str(tmp_path / "text.jpg"), paths[2]]})
+    stream = rows.cast_column("image", datasets.Image()).to_iterable_dataset()
+    for options in ({}, {"on_error": "skip"}):
+        answers = iter(pipe(stream["image"], **options))
+        assert next(answers) == captions[0]
+        with pytest.raises(UnidentifiedImageError):
+            next(answers)
+    undecoded = stream.cast_column("image", datasets.Image(decode=False))
+    answers = list(pipe(undecoded, on_error="skip"))
+    assert [answers[0], answers[2]] == [captions[0], captions[2]]
+    with pytest.raises(KeyboardInterrupt):
+        list(pipe(Interrupted(), on_error="skip"))
+
+
+class Interrupted(ByProcess):
+    def __getitem__(self, index):
+        raise KeyboardInterrupt
+
+
+MESSAGES = [{"role": "user", "content": [{"type": "image", "image": PHOTOS[0]}, {"type": "text", "text": "a red"}]}]
+
+
+def test_chat_messages_are_no_images(pipe):
+    for inputs in (MESSAGES, [MESSAGES, MESSAGES]):
+        with pytest.raises(ValueError, match="Chat"):
+            pipe(inputs)
+
+
+def test_what_fails_for_a_batch_alone_is_no_matter_of_images(pipe, monkeypatch):
+    get_visual_tokens = pipe.model.model.get_visual_tokens
+
+    def small_memory(**visual):
+        if len(visual["pixel_values"]) > 1:
+            raise error
+        return get_visual_tokens(**visual)
+
+    monkeypatch.setattr(pipe.model.model, "get_visual_tokens", small_memory)
+    for error in (RuntimeError("no workspace"), torch.OutOfMemoryError("out of memory")):
+        with pytest.raises(type(error), match=str(error)):
+            pipe(PHOTOS, batch_size=5, on_error="skip")
+
+
+def test_a_text_has_no_more_words_than_are_continued(pipe):
+    longest = pipe.model.config.max_position_embeddings - 1
+    assert pipe(PHOTOS[0], text="the " * longest, max_new_tokens=1)[0]["generated_text"].startswith("the the")
+    for text in ("the " * (longest + 1), "the " * 60_000):
+        with pytest.raises(ValueError, match=f" {longest} ") as raised:
+            pipe(PHOTOS[0], text=text)
+        assert len(str(raised.value)) < 200
+
+
+def test_unknown_words_are_named_in_short_and_special_tokens_are_none(pipe):
+    for text in ("zebra " * 200, "z" * 5000, "\u0301" * 5000):
+        with pytest.raises(ValueError, match="text ") as raised:
+            pipe(PHOTOS[0], text=text)
+        assert len(str(raised.value)) < 400
+    for token in pipe.processor.tokenizer.all_special_tokens:
+        with pytest.raises(ValueError, match="text "):
+            pipe(PHOTOS[0], text=f"the {token}")
+
+
+def test_an_input_that_was_read_before_is_taken_as_it_is(pipe, captions):
+    reader = pipe.reader()
+    items = [reader.try_to_read(photo, place) for place, photo in enumerate(PHOTOS)]
+    assert pipe(items, batch_size=2) == captions
+
+
+def test_settings_that_are_wrong_are_named(pipe):
+    with pytest.raises(ValueError, match=r"on_error .*'ignore'"):
+        pipe(PHOTOS[0], on_error="ignore")
+    with pytest.raises(ValueError, match=r"text .*int"):
+        pipe(PHOTOS[0], text=3)
+    with pytest.raises(ValueError, match="images"):
+        pipe(PHOTOS[0], images=PHOTOS[1])
+    with pytest.raises(ValueError, match=r"text .*list"):
+        pipe(PHOTOS, text=["a", "the"])
+    with pytest.raises(ValueError, match=r"text .*'zebra'"):
+        pipe(PHOTOS[0], text="the zebra")
+    with pytest.raises(ValueError, match=r"\['photo'\]"):
+        pipe({"photo": PHOTOS[0]})
+    without = CaptioningPipeline(model=pixel_captioner(), processor=tiny_processor())
+    with pytest.raises(ValueError, match="image_processor="):
+        without(PHOTOS[0])
+    blind = CaptioningPipeline(model=tiny_captioner(), processor=pixel_processor())
+    with pytest.raises(ValueError, match=r"visual_features .*\['image'\]"):
+        blind({"image": PHOTOS[0]})
+
+
+DATA = os.environ.get("HF_NGSAN_TEST_DATA")
+
+
+@pytest.mark.skipif(not DATA, reason="HF_NGSAN_TEST_DATA names no folder with the photos")
+def test_photos_of_coco_are_captioned_without_a_warning(pipe):
+    paths = sorted(Path(DATA, "data/coco_photos/images").glob("*.jpg"))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        answers = pipe(paths, batch_size=16)
+    assert len(answers) == 96
+    assert all(answer["generated_text"] for [answer] in answers)

@@ -1,0 +1,149 @@
+"""What the image-to-text pipeline takes, and that it says what the model generates."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+from transformers import pipeline
+
+import hf_ngsan
+from hf_ngsan.loading.pipelines import CaptioningPipeline
+from hf_ngsan.models.processing_rstnet import RSTNetProcessor
+from tests.models.rstnet.tiny import random_grids
+from tests.models.rstnet.tiny import tiny_captioner as tiny_rstnet
+from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.tables import each_row
+
+LENGTHS = [6, 1, 2, 4, 5]
+
+
+@pytest.fixture(scope="module")
+def pipe():
+    return CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor())
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    images = random_images(LENGTHS)
+    apart = [one_image(images, row) for row in range(len(LENGTHS))]
+    return [{name: row[name][0].numpy() for name in ("visual_features", "visual_boxes")} for row in apart]
+
+
+@pytest.fixture(scope="module")
+def captions(rows) -> list[list[dict]]:
+    """What generate() says about each image alone."""
+    model, processor = tiny_captioner(), tiny_processor()
+    sequences = [
+        model.generate(**processor(visual_features=[r["visual_features"]], visual_boxes=[r["visual_boxes"]]))
+        for r in rows
+    ]
+    return [
+        [{"generated_text": text} for text in processor.batch_decode(s, skip_special_tokens=True)] for s in sequences
+    ]
+
+
+def test_one_image(pipe, rows, captions):
+    assert pipe(rows[0]) == captions[0]
+    assert captions[0] != captions[4]
+
+
+@each_row("batch_size", [None, 1, 2, 5, 7])
+def test_a_list_of_images_in_any_batch_size(pipe, rows, captions, batch_size):
+    options = {} if batch_size is None else {"batch_size": batch_size}
+    assert pipe(rows, **options) == captions
+
+
+def test_features_as_tensors_and_nested_lists(pipe, rows, captions):
+    assert pipe({name: torch.from_numpy(array) for name, array in rows[0].items()}) == captions[0]
+    assert pipe({name: array.tolist() for name, array in rows[0].items()}) == captions[0]
+    assert pipe(json.loads(json.dumps({name: array.tolist() for name, array in rows[0].items()}))) == captions[0]
+
+
+class Counted:
+    """Counts how many of its images have been taken."""
+
+    def __init__(self, rows: list[dict]):
+        self.rows, self.taken = rows, 0
+
+    def __iter__(self):
+        for row in self.rows:
+            self.taken += 1
+            yield row
+
+
+def test_a_generator_is_streamed(pipe, rows, captions):
+    counted = Counted(rows * 4)
+    results = pipe((row for row in counted), batch_size=2)
+    assert counted.taken <= 1
+    assert next(iter(results)) == captions[0]
+    assert counted.taken < 8
+    assert list(pipe((row for row in rows), batch_size=2)) == captions
+
+
+def test_a_data_set_is_streamed(pipe, rows, captions):
+    columns = [{**{name: array.tolist() for name, array in row.items()}, "captions": ["a ball"]} for row in rows]
+    for data in (Dataset.from_list(columns), Dataset.from_list(columns).to_iterable_dataset()):
+        results = pipe(data, batch_size=2)
+        assert not isinstance(results, list)
+        assert list(results) == captions
+    assert list(pipe(Dataset.from_list(columns).with_format("numpy"), batch_size=3)) == captions
+
+
+def test_generation_arguments_reach_generate(pipe, rows):
+    batch = pipe.processor(visual_features=[rows[0]["visual_features"]], visual_boxes=[rows[0]["visual_boxes"]])
+    options = {"num_beams": 4, "num_return_sequences": 3, "max_new_tokens": 4}
+    expected = pipe.processor.batch_decode(pipe.model.generate(**batch, **options), skip_special_tokens=True)
+    assert [answer["generated_text"] for answer in pipe(rows[0], **options)] == expected
+    assert [answer["generated_text"] for answer in pipe(rows[0], generate_kwargs=options)] == expected
+    assert [len(answers) for answers in pipe(rows, batch_size=2, **options)] == [3] * len(rows)
+    configured = CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor(), **options)
+    assert [answer["generated_text"] for answer in configured(rows[0])] == expected
+
+
+def test_wrong_inputs_are_named(pipe, rows):
+    """Of a captioner without a vision encoder; `test_pipeline_on_images.py` has the others."""
+    features = rows[1]["visual_features"]
+    for wrong, named in (
+        ("photo.jpg", "visual_features.* str"),
+        (np.zeros((8, 8, 3)), "visual_features"),
+        ({"image": 3}, r"visual_features.*\['image'\]"),
+        ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "finite"),
+        ([rows[0], {"visual_features": features}], "visual_boxes"),
+    ):
+        with pytest.raises(ValueError, match=named):
+            list(pipe(wrong, batch_size=2))
+
+
+@each_row("task", ["image-to-text", "image-text-to-text"])
+def test_pipeline_by_task_is_ours_for_our_models(task, rows, captions, tmp_path):
+    tiny_captioner().save_pretrained(tmp_path)
+    tiny_processor().save_pretrained(tmp_path)
+    for model in (str(tmp_path), tiny_captioner()):
+        processor = None if isinstance(model, str) else tiny_processor()
+        made = pipeline(task, model=model, processor=processor)
+        assert type(made) is hf_ngsan.ImageToTextPipeline
+        assert made(rows) == captions
+
+
+@each_row("options", [{}, {"num_beams": 3, "num_return_sequences": 2}])
+def test_every_word_comes_with_its_visualness(options):
+    model, tokenizer, grids = tiny_rstnet(), tiny_tokenizer(), random_grids(3)
+    pipe = CaptioningPipeline(model=model, processor=RSTNetProcessor(tokenizer=tokenizer))
+    rows = [{"visual_features": features.numpy()} for features in grids["visual_features"]]
+    answers = [answer for of_row in pipe(rows, batch_size=2, return_visualness=True, **options) for answer in of_row]
+    output = model.generate(**grids, **options, return_visualness=True, return_dict_in_generate=True)
+    assert len(answers) == len(output.sequences)
+    for answer, sequence, values in zip(answers, output.sequences, output.visualness, strict=True):
+        assert " ".join(word for word, _ in answer["visualness"]) == answer["generated_text"]
+        spoken = torch.tensor([token not in tokenizer.all_special_ids for token in sequence.tolist()])
+        assert [value for _, value in answer["visualness"]] == pytest.approx(values[spoken].tolist(), abs=1e-5)
+
+
+def test_a_captioner_without_adaptive_attention_has_none():
+    pipe = CaptioningPipeline(
+        model=tiny_rstnet(adaptive_attention=False), processor=RSTNetProcessor(tokenizer=tiny_tokenizer())
+    )
+    with pytest.raises(ValueError, match="adaptive attention"):
+        pipe({"visual_features": random_grids(1)["visual_features"][0].numpy()}, return_visualness=True)

@@ -1,0 +1,98 @@
+"""The pipeline that answers questions about images."""
+
+import numpy as np
+import pytest
+import torch
+from datasets import Dataset
+
+from hf_ngsan import VisualQuestionAnsweringPipeline
+from tests.models.mcan.tiny import ANSWERS, VISION, random_inputs, tiny_model, tiny_processor
+from tests.models.tiny_photos import PHOTOS
+from tests.tables import each_row
+
+QUESTIONS = ["Is there a ball?", "What color is the box?", "How many rings are there?"]
+
+
+@pytest.fixture(scope="module")
+def of_features():
+    return VisualQuestionAnsweringPipeline(model=tiny_model(geometric_bias=["query"]), processor=tiny_processor())
+
+
+@pytest.fixture(scope="module")
+def of_images():
+    model = tiny_model(vision_config=VISION, visual_feature_size=None)
+    return VisualQuestionAnsweringPipeline(model=model, processor=tiny_processor(pixels=True))
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[dict]:
+    inputs, sizes = random_inputs([1, 1, 1], [3, 5, 2]), (3, 5, 2)
+    names = ("visual_features", "visual_boxes")
+    return [
+        {**{name: inputs[name][row, :size].numpy() for name in names}, "question": QUESTIONS[row]}
+        for row, size in enumerate(sizes)
+    ]
+
+
+def test_answers_are_the_best_of_the_model(of_features, rows):
+    row = rows[0]
+    inputs = of_features.processor(
+        text=row["question"], visual_features=row["visual_features"], visual_boxes=row["visual_boxes"]
+    )
+    with torch.no_grad():
+        scores = of_features.model(**inputs).logits[0].sigmoid()
+    order = scores.argsort(descending=True).tolist()
+    answers = of_features(row)
+    assert [answer["answer"] for answer in answers] == [ANSWERS[index] for index in order]
+    assert [answer["score"] for answer in answers] == pytest.approx(scores[order].tolist())
+    assert of_features(row, top_k=2) == answers[:2]
+
+
+def test_inputs_of_all_kinds_give_the_same(of_features, rows):
+    expected = [of_features(row) for row in rows]
+    table = Dataset.from_list([{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows])
+    bare = [{name: value for name, value in row.items() if name != "question"} for row in rows[:1]]
+    for found in (
+        of_features(rows, batch_size=2),
+        of_features(iter(rows)),
+        of_features(table, batch_size=3),
+    ):
+        for one, other in zip(found, expected, strict=True):
+            assert [answer["answer"] for answer in one] == [answer["answer"] for answer in other]
+            np.testing.assert_allclose([a["score"] for a in one], [a["score"] for a in other], atol=1e-5)
+    assert of_features(bare[0], question=QUESTIONS[0]) == expected[0]
+
+
+def test_attention_is_that_of_regions_or_of_pixels(of_features, of_images, rows):
+    best, *others = of_features(rows[1], return_attention=True)
+    assert best["words"] == ["what", "color", "is", "the", "box"]
+    assert best["attention"].shape == (5, 5) and best["answer_attention"].shape == (5,)
+    assert "attention" not in others[0]
+    best, *_ = of_images(PHOTOS[0], question="a ball", return_attention=True)
+    assert best["attention"].shape == (2, *np.asarray(PHOTOS[0]).shape[:2])
+    assert best["answer_attention"].shape == best["attention"].shape[1:]
+    small, *_ = of_images(image=PHOTOS[0], question="a ball", return_attention=True, attention_side=10)
+    assert max(small["image"].size) == 10 and small["attention"].shape[1:] == small["image"].size[::-1]
+
+
+@each_row(
+    ("change", "message"),
+    [
+        ({"question": None}, "no question about the image"),
+        ({"question": "?!"}, r"'\?!', has no words"),
+        ({"question": 7}, "int"),
+        ({"visual_boxes": None}, "visual_boxes are missing .*model"),
+        ({"visual_features": np.ones((3, 5))}, "visual_feature_size=12"),
+    ],
+)
+def test_inputs_that_cannot_be_answered(change, message, of_features, rows):
+    with pytest.raises(ValueError, match=message):
+        of_features({**rows[0], **change})
+    [skipped], [first, *_] = of_features([{**rows[0], **change}, rows[1]], on_error="skip")
+    assert skipped["answer"] is None and skipped["error"]
+    assert first["answer"] in ANSWERS
+
+
+def test_arguments_that_do_not_exist_are_refused(of_features, rows):
+    with pytest.raises(TypeError, match="num_beams"):
+        of_features(rows[0], num_beams=2)
