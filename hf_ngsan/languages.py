@@ -1,7 +1,7 @@
 """Words and characters of any language, as vocabularies, metrics and fingerprints count them.
 
-English keeps the rules of its field (the Penn Treebank tokenizer of the COCO evaluation in metrics). Elsewhere words are
-those of Unicode (UAX 29): runs of letters between spaces, single characters in Chinese, Japanese and Thai.
+English keeps the rules of its field, such as the Penn Treebank tokenizer of the COCO evaluation in metrics. Elsewhere
+words are those of Unicode (UAX 29): runs of letters between spaces, single characters in Chinese, Japanese and Thai.
 
 ```python
 segment("Ein Hund, 3.5 kg")  # ["ein", "hund", "3.5", "kg"]
@@ -79,5 +79,5 @@ def language_of(tokenizer: Any) -> str:
 
 
 def caption_units(language: str) -> str:
-    """Returns the tokenizer of metrics for a language: "ptb" (Penn Treebank) for English, "words" (UAX 29) elsewhere."""
+    """Returns the tokenizer of metrics for a language: "ptb" (Penn Treebank) for English, "words" (UAX 29) else."""
     return "ptb" if language.partition("-")[0] == ENGLISH else "words"

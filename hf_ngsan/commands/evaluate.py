@@ -152,6 +152,7 @@ def record(
     The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`.
     """
     from ..io.files import write_output
+    from ..languages import language_of
     from ..loading.models import find_model_folder
     from ..loading.self_test import write_self_test
     from ..sharing.facts import RecordedEvaluation, fingerprints_of, record_evaluation, weights_checksum
@@ -159,6 +160,7 @@ def record(
     folder = Path(find_model_folder(options.model[0]))
     generation = getattr(model, "generation_config", None)
     settings = {} if generation is None else generation.to_dict()
+    given = {"language": language_of(getattr(processor, "tokenizer", None)), **given}
     found = RecordedEvaluation(
         data=options.data,
         split=options.split,

@@ -75,7 +75,8 @@ def build_tokenizer(
         vocab_size: maximal number of subwords and special tokens.
 
     Returns:
-        `transformers.PreTrainedTokenizerFast`; its `init_kwargs` have `language`, unless that is English.
+        `transformers.PreTrainedTokenizerFast`; its `init_kwargs` have the `language`, unless that is English, and the
+        `units`, unless these are words.
 
     Raises:
         DataError: something other than strings, no word that is frequent enough, or unknown units.
@@ -102,7 +103,8 @@ def build_tokenizer(
             backend.normalizer, backend.pre_tokenizer = PLAIN, WORDS
             backend.decoder = joining_words()
         backend.model = models.WordLevel(frequent_words(backend, texts, min_count), unk_token=UNKNOWN)
-    return with_ends(backend, max_length, {} if is_english else {"language": language})
+    options = ({} if is_english else {"language": language}) | ({} if units == "words" else {"units": units})
+    return with_ends(backend, max_length, options)
 
 
 def frequent_words(backend: Tokenizer, texts: Iterable[str], min_count: int) -> dict[str, int]:

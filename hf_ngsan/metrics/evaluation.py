@@ -171,6 +171,8 @@ class CaptionMetrics(CaptionMetric):
         unknown = [name for name in metrics if name not in self.DEFAULT + self.OPTIONAL]
         if unknown:
             raise ValueError(f"Unknown metric {unknown[0]!r}; choose from {', '.join(self.DEFAULT + self.OPTIONAL)}.")
+        if "meteor" in metrics and kwargs.get("tokenizer") in ("words", "characters"):
+            raise ValueError("METEOR has stems, synonyms and paraphrases of English only; leave it out.")
         self.document_frequency = document_frequency
         self.metrics = tuple(metrics)
         super().__init__(**kwargs)

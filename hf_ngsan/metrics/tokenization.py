@@ -151,8 +151,7 @@ def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[st
     if isinstance(tokenizer, str):
         if tokenizer != "ptb":
             raise ValueError(
-                f"Unknown tokenizer {tokenizer!r}; use 'ptb', 'words', 'characters', an object with tokenize(captions), "
-                "or None."
+                f"Unknown tokenizer {tokenizer!r}; use 'ptb', 'words', 'characters', an object with tokenize, or None."
             )
         tokenizer = PTBTokenizer(joined=True)
     return tokenizer.tokenize(captions)
