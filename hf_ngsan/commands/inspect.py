@@ -2,7 +2,6 @@
 
 import argparse
 import json
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -137,9 +136,7 @@ def made_by(path: Path) -> str:
 
 
 def lines_of_model(path: Path) -> list[str]:
-    """Describes a model; its weights are counted, not loaded."""
-    from safetensors import safe_open
-
+    """Describes a model without loading its weights."""
     from ..loading.models import ModelFolderError, count_parameters, read_config_file
     from ..registry import MODEL_TYPES
 
@@ -154,12 +151,8 @@ def lines_of_model(path: Path) -> list[str]:
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
     if config.get("model_type") in MODEL_TYPES:
-        return [*lines, f"parameters: {count_parameters(path):,}", f"weights: in {counted(len(files), 'file')}"]
-    number = 0
-    for file in files:
-        with safe_open(file, framework="np") as weights:
-            number += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
-    return [*lines, f"weights: {number:,} numbers in {counted(len(files), 'file')}"]
+        lines.append(f"parameters: {count_parameters(path):,}")
+    return [*lines, f"weights: in {counted(len(files), 'file')}"]
 
 
 def lines_of_run(path: Path) -> list[str]:
@@ -177,32 +170,23 @@ def lines_of_run(path: Path) -> list[str]:
 
 
 def lines_of_index(path: Path) -> list[str]:
-    """Describes a search index: its contents, and shards that are missing or damaged."""
-    from ..retrieval import IndexFolder, IndexFolderError
+    """Describes a search index; raises an IndexFolderError for a shard that is damaged."""
+    from ..retrieval import IndexFolder
     from ..retrieval.index_folder import read_description
 
-    description = read_description(path)
-    index = IndexFolder(path, description)
-    missing, problems, images, skipped = index.missing_shards(), [], 0, 0
-    if missing:
-        told = f"{len(missing)} of {index.num_shards} shards are missing"
-        problems.append(f"{told}; the same hf-ngsan index command continues it.")
-    for number in sorted({*range(index.num_shards)} - {*missing}):
-        try:
-            shard = index.shard(number)
-            shard.verify()
-        except IndexFolderError as error:
-            problems.append(str(error))
-        else:
-            images += len(shard.items.names)
-            skipped += len(shard.items.skipped)
-    more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
+    index = IndexFolder(path, read_description(path))
+    missing = index.missing_shards()
+    shards = [index.shard(number) for number in range(index.num_shards) if number not in missing]
+    for shard in shards:
+        shard.verify()
+    images = sum(len(shard.items.names) for shard in shards)
+    problem = f"first problem: {len(missing)} of {index.num_shards} shards are missing; hf-ngsan index continues them"
     return [
-        f"{images} images of {description.num_items} in {description.source}",
-        f"skipped: {skipped}",
-        f"embedding dimension: {description.dimension}",
-        f"model: {description.model}",
-        f"first problem{more}: {problems[0]}" if problems else "no problem found",
+        f"{images} images of {index.description.num_items} in {index.description.source}",
+        f"skipped: {sum(len(shard.items.skipped) for shard in shards)}",
+        f"embedding dimension: {index.description.dimension}",
+        f"model: {index.description.model}",
+        problem if missing else "no problem found",
     ]
 
 

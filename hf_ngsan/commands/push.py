@@ -17,14 +17,8 @@ EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
 
 Log in with hf auth login, or set HF_TOKEN. Before anything is uploaded, a process without this package loads the
-checkpoint. The same command continues a push that failed.
-
-The card has the training config and curve of a run, the scores that chose its best epoch, and the scores of hf-ngsan
-evaluate --record. A README.md in DIR replaces the card and excludes --license, --runs and --examples. Only DIR and its
-training run are read; links that lead out of them are refused.
-
-A model that began as others, such as with model.init_from, keeps their licence: the card has it with their names, and
-the file LICENSE its text. --license states another one; a README.md must state one."""
+checkpoint. The card has the scores of hf-ngsan evaluate --record. A README.md in DIR replaces the card and excludes
+--license, --runs and --examples. A model that began as others keeps their licence; --license states another one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ EPILOG = """examples:
   hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
 
 cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
-pip install 'hf-ngsan[eval]'; spice also needs Java and the models of Stanford CoreNLP."""
+pip install 'hf-ngsan[eval]'."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--metrics",
         nargs="+",
-        choices=(*DEFAULT_METRICS, "meteor", "spice"),
+        choices=(*DEFAULT_METRICS, "meteor"),
         default=list(DEFAULT_METRICS),
         metavar="METRIC",
         help="metrics to compute (%(default)s)",
@@ -122,8 +122,7 @@ def compare(options: argparse.Namespace) -> None:
     """Prints the differences of two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
     from ..languages import caption_units
-    from ..metrics import CaptionMetrics
-    from ..metrics.evaluation import compare_captions
+    from ..metrics import CaptionMetrics, compare_captions
 
     references = read_references(options.references)
     (images, first, matched), (others, second, _) = (

@@ -30,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=True,
         type=user_path,
         metavar="FILE",
-        help="training config: a YAML file or the name of a packaged one, such as ngsan/scenes",
+        help="YAML file, or the name of a packaged training config, such as ngsan/scenes",
     )
     add(
         "overrides",

@@ -8,7 +8,7 @@ batch = collator([rows[0], rows[1]])  # visual_features, visual_boxes, attention
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +19,6 @@ from .sampler import digest
 Row = Mapping[str, Any]
 IGNORED_LABEL = -100
 """Of a token that is no target, as transformers and PyTorch have it."""
-
-
-class TeacherForced(Protocol):
-    """A model with a decoder."""
-
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.Tensor: ...
 
 
 class CaptionCollator:
@@ -60,21 +54,15 @@ class CaptionCollator:
         max_caption_length: int | None = None,
         seed: int = 0,
         augment: Callable[[Row, int], Row] | None = None,
-        model: TeacherForced | None = None,
+        model: Any = None,
         with_images: bool = True,
     ):
-        if captions_per_image is not None and captions_per_image < 1:
-            raise DataError(f"captions_per_image is {captions_per_image}; it must be at least 1, or None for all.")
-        if max_caption_length is not None and max_caption_length < 1:
-            raise DataError(f"max_caption_length is {max_caption_length}; it must be at least 1.")
-        self.processor = processor
-        self.captions_per_image = captions_per_image
-        self.max_caption_length = max_caption_length
-        self.seed = seed
-        self.augment = augment
-        self.model = model
-        self.with_images = with_images
-        self.epoch = 0
+        if 0 in (captions_per_image, max_caption_length):
+            raise DataError("captions_per_image and max_caption_length must be at least 1, or None.")
+        self.processor, self.model = processor, model
+        self.captions_per_image, self.max_caption_length = captions_per_image, max_caption_length
+        self.augment, self.with_images = augment, with_images
+        self.seed, self.epoch = seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the captions of another epoch from now on."""
@@ -132,20 +120,14 @@ class CaptionCollator:
 
 
 def captions_of(row: Row) -> Sequence[str]:
-    captions = row.get("captions")
-    if captions is None:
-        captions = row.get("caption")
+    captions = row.get("captions") if row.get("captions") is not None else row.get("caption")
     if captions is None:
         return []
     return [captions] if isinstance(captions, str) else captions
 
 
 def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns the visual arguments of a processor: `visual_features` and `visual_boxes` (or None), or `images`.
-
-    Raises:
-        DataError: some rows have boxes and others do not, or a row has neither features nor an image.
-    """
+    """Returns the visual arguments of a processor: `visual_features` and `visual_boxes` (or None), or `images`."""
     if any(row.get("visual_features") is None for row in rows):
         images = [row.get("image") for row in rows]
         missing = next((row for row, image in zip(rows, images, strict=True) if image is None), None)

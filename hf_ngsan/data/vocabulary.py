@@ -79,16 +79,13 @@ def build_tokenizer(
         `units`, unless these are words.
 
     Raises:
-        DataError: something other than strings, no word that is frequent enough, or unknown units.
+        DataError: one string, no word that is frequent enough, or unknown units.
     """
     if isinstance(captions, str):
         raise DataError(f"captions is one string, {captions!r}; build_tokenizer takes an iterable of strings.")
     if units not in UNITS:
         raise DataError(f"units is {units!r}; captions are divided into {', '.join(UNITS)}.")
     texts = list(captions)
-    for index, caption in enumerate(texts):
-        if not isinstance(caption, str):
-            raise DataError(f"captions[{index}] is {caption!r}; build_tokenizer takes an iterable of strings.")
     is_english = caption_units(language) == "ptb"
     if units == "subwords":
         backend = train_subwords(texts, vocab_size)
@@ -155,14 +152,7 @@ def refuse_empty(words: Sequence[str], counts: Counter[str], min_count: int) -> 
 def make_tokenizer(
     words: Sequence[str], special_tokens: Mapping[str, str] = SPECIAL_TOKENS, *, max_length: int = 64
 ) -> PreTrainedTokenizerFast:
-    """Makes the tokenizer of a vocabulary.
-
-    Args:
-        words: the vocabulary in the order of its ids, special tokens included.
-        special_tokens: names of the padding, start, end and unknown token, by `pad_token`, `bos_token`, `eos_token` and
-            `unk_token`.
-        max_length: the tokenizer's `model_max_length`, in tokens.
-    """
+    """Makes the tokenizer of a vocabulary: words in the order of their ids, special tokens included."""
     vocabulary = {word: index for index, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special_tokens["unk_token"]))
     backend.normalizer, backend.pre_tokenizer = NORMALIZER, pre_tokenizers.WhitespaceSplit()
@@ -200,14 +190,8 @@ def build_question_tokenizer(
 
     Args:
         questions: strings, of the training split only.
-        min_count: words seen less often become `<unk>`.
+        min_count: words seen less often become `<unk>`; a DataError if no word is frequent enough.
         max_length: the tokenizer's `model_max_length`: longer questions are cut.
-
-    Returns:
-        `transformers.PreTrainedTokenizerFast`, which adds no tokens.
-
-    Raises:
-        DataError: no word is frequent enough.
     """
     counts = Counter(word for question in questions for word in words_of_question(question))
     words = [word for word, count in counts.items() if count >= min_count and word not in (PADDING, UNKNOWN)]
@@ -216,12 +200,7 @@ def build_question_tokenizer(
 
 
 def make_question_tokenizer(words: Sequence[str], *, max_length: int = 14) -> PreTrainedTokenizerFast:
-    """Makes the tokenizer of a vocabulary.
-
-    Args:
-        words: the vocabulary in the order of its ids, `<pad>` and `<unk>` included.
-        max_length: the tokenizer's `model_max_length`, in words.
-    """
+    """Makes the tokenizer of a vocabulary: words in the order of their ids, `<pad>` and `<unk>` included."""
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     backend.normalizer = QUESTION_NORMALIZER
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -241,9 +220,6 @@ def build_subword_tokenizer(
         sentences: of all languages, of the training split only.
         vocab_size: maximal number of subwords and special tokens.
         max_length: the tokenizer's `model_max_length`, in tokens.
-
-    Returns:
-        `transformers.PreTrainedTokenizerFast`.
 
     Raises:
         DataError: the vocabulary is smaller than `MIN_SUBWORDS`.

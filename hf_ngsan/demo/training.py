@@ -23,6 +23,7 @@ from ..io.folders import replace_folder_contents
 from ..loading.hub import save_for_hub
 from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..loading.provenance import model_fingerprint
+from ..models.attention_maps import word_attention
 from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..tasks import RetrievalConfig, embed_pairs, evaluate_captioner, load_training_config, train
@@ -35,7 +36,6 @@ from ..visualization import (
     plot_caption,
     plot_word_maps,
     save_figure,
-    word_attention,
 )
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -305,10 +305,10 @@ def use(config: TrainingConfig, output: Path) -> None:
 def explain_caption(model: Any, processor: ProcessorMixin, row: Mapping, path: Path) -> None:
     """Draws a scene with its caption and the attention of the relation's first word."""
     inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]])
-    [attention] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
-    statement = Statement.parse(" ".join(attention.words))
-    word = -1 if statement is None else statement.relation.split()[0]
-    save_figure(plot_caption(draw_scene(row), row["visual_boxes"], attention, word, row["objects"]), path)
+    [(words, weights)] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
+    statement = Statement.parse(" ".join(words))
+    word = -1 if statement is None else words.index(statement.relation.split()[0])
+    save_figure(plot_caption(draw_scene(row), row["visual_boxes"], words, weights, word, row["objects"]), path)
 
 
 def use_on_pixels(config: TrainingConfig, output: Path) -> None:

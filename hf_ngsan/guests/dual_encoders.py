@@ -225,7 +225,7 @@ class OwnDualEncoder(DualEncoder):
 
 
 class ExportedDualEncoder(DualEncoder):
-    """A dual encoder that [`~hf_ngsan.exporting.dual_encoder`] exported, with its processor."""
+    """A dual encoder that [`~hf_ngsan.exporting.folder.write_exported_dual_encoder`] wrote, with its processor."""
 
     @property
     def longest_text(self) -> int:

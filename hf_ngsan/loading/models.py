@@ -17,6 +17,7 @@ import torch
 import transformers
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -194,13 +195,16 @@ def load_model(
     if Path(folder, "adapter").is_dir() and not any(Path(folder).glob(WEIGHTS)):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
     with quiet_loading():
-        model, report = model_loader.from_pretrained(
-            folder,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-        )
+        try:
+            model, report = model_loader.from_pretrained(
+                folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                trust_remote_code=False,
+            )
+        except SafetensorError as error:
+            raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
         if model.can_generate() and not guest and Path(folder).is_dir():
             GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
         processor = load_processor(config, processor_loader, folder)

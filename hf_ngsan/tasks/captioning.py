@@ -312,7 +312,7 @@ class CaptioningTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        known = "metrics of cider_d, bleu, rouge_l, cider (these by default), meteor, spice (with hf-ngsan[eval])"
+        known = "metrics of cider_d, bleu, rouge_l, cider (these by default), meteor (with hf-ngsan[eval])"
         parser.add_argument("--metrics", nargs="+", metavar="METRIC", help=known)
         language = "language of the captions, such as de, whose words are scored (that of the model's tokenizer)"
         parser.add_argument("--language", metavar="CODE", help=language)

@@ -14,11 +14,11 @@ from ...data import build_tokenizer
 from ...io import import_user_module
 from ...languages import ENGLISH
 from ...metrics import CiderDReward, DocumentFrequency
+from ...metrics.cider import PreparedReferences
 from ...metrics.clip_score import ClipScore, cosines
-from ...metrics.formulas import bleu_scores
+from ...metrics.evaluation import bleu_scores
 from ...metrics.meteor import PreparedCaption, meteor_scores, shared_scorer
 from ...metrics.ngrams import ScoredGroups, count_ngrams, cut_sequences, expand_ranges
-from ...metrics.reward import PreparedReferences
 from ...metrics.tokenization import PTBTokenizer
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
