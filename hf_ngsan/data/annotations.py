@@ -99,7 +99,7 @@ def is_coco(document: Any) -> bool:
 def coco_records(document: dict, path: Path) -> list[Record]:
     """Returns the images of a file, with `captions` if its annotations have any."""
     images = images_by_id(document, path)
-    if not has_any(document["annotations"], "caption"):
+    if not has_any(document.get("annotations"), "caption"):
         return list(images.values())
     captions: dict[int, list[str]] = {image_id: [] for image_id in images}
     for annotation in in_order(records_of(document, "annotations", path)):

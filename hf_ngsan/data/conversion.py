@@ -22,7 +22,7 @@ from datasets import Dataset, Features, List, Value
 
 from ..io.files import check_place, rename_durably, temporary_path, write_text_atomically
 from ..io.folders import FolderLock, is_empty, write_folder_atomically
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay
 from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
 from .coco_files import number_of, read_json
