@@ -1,9 +1,4 @@
-"""Models of any task, loaded from a folder or the Hub with their processors, and saved.
-
-```python
-model, processor = load_model("runs/scenes", "captioning")  # the best model of a training run
-```
-"""
+"""Models of any task, loaded from a folder or the Hub with their processors, and saved."""
 
 import os
 import re

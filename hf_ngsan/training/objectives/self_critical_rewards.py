@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
 from ...io import import_user_module
+from ...languages import ENGLISH
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.cider import PreparedReferences
 from ...metrics.clip_score import ClipScore, cosines
@@ -197,6 +198,7 @@ class TextRewards(CaptionRewards):
         references: see [`CaptionRewards`].
         decode: returns the texts of samples `(R, T)`.
         end_token_id: token that ends a sample.
+        language: of the captions, see [`~hf_ngsan.data.build_tokenizer`].
         options: further arguments of [`CaptionRewards`].
     """
 
@@ -205,10 +207,11 @@ class TextRewards(CaptionRewards):
         references: Sequence[Sequence[str]],
         decode: Callable[[torch.Tensor], list[str]],
         end_token_id: int,
+        language: str = ENGLISH,
         **options: Any,
     ) -> None:
         self.decode, self.end_token_id = decode, end_token_id
-        tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1)
+        tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1, language=language)
         super().__init__(references, tokenizer, **options)
 
     def parts(
