@@ -5,19 +5,14 @@ import os
 import shutil
 from pathlib import Path
 
-import numpy as np
 import pytest
 import yaml
 
 from hf_ngsan.cli import main
-from hf_ngsan.data import load_data
 from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.sharing.facts import collect_card_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
-from tests.models.nsa_transformer.tiny import tiny_translator
-from tests.models.tiny import tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS
-from tests.tables import each_row
 from tests.tasks.tiny import tiny_sections
 
 from .running import fails, prints
@@ -83,31 +78,6 @@ def test_photos_get_the_captions_of_their_features(journey, tmp_path, capsys):
     assert processor.image_processor.size == tiny_processor().size
 
 
-@each_row("stages", [[], ["--out-features", "stage1", "stage2"]])
-def test_tokens_are_those_that_were_stored(journey, tmp_path, capsys, stages):
-    """In half precision, of which the model that is trained on them remembers that they are."""
-    photos = ["--images", journey / "photos" / "captions.json", "--split", "train", "--num-workers", 0]
-    backbone = ["--backbone", journey / "backbone", "--grid-size", 2, 2, *stages]
-    prints(capsys, "extract", *photos, *backbone, "--output", tmp_path / "features")
-    data = {"spec": f"features:{tmp_path / 'features'}", "validation_split": None}
-    (tmp_path / "train.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path / "run", MODEL, data, TRAINING)))
-    assert main(["train", "--config", str(tmp_path / "train.yaml")]) == 0
-    prints(capsys, "attach-vision", "--model", tmp_path / "run", *backbone, "--output", tmp_path / "captioner")
-    model, processor = load_captioner(tmp_path / "captioner")
-    stored = load_data(f"features:{tmp_path / 'features'}", "train")
-    pixels = processor.image_processor(PHOTOS[: len(stored)], return_tensors="pt")
-    tokens = model.model.vision(**pixels).visual_features
-    rounded = np.stack([row["visual_features"] for row in stored])
-    np.testing.assert_array_equal(rounded, rounded.astype(np.float16))
-    np.testing.assert_array_equal(tokens.numpy(), rounded)
-    trained, _ = load_captioner(tmp_path / "run")
-    assert trained.config.features_provenance["dtype"] == "float16"
-    assert trained.config.visual_feature_size == rounded.shape[-1] == model.config.vision_config.feature_size
-    other = [] if stages else ["--out-features", "stage1"]
-    words = ["attach-vision", "--model", tmp_path / "run", *backbone[:5], *other, "--output", tmp_path / "refused"]
-    assert "another configuration" in fails(capsys, *words)
-
-
 def test_the_training_stays_recorded(journey, tmp_path, capsys):
     prints(capsys, *attach(journey, tmp_path / "captioner"))
     config = collect_card_facts(tmp_path / "captioner").training_config
@@ -119,15 +89,6 @@ def test_the_training_stays_recorded(journey, tmp_path, capsys):
         *attach(journey, tmp_path / "again", model=shutil.copytree(journey / "run" / "last", tmp_path / "model")),
     )
     assert collect_card_facts(tmp_path / "again").training_config is None
-
-
-def test_a_model_of_another_task_is_refused(tmp_path, capsys):
-    tiny_translator().save_pretrained(tmp_path / "translator")
-    tiny_tokenizer().save_pretrained(tmp_path / "translator")
-    write_backbone(tmp_path / "backbone")
-    message = fails(capsys, *attach(tmp_path, tmp_path / "new", model="translator"))
-    assert "nsa_transformer" in message and "captioning" in message
-    assert not (tmp_path / "new").exists()
 
 
 def test_another_encoder_than_that_of_the_features_is_refused(journey, tmp_path, capsys):
