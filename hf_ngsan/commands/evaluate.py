@@ -128,12 +128,14 @@ def record(
     The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`.
     """
     from ..io.files import write_output
+    from ..languages import language_of
     from ..loading.models import find_model_folder
     from ..loading.self_test import write_self_test
     from ..sharing.facts import RecordedEvaluation, fingerprints_of, record_evaluation, weights_checksum
 
     folder = Path(find_model_folder(options.model[0]))
     generation = getattr(model, "generation_config", None)
+    given = {"language": language_of(getattr(processor, "tokenizer", None)), **given}
     fingerprints = fingerprints_of(kind, result, {} if generation is None else generation.to_dict(), given)
     where, scores = pick(options, "data", "split"), dict(result.scores)
     found = RecordedEvaluation(

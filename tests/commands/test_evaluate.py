@@ -4,12 +4,9 @@ import json
 import os
 
 import numpy
-import pytest
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
-from hf_ngsan.loading import save_model
-from tests.models.mhsan.tiny import tiny_model, tiny_processor
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
