@@ -17,7 +17,7 @@ from hf_ngsan.retrieval import (
     open_backend,
     search,
 )
-from hf_ngsan.retrieval.local import GRAPH
+from hf_ngsan.retrieval.backends import GRAPH
 from tests.tables import each_row
 
 DIMENSION, NUM_ITEMS = 8, 50
@@ -53,7 +53,7 @@ def names_of(hits) -> list[list[str]]:
 
 
 @pytest.fixture(
-    params=["usearch", "usearch:f16", pytest.param("milvus:{folder}/milvus.db", marks=pytest.mark.slow)],
+    params=["usearch", pytest.param("milvus:{folder}/milvus.db", marks=pytest.mark.slow)],
     ids=lambda spec: spec.partition("/")[0],
 )
 def spec(request, tmp_path):
@@ -160,12 +160,6 @@ def refusal_of_spec(folder, spec: str) -> str:
 def test_specs_of_no_backend(tmp_path, spec):
     message = refusal_of_spec(tmp_path / "index", spec)
     assert spec.removeprefix("milvus:") in message and all(name in message for name in ("exact", "usearch", "milvus"))
-
-
-def test_a_precision_that_usearch_does_not_have(tmp_path):
-    pytest.importorskip("usearch")
-    message = refusal_of_spec(tmp_path / "index", "usearch:i4")
-    assert all(word in message for word in ("usearch:i4", "f16", "i8"))
 
 
 @pytest.mark.slow
@@ -373,7 +367,7 @@ def test_several_indexes_are_searched_as_one(tmp_path, spec):
         assert names_of(found) == names_of(expected)
         for hits, others in zip(found, expected, strict=True):
             assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in others], abs=1e-6)
-            assert [parts[hit.index_number].names_at(np.array([hit.place])) for hit in hits] == [
+            assert [[name for name, *_ in parts[hit.index_number].items_at(np.array([hit.place]))] for hit in hits] == [
                 [hit.name] for hit in hits
             ]
     [hits] = search(parts[::-1], QUERIES[1:2], 2)

@@ -29,7 +29,7 @@ def test_hits_are_those_of_a_sorted_list(sizes, num_queries, top_k, dtype, data)
 
 
 def test_more_rows_than_one_block(monkeypatch):
-    monkeypatch.setattr("hf_ngsan.retrieval.local.ROWS_AT_ONCE", 7)
+    monkeypatch.setattr("hf_ngsan.retrieval.backends.ROWS_AT_ONCE", 7)
     generator = np.random.default_rng(0)
     parts = [generator.standard_normal((number, 5)).astype(np.float16) for number in (20, 3)]
     query = generator.standard_normal((1, 5)).astype(np.float32)
