@@ -67,9 +67,9 @@ class OfImages:
 class ImageEncoder(OfImages):
     """Adds `visual_features (N, D)`, `visual_boxes (N, 4)`, `width` and `height`: rows of the feature contract.
 
-    Where there is a column `path` and none `image_id`, ids are made of the paths: 63 bits of their SHA-256, which do not
-    depend on the number of workers or their order. A folder of the Parquet files becomes a dataset that `features:`
-    reads by `Dataset.from_parquet(files).save_to_disk(folder)`.
+    Where there is a column `path` and none `image_id`, ids are 63 bits of the SHA-256 of the paths, for any number of
+    workers. A folder of the Parquet files becomes a dataset that `features:` reads by
+    `Dataset.from_parquet(files).save_to_disk(folder)`.
 
     Args:
         backbone, fields: of [`~hf_ngsan.extraction.load_vision`].

@@ -117,18 +117,11 @@ def load_image_processor(
     """Returns the preprocessing that the folder of a trained model describes, for whole images.
 
     Regions and cells refer to the whole image; the usual crop of a classifier, or of CLIP, would move them. The whole
-    image is resized to the square that would be cropped instead, whatever its shape.
-
-    Args:
-        source: folder or Hub name of a backbone, detection model or vision encoder, or name of a packaged backbone.
-        kind: `kind` of the [`VisionConfig`] around it, `"grid"` or `"regions"`.
-        name: name of the model in messages; `source` if `None`.
-        image_size: height and width in pixels, in place of the described size.
-        own_size: height and width that a backbone was made for, where the folder describes no preprocessing.
+    image is resized to the square that would be cropped instead, whatever its shape. `image_size` replaces the size
+    that is described; a backbone without a description gets ImageNet's normalization and `own_size`.
 
     Raises:
-        ValueError: it crops images, has no usable size, or is unknown for a detection model. A backbone of
-            unknown preprocessing gets ImageNet's normalization.
+        ValueError: it crops images, has no usable size, or is unknown for a detection model.
     """
     name = name or str(source)
     try:

@@ -162,13 +162,6 @@ def test_specs_of_no_backend(tmp_path, spec):
     assert spec.removeprefix("milvus:") in message and all(name in message for name in ("exact", "usearch", "milvus"))
 
 
-@pytest.mark.slow
-def test_a_file_that_milvus_does_not_take(tmp_path):
-    pytest.importorskip("pymilvus")
-    message = refusal_of_spec(tmp_path / "index", "milvus:x.txt")
-    assert "x.txt" in message and ".db" in message
-
-
 @each_row(
     ("spec", "package", "extra"),
     [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
@@ -204,13 +197,6 @@ def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
         search(index, QUERIES, 1, spec)
     open_backend(index, spec).add()
     assert search(index, QUERIES[:1], 1, spec)[0][0].name == "3.jpg"
-
-
-def test_an_index_remembers_what_it_was_made_for(tmp_path):
-    index = written(tmp_path / "index")
-    assert index.backend == "exact"
-    index.backend = "usearch"
-    assert IndexFolder.open(tmp_path / "index").backend == "usearch"
 
 
 STATES = {
@@ -331,17 +317,6 @@ def test_kinds_of_index_that_are_not_there(spec, kind, facts):
     with pytest.raises(IndexFolderError) as error:
         check_backend(spec, kind)
     assert all(fact in str(error.value) for fact in facts)
-
-
-@pytest.mark.slow
-def test_all_rows_are_in_milvus_index_before_it_is_searched(tmp_path, monkeypatch):
-    pytest.importorskip("milvus_lite")
-    monkeypatch.setattr(milvus, "SECONDS_BETWEEN_LOOKS", 0)
-    index = written(tmp_path / "index")
-    backend, pending = open_backend(index, f"milvus:{tmp_path / 'milvus.db'}"), [9, 9, 5, 0]
-    monkeypatch.setattr(backend.client, "describe_index", lambda *_, **__: {"pending_index_rows": pending.pop(0)})
-    backend.add()
-    assert not pending
 
 
 def shards_of(folder, spec: str) -> list[IndexFolder]:
