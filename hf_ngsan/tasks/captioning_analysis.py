@@ -26,10 +26,9 @@ from ..loading.models import load_model
 from ..loading.pipelines import VISUAL_INPUTS
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ..metrics import CiderD
-from ..models.attention_maps import word_visualness_pairs
+from ..models.attention_maps import word_attention, word_visualness_pairs
 from ..models.text_scores import text_scores
 from ..training.batches import map_sharded, take
-from ..visualization import word_attention
 from .captioning_generation import caption_batch
 
 
@@ -77,33 +76,22 @@ def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[Word
     return sorted(table, key=lambda entry: (-entry.mean, entry.word))
 
 
-def move_box(boxes: np.ndarray, region: int, offset: tuple[float, float]) -> np.ndarray:
-    """Returns boxes `(N, 4)` with one moved by shares of the image, at most to its edge."""
-    changed = boxes.copy()
-    low, high = -boxes[region, :2], 1 - boxes[region, 2:]
-    changed[region] += np.tile(np.clip(offset, low, high), 2)
-    return changed
+def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) -> np.ndarray:
+    """Returns boxes `(N, 4)` after a change of one region's.
 
-
-def scale_box(boxes: np.ndarray, region: int, factor: float) -> np.ndarray:
-    """Returns boxes with one scaled around its centre and clipped to the image."""
-    changed = boxes.copy()
-    centre, half = (boxes[region, :2] + boxes[region, 2:]) / 2, (boxes[region, 2:] - boxes[region, :2]) / 2 * factor
-    changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
-    return changed
-
-
-def mirror_box(boxes: np.ndarray, region: int) -> np.ndarray:
-    """Returns boxes with one mirrored: left and right are exchanged."""
-    changed = boxes.copy()
-    changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
-    return changed
-
-
-def swap_boxes(boxes: np.ndarray, region: int, other: int) -> np.ndarray:
-    """Returns boxes with those of two regions exchanged."""
-    changed = boxes.copy()
-    changed[[region, other]] = boxes[[other, region]]
+    It moves by a fifth of the image to the right, at most to its edge, scales to twice its size around its centre,
+    mirrors left and right, or swaps with that of another region.
+    """
+    changed, low, high = boxes.copy(), boxes[region, :2], boxes[region, 2:]
+    if kind == "move":
+        changed[region] += np.tile(np.clip((0.2, 0.0), -low, 1 - high), 2)
+    elif kind == "scale":
+        centre, half = (low + high) / 2, high - low
+        changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
+    elif kind == "mirror":
+        changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
+    else:
+        changed[[region, other]] = boxes[[other, region]]
     return changed
 
 
@@ -131,12 +119,7 @@ class Counterfactual:
 
 
 def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> Counterfactual:
-    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both.
-
-    ```python
-    explain_change(model, processor, row, swap_boxes(row["visual_boxes"], 0, 1)).after.caption
-    ```
-    """
+    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both."""
     captioned, sequences = [], None
     for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
@@ -144,10 +127,10 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
             generated = model.generate(**inputs)
         sequences = generated if sequences is None else sequences
         [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
-        [attention] = word_attention(model, processor.tokenizer, inputs, sequences)
+        [(_, attention)] = word_attention(model, processor.tokenizer, inputs, sequences)
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
-        captioned.append(Captioned(caption, scores.score, words, values, attention.weights.tolist(), given.tolist()))
+        captioned.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
     return Counterfactual(*captioned)
 
 
@@ -182,7 +165,7 @@ def score_counterfactuals(
         if len(boxes) > 1:
             region, other = random.choice(len(boxes), size=2, replace=False)
             several.append(row)
-            changed.append({**row, "visual_boxes": swap_boxes(boxes, int(region), int(other))})
+            changed.append({**row, "visual_boxes": change_boxes(boxes, "swap", int(region), int(other))})
     if not several:
         raise DataError("No image has two regions whose boxes could be exchanged.")
     texts = zip(captions(several), captions(changed), strict=True)
