@@ -231,7 +231,7 @@ for built_in in (
         summary="synthetic scenes, made on the spot, e.g. `scenes:size=2000,seed=1`",
         columns=(*REGIONS, "captions", *SIZED),
         keys=dict.fromkeys(("size", "validation", "test", "seed"), int)
-        | {"images": bool, "image_size": int, "descriptions": bool},
+        | {"images": bool, "image_size": int, "descriptions": bool, "language": str},
         extra_scores="hf_ngsan.data.scenes.scoring:SCENE_SCORES",
     ),
     Reader(

@@ -258,7 +258,9 @@ def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
         split=config.data.validation_split,
         rows=config.data.limit,
         scores=scores,
-        fingerprints=fingerprints_of(kind, Evaluation(scores), generation, vars(config.evaluation)),
+        fingerprints=fingerprints_of(
+            kind, Evaluation(scores), generation, {**vars(config.data), **vars(config.evaluation)}
+        ),
         weights=weights_checksum(best),
         seed=config.training.seed,
         chose_epoch=config.evaluation.metric in scores,

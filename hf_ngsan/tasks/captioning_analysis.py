@@ -79,11 +79,8 @@ def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[Word
 def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) -> np.ndarray:
     """Returns boxes `(N, 4)` after a change of one region's.
 
-    Args:
-        boxes: the boxes.
-        kind: `"move"`, by a fifth of the image to the right, at most to its edge; `"scale"`, to twice its size around
-            its centre, clipped to the image; `"mirror"`, left and right; `"swap"`, with that of another region.
-        region, other: the regions.
+    It moves by a fifth of the image to the right, at most to its edge, scales to twice its size around its centre,
+    mirrors left and right, or swaps with that of another region.
     """
     changed, low, high = boxes.copy(), boxes[region, :2], boxes[region, 2:]
     if kind == "move":
@@ -122,12 +119,7 @@ class Counterfactual:
 
 
 def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> Counterfactual:
-    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both.
-
-    ```python
-    explain_change(model, processor, row, change_boxes(row["visual_boxes"], "swap")).after.caption
-    ```
-    """
+    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both."""
     captioned, sequences = [], None
     for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)

@@ -16,6 +16,7 @@ from ..data.collator import visual_arguments
 from ..data.readers import ExtraScores
 from ..guests.captioners import caption_images_of, guest_of
 from ..io.files import with_file_names, write_output
+from ..languages import caption_units, language_of
 from ..loading.models import ModelFolderError, is_guest, load_captioner
 from ..loading.pipelines import CaptioningPipeline
 from ..metrics import CaptionMetrics
@@ -40,9 +41,7 @@ def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, Any]:
     vocabulary, preparation = requirements(loaded[0][1])
     for name, (model, processor) in zip(names, loaded, strict=True):
         if is_guest(model.config):
-            raise ModelFolderError(
-                f"{name} holds a {model.config.model_type} model, which is in no ensemble; give it alone."
-            )
+            raise ModelFolderError(f"{name} is a {model.config.model_type} model, which is in no ensemble.")
         if requirements(processor) != (vocabulary, preparation):
             other = "vocabulary" if requirements(processor)[0] != vocabulary else "preprocessing of images"
             raise ModelFolderError(f"{name} has another {other} than {names[0]}; an ensemble needs the same.")
@@ -138,6 +137,7 @@ def evaluate_captioner(
     accelerator: Accelerator | None = None,
     *,
     metrics: Sequence[str] | None = None,
+    language: str | None = None,
     extra_scores: ExtraScores | None = None,
     batch_size: int = 64,
     **generate_arguments: Any,
@@ -147,13 +147,11 @@ def evaluate_captioner(
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
         metrics: metrics of [`CaptionMetrics`]; its default if `None`.
+        language: of the captions, whose words are scored; that of the tokenizer if `None`.
         extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
-
-    ```python
-    evaluate_captioner(model, processor, rows, num_beams=3).scores["cider_d"]
-    ```
     """
-    metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
+    units = caption_units(language or language_of(processor.tokenizer))
+    metric = CaptionMetrics(metrics=metrics or CaptionMetrics.DEFAULT, tokenizer=units)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
     is_main_process = accelerator is None or accelerator.is_main_process
     shared: list[Any] = [score_captions(captions, rows, metric) if is_main_process else None]
@@ -196,8 +194,8 @@ def caption_images(
         model, processor: a captioner in evaluation mode, and its processor.
         images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
         names: name of each image in the results, and of its figure.
-        attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word. An image whose
-            caption has no words, or that is features without an image or boxes, gets none, and the log says so.
+        attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word; the log names
+            images without words or boxes, which get none.
         reranker: chooses among the captions of an image, as many as `num_return_sequences`; then `images` are a dataset
             or a list.
         on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
@@ -207,10 +205,6 @@ def caption_images(
     Yields:
         A [`CaptionedImage`] for each image, in their order; with `num_return_sequences` and without a reranker one for
         each of its captions, the best first and none twice.
-
-    Raises:
-        ValueError: an image cannot be read, or the model does not take images of this kind.
-        MissingPlotsError: figures are asked for and matplotlib is not installed.
     """
     if attention_folder is not None:
         generate_arguments |= prepare_figures(attention_folder)

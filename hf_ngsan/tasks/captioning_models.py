@@ -12,10 +12,8 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
-from ..data import build_tokenizer
 from ..extraction import load_vision
-from ..guests.captioners import Guest
-from ..guests.image_memory import ImageMemory
+from ..guests.captioners import Guest, ImageMemory
 from ..loading.models import changed_config, derive_from, find_model_folder, load_captioner, load_config, load_model
 from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
 from ..metrics.diagnostics import BAD_ENDINGS
@@ -26,6 +24,7 @@ from ..training.objectives.self_critical_rewards import CaptionRewards
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Objective, Update
 from . import new_models
+from .caption_rows import new_tokenizer
 
 if TYPE_CHECKING:
     from .captioning import CaptioningConfig
@@ -49,10 +48,6 @@ def new_captioner(
         config: sections `model`, `data` and `evaluation` (how it generates by default) are used.
         captions: every training caption.
         visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
-
-    Raises:
-        ConfigError: unknown model type or field, a field of the wrong type, or features of another dimension.
-        ValueError: images of a size that the vision encoder cannot take.
     """
     fields = dict(config.model)
     guest = new_models.trained_guest(config, "captioning", ONLY_OURS)
@@ -65,7 +60,7 @@ def new_captioner(
         kind = new_models.new_config_class(fields, "captioning")
         tokenizer = tokenizer_of_language_model(fields, kind)
         if tokenizer is None:
-            tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+            tokenizer = new_tokenizer(captions, config.data)
         new_models.set_feature_size(fields, kind, visual_feature_size, config.data.spec)
         model = new_models.new_model(
             kind(**fields, **new_models.special_token_ids(tokenizer)), "AutoModelForImageTextToText"
@@ -81,10 +76,7 @@ def tokenizer_of_language_model(fields: dict, kind: Any) -> Any:
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
         if hasattr(kind, "language_model_config") and fields.get("adaptive_attention", True):
-            logger.warning(
-                "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
-                "with model.pretrained_language_model=DIR."
-            )
+            logger.warning("Warning: the language model stays untrained; set model.pretrained_language_model=DIR.")
         return None
     _, processor = load_model(name, "language_modeling")
     fields["pretrained_language_model"] = find_model_folder(name)
@@ -141,8 +133,8 @@ def attach_vision(
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Loads a captioner that was trained on features, with the vision encoder that its features were made with.
 
-    Its captions of photographs equal those of their features. If the captioner records checksums of the vision encoder
-    and preprocessing, they must match; if not, only the feature dimension is compared, and the log says so.
+    Its captions of photographs equal those of their features. Checksums of vision encoder and preprocessing must match;
+    where the captioner has none, only the feature dimension is compared, and the log says so.
 
     Args:
         captioner: a model folder, a training run's folder or a name on the Hub.
@@ -164,16 +156,12 @@ def attach_vision(
     recorded = config.features_provenance
     if is_provenance(recorded):
         if difference := provenance_difference(recorded, vision_provenance(vision, image_processor)):
-            raise ValueError(
-                f"{backbone} would make features with {difference} than those that {captioner} was trained on "
-                f"({recorded['backbone_type']}); give the backbone and the settings of their extraction."
-            )
+            trained_on = f"those that {captioner} was trained on ({recorded['backbone_type']})"
+            raise ValueError(f"{backbone} would make features with {difference} than {trained_on}.")
         vision.config.feature_dtype = "float16" if recorded.get("dtype") == "float16" else None
     elif vision.config.feature_size != config.visual_feature_size:
-        raise ValueError(
-            f"The feature dimension of {backbone} is {vision.config.feature_size}, but {captioner} takes "
-            f"visual_feature_size={config.visual_feature_size}; give the backbone that its features were made with."
-        )
+        dimensions = f"{vision.config.feature_size}, and not {config.visual_feature_size}, which {captioner} takes"
+        raise ValueError(f"The feature dimension of {backbone} is {dimensions}; give the backbone of its features.")
     else:
         untold = "%s does not know what its features were made with; of %s only the feature dimension was compared."
         logger.warning(untold, captioner, backbone)

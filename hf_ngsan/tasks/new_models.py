@@ -32,8 +32,6 @@ from ..training.config import ConfigError, TrainingConfig, suggestion
 
 logger = logging.getLogger(__name__)
 
-MAX_UNKNOWN_WORDS = 0.05
-"""Share of unknown words above which training warns."""
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
@@ -65,9 +63,7 @@ def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> No
         return
     wanted = fields.get("visual_feature_size") or size
     if wanted != size:
-        raise ConfigError(
-            f"model.visual_feature_size is {wanted}, but the features of {data} have dimension {size}; leave it out."
-        )
+        raise ConfigError(f"model.visual_feature_size is {wanted}, but the features of {data} have dimension {size}.")
     fields["visual_feature_size"] = size
 
 
@@ -96,12 +92,11 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     Without `image_size`, height and width are those of the source, or those that a patch encoder was made for.
     """
     source, own_size = vision.config.pretrained, own_image_size(vision)
+    side = image_size or own_size
     if source is not None:
         processor = load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
-    elif side := image_size or own_size:
-        processor = CaptioningImageProcessor(size={"height": side, "width": side})
     else:
-        processor = CaptioningImageProcessor()
+        processor = CaptioningImageProcessor(**({"size": {"height": side, "width": side}} if side else {}))
     check_image_size(vision, processor)
     return processor
 
@@ -156,7 +151,7 @@ def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], i
     unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
     known = len(tokenizer) - len(set(tokenizer.all_special_ids))
     message = "The vocabulary has %d words; %.1f%% of the words of the training captions are unknown to it%s."
-    if unknown > MAX_UNKNOWN_WORDS:
+    if unknown > 0.05:
         remedy = "lower data.min_word_count" if is_new else "a captioner without model.init_from would learn them"
         logger.warning("Warning: " + message, known, 100 * unknown, f": {remedy}")
     else:
@@ -176,9 +171,7 @@ def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: 
     weight = model.get_input_embeddings().weight
     for word, vector in vectors.items():
         if len(vector) != weight.shape[1]:
-            raise ConfigError(
-                f"data.word_vectors: {path} has vectors of {len(vector)} numbers; set {size_key}={len(vector)}."
-            )
+            raise ConfigError(f"data.word_vectors has vectors of {len(vector)} numbers; set {size_key}={len(vector)}.")
         with torch.no_grad():
             weight[vocabulary[word]] = torch.from_numpy(vector)
     logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(vectors), known)
@@ -231,16 +224,16 @@ def generation_keys() -> set[str]:
 
 
 def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False) -> dict[str, Any]:
-    """Returns arguments of `generate()` that replace a model's own settings.
+    """Returns arguments of `generate()` or of the pipelines, such as `required_words`, after a check.
 
     Args:
-        given: the arguments; those of the pipelines, such as `required_words`, too.
-        own: `generation_config` of the model.
+        given: the arguments.
+        own: `generation_config` of the model, whose settings they replace.
         several: whether an input may get several texts.
 
     Raises:
-        ValueError: an unknown argument, a text in place of a number, an argument without effect, such as
-            `length_penalty` with one beam, or `num_return_sequences` where there is one text for each input.
+        ValueError: an unknown argument, a text in place of a number, or an argument without effect, such as
+            `length_penalty` with one beam.
     """
     known = generation_keys() - ({"num_return_sequences"} if not several else set())
     for name, value in given.items():

@@ -5,6 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -22,15 +23,9 @@ from ..io.files import with_file_names
 from ..loading.pipelines import VisualQuestionAnsweringPipeline
 from ..loading.provenance import remember_features
 from ..metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
+from ..training import config as settings
 from ..training.batches import map_sharded, take
-from ..training.config import (
-    DataSettings,
-    EvaluationSettings,
-    TrainingConfig,
-    TrainingSettings,
-    another_default,
-    setting,
-)
+from ..training.config import another_default, setting
 from ..training.run import short_checksum
 from ..training.task import Evaluation, Objective, Stage, Task
 from ..visualization import plot_question
@@ -40,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class QuestionDataSettings(DataSettings):
+class QuestionDataSettings(settings.DataSettings):
     """Questions, words and answers for training."""
 
     min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
@@ -51,26 +46,26 @@ class QuestionDataSettings(DataSettings):
     word_vectors: str | None = setting(
         None, "first word vectors, such as GloVe's .txt, or .npy with data.dictionary; null = random ones"
     )
-    dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
+    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
     image_size: int | None = another_default(caption_rows.CaptioningDataSettings, "image_size", None)
 
 
 @dataclass(frozen=True)
-class QuestionTrainingSettings(TrainingSettings):
+class QuestionTrainingSettings(settings.TrainingSettings):
     """Optimization."""
 
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
 
 
 @dataclass(frozen=True)
-class QuestionEvaluationSettings(EvaluationSettings):
+class QuestionEvaluationSettings(settings.EvaluationSettings):
     """Evaluation and the choice of the best model."""
 
-    metric: str = another_default(EvaluationSettings, "metric", "accuracy")
+    metric: str = another_default(settings.EvaluationSettings, "metric", "accuracy")
 
 
 @dataclass(frozen=True)
-class VisualQuestionAnsweringConfig(TrainingConfig):
+class VisualQuestionAnsweringConfig(settings.TrainingConfig):
     """The training config of a model that answers questions.
 
     Of the section `model`, words, answers and `visual_feature_size` follow from the data.
@@ -125,24 +120,19 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
     return sorted(answers, key=lambda answer: (-counts[answer], answer))
 
 
-class QuestionCollator:
-    """Makes a batch from rows with questions; without `answers`, the index of each answer, it has no `labels`."""
-
-    def __init__(self, processor: Any, answers: Mapping[str, int] | None = None) -> None:
-        self.processor, self.answers = processor, answers
-
-    def __call__(self, rows: Sequence[Mapping]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of the model and `labels` `(B, A)`, scores in [0, 1]; other answers are ignored."""
-        questions = with_words(self.processor.tokenizer, [row["question"] for row in rows])
-        batch = dict(self.processor(text=questions, **visual_arguments(rows)))
-        if self.answers is not None:
-            labels = torch.zeros(len(rows), len(self.answers))
-            for scores, row in zip(labels, rows, strict=True):
-                for answer, score in answer_scores(row["answers"]).items():
-                    if answer in self.answers:
-                        scores[self.answers[answer]] = score
-            batch["labels"] = labels
-        return batch
+def collate_questions(
+    processor: Any, rows: Sequence[Mapping], answers: Mapping[str, int] | None = None
+) -> dict[str, torch.Tensor]:
+    """Returns the inputs of a model for rows and, given the index of each answer, `labels` `(B, A)` in [0, 1]."""
+    questions = with_words(processor.tokenizer, [row["question"] for row in rows])
+    batch = dict(processor(text=questions, **visual_arguments(rows)))
+    if answers is not None:
+        batch["labels"] = torch.zeros(len(rows), len(answers))
+        for scores, row in zip(batch["labels"], rows, strict=True):
+            for answer, score in answer_scores(row["answers"]).items():
+                if answer in answers:
+                    scores[answers[answer]] = score
+    return batch
 
 
 FOLLOWS_FROM_QUESTIONS = {
@@ -189,11 +179,11 @@ def predict_answers(
         accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: questions answered together in one process.
     """
-    collate = QuestionCollator(processor)
     labels: Any = model.config.id2label
 
     def answer(indices: range) -> list[tuple[str, float]]:
-        batch = {name: tensor.to(model.device) for name, tensor in collate(take(rows, indices)).items()}
+        batch = collate_questions(processor, take(rows, indices))
+        batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
         with torch.inference_mode():
             scores, best = model(**batch).logits.float().sigmoid().max(-1)
         return [(labels[index], score) for index, score in zip(best.tolist(), scores.tolist(), strict=True)]
@@ -216,10 +206,6 @@ def answer_accuracies(rows: Dataset, answers: Sequence[str]) -> dict[str, float]
 def accuracy_name(answer_type: str) -> str:
     """Returns `accuracy_yes_no` for the type `yes/no`."""
     return f"accuracy_{re.sub(r'[^a-z0-9]+', '_', answer_type.lower())}"
-
-
-DRAWN = ("image", "words", "attention", "answer", "answer_attention")
-"""Parts of the answer of a pipeline that a figure shows."""
 
 
 class AnsweredQuestion(NamedTuple):
@@ -265,7 +251,8 @@ def answer_questions(
             continue
         if attention_folder is not None:
             figure = Path(attention_folder) / f"{file_name}.png"
-            caption_rows.save_attention(best, name, figure, plot_question, DRAWN)
+            parts = ("image", "words", "attention", "answer", "answer_attention")
+            caption_rows.save_attention(best, name, figure, plot_question, parts)
         yield AnsweredQuestion(name, [(answer["answer"], answer["score"]) for answer in answers], None)
 
 
@@ -338,7 +325,7 @@ class VisualQuestionAnsweringTask(Task):
         return [Stage("answers", AnswerScores(), self.config.training)]
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        return QuestionCollator(processor, self.answers)
+        return partial(collate_questions, processor, answers=self.answers)
 
     def evaluate(
         self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any

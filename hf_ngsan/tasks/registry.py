@@ -48,12 +48,7 @@ def task_class(name: str) -> type[Task]:
 
 
 def task_class_of(model: Mapping) -> type[Task]:
-    """Returns the class of the task of a training config's section `model`.
-
-    Raises:
-        ConfigError: the model type is unknown or has no task.
-        FileNotFoundError, ModelFolderError: the folder of `init_from` has no model.
-    """
+    """Returns the class of the task of a training config's section `model`."""
     model_type = model.get("model_type")
     if "init_from" in model and model_type is None:
         config = load_config(model["init_from"])
@@ -86,17 +81,11 @@ ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2
 
 @dataclass(frozen=True)
 class Finding:
-    """The effect of a change of the inputs on log-probabilities that must not depend on it.
+    """The effect of a change of the inputs on log-probabilities that must not depend on it."""
 
-    Attributes:
-        name: name of the contract, such as "later words".
-        said: beginning of a sentence about the change.
-        change: largest change of a log-probability; `None` if the contract does not apply.
-    """
-
-    name: str
-    said: str
-    change: float | None
+    name: str  # of the contract, such as "later words"
+    said: str  # beginning of a sentence about the change
+    change: float | None  # largest change of a log-probability; None if the contract does not apply
 
     @property
     def holds(self) -> bool:
@@ -122,17 +111,13 @@ def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
 
     Returns:
         A finding for each contract that the model's inputs can break.
-
-    Raises:
-        ValueError: the model writes no words, or is one of transformers.
     """
     config: Any = model.config
     task = task_of(config)
     roles = task_class(task).input_roles if task in TASKS and not is_guest(config) else None
     if roles is None:
         raise ValueError(
-            f"A {config.model_type} model writes no words or is one of transformers; the audit is for captioners, "
-            "translators and language models of this package."
+            f"A {config.model_type} model writes no words or is one of transformers; the audit needs words."
         )
     inputs = random_inputs(config, roles, torch.Generator().manual_seed(seed))
     inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}

@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.image_utils import SizeDict
 
-from ..data import CaptionCollator, build_tokenizer
+from ..data import CaptionCollator
 from ..data.vocabulary import with_words
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..io.files import write_output
@@ -25,16 +25,9 @@ from ..loading.models import is_guest
 from ..loading.provenance import remember_features
 from ..metrics.retrieval import RECALL_AT, retrieval_metrics, retrieval_ranks
 from ..models.text_encoders import find_text_encoder
+from ..training import config as settings
 from ..training.batches import map_sharded, take
-from ..training.config import (
-    ConfigError,
-    EvaluationSettings,
-    ScheduleSettings,
-    TrainingConfig,
-    TrainingSettings,
-    another_default,
-    setting,
-)
+from ..training.config import another_default, setting
 from ..training.objectives.contrastive import Contrastive, ContrastiveSettings
 from ..training.task import Evaluation, Stage, Task
 from . import caption_rows, new_models
@@ -48,15 +41,13 @@ class RetrievalDataSettings(caption_rows.CaptioningDataSettings):
     captions_per_image: int = another_default(caption_rows.CaptioningDataSettings, "captions_per_image", 1)
     max_caption_length: int = another_default(caption_rows.CaptioningDataSettings, "max_caption_length", 40)
     word_vectors: str | None = setting(
-        None,
-        "file that word vectors begin with: .txt, a word and its numbers a line, or .npy with data.dictionary; null = "
-        "random ones",
+        None, "first word vectors, such as GloVe's .txt, or .npy with data.dictionary; null = random ones"
     )
-    dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
+    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
 
 
 @dataclass(frozen=True)
-class RetrievalTrainingSettings(TrainingSettings):
+class RetrievalTrainingSettings(settings.TrainingSettings):
     """Optimization; the schedule is for joint training."""
 
     stage: str = setting(
@@ -72,29 +63,29 @@ class RetrievalTrainingSettings(TrainingSettings):
 
 
 @dataclass(frozen=True)
-class ProjectionStage(ScheduleSettings):
+class ProjectionStage(settings.ScheduleSettings):
     """Stage 1 of Park et al. 2020, section 3.5: only the last projection of the image encoder."""
 
-    epochs: int = another_default(ScheduleSettings, "epochs", 4)
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.005)
-    schedule: str = another_default(ScheduleSettings, "schedule", "constant")
-    warmup_epochs: int = another_default(ScheduleSettings, "warmup_epochs", 0)
+    epochs: int = another_default(settings.ScheduleSettings, "epochs", 4)
+    learning_rate: float = another_default(settings.ScheduleSettings, "learning_rate", 0.005)
+    schedule: str = another_default(settings.ScheduleSettings, "schedule", "constant")
+    warmup_epochs: int = another_default(settings.ScheduleSettings, "warmup_epochs", 0)
 
 
 @dataclass(frozen=True)
 class TextStage(ProjectionStage):
     """Stage 2: also the text encoder."""
 
-    epochs: int = another_default(ScheduleSettings, "epochs", 15)
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.0005)
+    epochs: int = another_default(settings.ScheduleSettings, "epochs", 15)
+    learning_rate: float = another_default(settings.ScheduleSettings, "learning_rate", 0.0005)
 
 
 @dataclass(frozen=True)
 class ImageStage(ProjectionStage):
     """Stage 3: everything, the vision encoder included."""
 
-    epochs: int = another_default(ScheduleSettings, "epochs", 40)
-    learning_rate: float = another_default(ScheduleSettings, "learning_rate", 0.00005)
+    epochs: int = another_default(settings.ScheduleSettings, "epochs", 40)
+    learning_rate: float = another_default(settings.ScheduleSettings, "learning_rate", 0.00005)
 
 
 @dataclass(frozen=True)
@@ -105,7 +96,7 @@ class RetrievalContrastiveSettings(ContrastiveSettings):
 
 
 @dataclass(frozen=True)
-class RetrievalEvaluationSettings(EvaluationSettings):
+class RetrievalEvaluationSettings(settings.EvaluationSettings):
     """Evaluation and the choice of the best model."""
 
     metric: str = setting("rsum", "score of the validation split that chooses the best model")
@@ -115,7 +106,7 @@ class RetrievalEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class RetrievalConfig(TrainingConfig):
+class RetrievalConfig(settings.TrainingConfig):
     """The training config of a dual encoder.
 
     Of the section `model`, vocabulary and `visual_feature_size` follow from the data, the loss from `contrastive`.
@@ -143,14 +134,9 @@ ONLY_OURS = (
 def new_dual_encoder(
     config: RetrievalConfig, captions: Iterable[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor of a training config, new or, with `model.init_from`, those of a trained one.
+    """Makes the model and processor of a training config; see [`~hf_ngsan.tasks.new_captioner`] for the arguments.
 
     A new one has the vocabulary of the training captions or, with `model.text_pretrained`, that of the text encoder.
-
-    Args:
-        config: sections `model`, `data` and `contrastive` are used.
-        captions: every training caption.
-        visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
     """
     guest = new_models.trained_guest(config, "retrieval", ONLY_OURS)
     if guest is not None:
@@ -158,7 +144,7 @@ def new_dual_encoder(
     fields, data, of_loss = dict(config.model), config.data, asdict(config.contrastive)
     follows = {**new_models.FOLLOWS_FROM_DATA, **{name: f"contrastive.{name}" for name in of_loss}}
     for key in {"vocab_size", "pad_token_id"} & (fields.get("text_config") or {}).keys():
-        raise ConfigError(f"model.text_config.{key} follows from the training captions; leave it out.")
+        raise settings.ConfigError(f"model.text_config.{key} follows from the training captions; leave it out.")
     if "init_from" in fields:
         model, processor = new_models.trained_model(fields, "retrieval", follows, **of_loss)
         if data.image_size is not None and processor.image_processor is not None:
@@ -180,15 +166,15 @@ def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]
         try:
             tokenizer = AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
         except (OSError, ValueError) as error:
-            raise ConfigError(
+            raise settings.ConfigError(
                 f"model.text_pretrained: {pretrained} has no tokenizer ({one_sentence(error)})."
             ) from error
         # texts are cut only where that is asked for, whatever was saved with the tokenizer
         tokenizer.backend_tokenizer.no_truncation()
-        for setting in ("max_length", "stride", "truncation_strategy"):
-            tokenizer.init_kwargs.pop(setting, None)
+        for name in ("max_length", "stride", "truncation_strategy"):
+            tokenizer.init_kwargs.pop(name, None)
         return tokenizer
-    tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+    tokenizer = caption_rows.new_tokenizer(captions, config.data)
     words_only = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
     tokenizer.backend_tokenizer.post_processor = words_only
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
@@ -197,9 +183,7 @@ def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]
 
 
 DIRECTIONS = ("image_to_text", "text_to_image")
-SCORES = [
-    f"{direction}_{score}" for direction in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")
-]
+SCORES = [f"{side}_{score}" for side in DIRECTIONS for score in (*(f"r{k}" for k in RECALL_AT), "median_rank")]
 
 
 @dataclass(frozen=True)
@@ -232,14 +216,7 @@ def embed_pairs(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> PairEmbeddings:
-    """Embeds every image and every caption of a dataset once.
-
-    Args:
-        model, processor: a dual encoder on the accelerator's device, not wrapped and in evaluation mode.
-        rows: a `datasets.Dataset` of the feature contract, with captions.
-        accelerator: accelerator of the processes that split the work; each gets the whole result.
-        batch_size: images embedded together in one process.
-    """
+    """Embeds every image and every caption of a dataset once, on all processes of an accelerator together."""
 
     def embed(indices: range) -> list[tuple[np.ndarray, np.ndarray]]:
         batch = take(rows, indices)
@@ -287,10 +264,9 @@ class RetrievalTask(Task):
         return not self.metric.endswith("rank")
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
-        if len(rows) % self.config.evaluation.folds:
-            raise ConfigError(
-                f"evaluation.folds is {self.config.evaluation.folds}, but there are {len(rows)} images for validation."
-            )
+        folds = self.config.evaluation.folds
+        if len(rows) % folds:
+            raise settings.ConfigError(f"evaluation.folds is {folds}, but there are {len(rows)} images.")
         return [*SCORES, "rsum"]
 
     def load_rows(self, split: str) -> Dataset:
@@ -338,21 +314,16 @@ class RetrievalTask(Task):
             modules = [*modules, *(module for module in more if module is not None)]
             vision = name == "image" and dual_encoder.vision is not None and not dual_encoder.vision.config.frozen
             prepare = partial(train_only, modules=modules, vision=vision, words=words)
-            settings = getattr(config, f"{name}_stage")
-            stages.append(Stage(name, objective, settings, epoch_name=f"{name} epoch", prepare=prepare))
+            schedule = getattr(config, f"{name}_stage")
+            stages.append(Stage(name, objective, schedule, epoch_name=f"{name} epoch", prepare=prepare))
         return stages
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        data = self.config.data
-        make: Any = partial(pairs_of, processor, max_length=data.max_caption_length)
+        number, seed = self.config.data.captions_per_image, self.config.training.seed
+        make: Any = partial(pairs_of, processor, max_length=self.config.data.max_caption_length)
         if self.guest is not None:
             make = partial(pairs_of_guest, self.guest)
-        return CaptionCollator(
-            make,
-            captions_per_image=data.captions_per_image,
-            seed=self.config.training.seed,
-            augment=self.augment,
-        )
+        return CaptionCollator(make, captions_per_image=number, seed=seed, augment=self.augment)
 
     def evaluate(  # type: ignore[override]  # its options by their names
         self,

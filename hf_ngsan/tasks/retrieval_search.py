@@ -30,18 +30,8 @@ from ..io import folders
 from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
-from ..retrieval import (
-    Hit,
-    IndexDescription,
-    IndexFolder,
-    IndexFolderError,
-    IndexKind,
-    check_backend,
-    check_new_index,
-    open_backend,
-    search_current,
-)
-from ..retrieval.index_folder import DESCRIPTION, EXACT, read_description
+from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend, search_current
+from ..retrieval.index_folder import DESCRIPTION, EXACT, IndexDescription, check_new_index, read_description
 from ..visualization import plot_contact_sheet, save_figure
 
 MAX_IMAGES_PER_SHARD = 1000
@@ -92,15 +82,14 @@ def search_images(
         model, processor: the dual encoder that made the index.
         index: see [`~hf_ngsan.retrieval.IndexFolder`]; several are searched as one.
         text: the query; or
-        image: a path, URL or image of Pillow, as [`~hf_ngsan.models.image_processing_captioning.load_image`] reads it.
+        image: a path, URL or image of Pillow.
         top_k: images at most.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
         filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
 
     Raises:
         ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.
-        IndexFolderError: the index is of another model, empty or damaged; the backend or the filter cannot be used, or
-            no image fulfils it.
+        IndexFolderError: the index is of another model, or the backend or the filter cannot be used.
     """
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
     if (text is None) == (image is None):
@@ -123,12 +112,7 @@ def check_query(processor: Any, text: str) -> None:
 
 
 def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], title: str, path: str | Path) -> None:
-    """Draws the thumbnails of hits of [`search_images`], with their scores and names, into a file.
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
-        IndexFolderError: another index has taken the place of a searched one.
-    """
+    """Draws the thumbnails of hits of [`search_images`], with their scores and names, into a file."""
     indexes = [index] if isinstance(index, IndexFolder) else index
     for searched in indexes:
         if not searched.is_current:
@@ -157,9 +141,8 @@ class Reranker:
         """Returns the places of captions, the best first; of equal ones the first.
 
         Args:
-            image: a row with `image` or `visual_features`, or what
-                [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
-            captions: at least one; one without a word that the model knows counts as an unknown word.
+            image: a row with `image` or `visual_features`, a path, a URL or an image of Pillow.
+            captions: at least one.
             scores: mean log-probability of each caption's tokens.
         """
         totals = np.asarray(scores) + self.weight * self.similarities(image, captions)
@@ -194,10 +177,9 @@ def index_images(
 ) -> IndexFolder:
     """Embeds images into an index, continues an index that was begun, or brings one up to date.
 
-    An index gets the images that are new, and new embeddings of files that have changed or could not be read before;
-    embeddings of other images are taken over. Images that are gone stay, those no longer listed behind the others,
-    unless `prune` is set. The folder is replaced in one step: a reader, or whoever kills the command, finds the old
-    index or the new one. Several processes write shards of their own, and together the index that one would write.
+    An index gets the images that are new, and new embeddings of files that have changed or could not be read before.
+    Images that are gone stay, those no longer listed behind the others, unless `prune` is set. The folder is replaced
+    in one step. Several processes write shards of their own, and together the index that one would write.
 
     Args:
         model, processor: a dual encoder with a vision encoder, in evaluation mode, and its processor.
@@ -206,10 +188,9 @@ def index_images(
         name: folder or Hub name of the model, which a search loads.
         split: split of the images, if they are of a dataset.
         batch_size: images embedded together.
-        num_workers: processes that read images, for each process that has a model; `None` = the processors that each
-            has, 4 at most.
-        images_per_shard: images written together, the most that a killed process has to embed again; chosen by the
-            number of images if `None`.
+        num_workers: processes that read images, for each process that has a model; `None` = its processors, at most 4.
+        images_per_shard: images written together, the most that a killed process has to embed again; `None` = by their
+            number.
         skip_errors: whether an image that cannot be read is left out and remembered; otherwise it is an error.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
             default that of the index, and `exact` for a new one.
@@ -218,10 +199,8 @@ def index_images(
         accelerator: accelerator of the processes that split the work; made if `None`.
 
     Raises:
-        IndexFolderError: the folder holds something else, or an index of another model, or of another source without
-            any of these images; or the backend cannot be used.
-        ExtractionError: the model sees no images, an image cannot be read and `skip_errors` is not set, or another
-            command is writing the folder.
+        IndexFolderError: the folder holds something else, or an index of another model or of other images.
+        ExtractionError: the model sees no images, an image cannot be read, or another command is writing the folder.
     """
     accelerator = accelerator or extraction_accelerator()
     encoder = dual_encoder_of(model, processor)

@@ -23,16 +23,9 @@ from ..data.vocabulary import MIN_SUBWORDS, build_subword_tokenizer
 from ..io.files import write_output
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
+from ..training import config as settings
 from ..training.batches import map_sharded
-from ..training.config import (
-    ConfigError,
-    DataSettings,
-    EvaluationSettings,
-    TrainingConfig,
-    TrainingSettings,
-    another_default,
-    setting,
-)
+from ..training.config import another_default, setting
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
 from ..training.task import Evaluation, InputRoles, Stage, Task
@@ -58,10 +51,10 @@ def score_translations(
 
 
 @dataclass(frozen=True)
-class TranslationDataSettings(DataSettings):
+class TranslationDataSettings(settings.DataSettings):
     """Sentences for training, and their subwords."""
 
-    spec: str = another_default(DataSettings, "spec", "parallel:data,source=en,target=de")
+    spec: str = another_default(settings.DataSettings, "spec", "parallel:data,source=en,target=de")
     vocab_size: int = setting(
         10_000, "subwords of both languages, special tokens included; fewer of few sentences", minimum=MIN_SUBWORDS
     )
@@ -71,21 +64,21 @@ class TranslationDataSettings(DataSettings):
 
 
 @dataclass(frozen=True)
-class TranslationTrainingSettings(TrainingSettings):
+class TranslationTrainingSettings(settings.TrainingSettings):
     """Optimization; the defaults are those of Transformer-Base (Vaswani et al. 2017)."""
 
-    learning_rate: float = another_default(TrainingSettings, "learning_rate", 7e-4)
-    schedule: str = another_default(TrainingSettings, "schedule", "inverse_sqrt")
-    warmup_updates: int | None = another_default(TrainingSettings, "warmup_updates", 4000)
+    learning_rate: float = another_default(settings.TrainingSettings, "learning_rate", 7e-4)
+    schedule: str = another_default(settings.TrainingSettings, "schedule", "inverse_sqrt")
+    warmup_updates: int | None = another_default(settings.TrainingSettings, "warmup_updates", 4000)
     batch_tokens: int | None = setting(
         4096, "tokens per update, padding included, on the longer side; null = training.batch_size pairs", minimum=1
     )
-    adam_epsilon: float = another_default(TrainingSettings, "adam_epsilon", 1e-9)
+    adam_epsilon: float = another_default(settings.TrainingSettings, "adam_epsilon", 1e-9)
     label_smoothing: float = setting(0.1, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
-class TranslationEvaluationSettings(EvaluationSettings):
+class TranslationEvaluationSettings(settings.EvaluationSettings):
     """Generation of translations for the validation split, and the choice of the best model."""
 
     metric: str = setting("bleu", "score of the validation split that chooses the best model: bleu or chrf")
@@ -95,7 +88,7 @@ class TranslationEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class TranslationConfig(TrainingConfig):
+class TranslationConfig(settings.TrainingConfig):
     """The training config of a translator; `vocab_size` of its section `model` follows from the data."""
 
     default_model_type: ClassVar[str] = "nsa_transformer"
@@ -265,7 +258,7 @@ class TranslationTask(Task):
         if training.batch_tokens is None:
             return super().sampler(rows)
         if training.drop_last:
-            raise ConfigError("training.drop_last goes with training.batch_tokens=null only.")
+            raise settings.ConfigError("training.drop_last goes with training.batch_tokens=null only.")
         return partial(TokenSampler, rows["length"][:], training.batch_tokens, seed=training.seed)
 
     def collator(self, processor: Any) -> Callable[[list], dict]:

@@ -46,7 +46,7 @@ def test_scores_are_printed_and_written(files, capsys):
     output = capsys.readouterr().out
     for name, value in expected.items():
         assert f"{name:<8} {value:.4f}\n" in output
-    assert "2 images; 1 image(s) of" in output
+    assert "2 images, tokenizer ptb; 1 image(s) of" in output
     rows = json.loads((files / "scores.json").read_text())
     assert [row.pop("image_id") for row in rows] == [3, 7]
     assert rows == [{name: values[i] for name, values in images.items()} for i in range(2)]
@@ -176,7 +176,7 @@ def test_both_files_may_be_json_lines(files, capsys, end):
         (files / name).write_bytes((end or "\n").join(lines).encode() + end.encode())
     assert printed(capsys, files) == expected
     (files / "results.json").write_text(json.dumps(RESULTS[0]))
-    assert "1 images;" in printed(capsys, files, "--metrics", "bleu")
+    assert "1 images, tokenizer ptb;" in printed(capsys, files, "--metrics", "bleu")
 
 
 def test_missing_files_are_explained(files):

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError
+from .chinese import in_chinese
 from .relations import COLOURS as COLOURS
 from .relations import DIRECTIONAL, FIRST, answer_families
 from .relations import FAMILIES as FAMILIES
@@ -74,6 +75,7 @@ def load_scenes(
     images: bool = False,
     image_size: int = IMAGE_SIZE,
     descriptions: bool = False,
+    language: str = "en",
 ) -> "Dataset":
     """Loads or makes one split of the `scenes` dataset.
 
@@ -89,6 +91,7 @@ def load_scenes(
         image_size: height and width of these images in pixels.
         descriptions: whether each caption joins all five of the scene, each time in another order. One caption alone
             is true of many scenes; retrieval needs captions that are true of one.
+        language: `en`, or `zh` for captions in Chinese.
 
     Returns:
         `datasets.Dataset` of the contract with `width`, `height`, `split` and `objects`, the names of the regions.
@@ -108,24 +111,28 @@ def load_scenes(
             raise DataError(f"scenes: {name} is {number}; give a number of scenes between 1 and {MAX_SCENES}.")
     if image_size < 1 or seed < 0:
         raise DataError(f"scenes: image_size is {image_size} and seed {seed}; they must not be negative.")
+    if language not in ("en", "zh") or (descriptions and language != "en"):
+        raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
 
     from ..contract import caption_features
     from ..prepared import Rows, fingerprint, prepare
 
     number = sizes[split]
-    key = fingerprint("scenes", split, number, seed, images, image_size, descriptions)
+    key = fingerprint("scenes", split, number, seed, images, image_size, descriptions, language)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    rows = make_rows(split, number, seed, images, image_size, descriptions)  # a generator: no scene is made yet
+    rows = make_rows(
+        split, number, seed, images, image_size, descriptions, language
+    )  # a generator: no scene is made yet
     return prepare("scenes", key, split, lambda: Rows(features, rows, number))
 
 
 def make_rows(
-    split: str, number: int, seed: int, images: bool, image_size: int, descriptions: bool
+    split: str, number: int, seed: int, images: bool, image_size: int, descriptions: bool, language: str
 ) -> Iterator[dict[str, Any]]:
     split_number = SPLITS.index(split)
     for index in range(number):
         scene = make_scene(seed, split_number, index)
-        captions = scene.captions
+        captions = scene.captions if language == "en" else [*map(in_chinese, scene.captions)]
         if descriptions:  # each joins all captions and begins with another one
             captions = [" and ".join(captions[first:] + captions[:first]) for first in range(len(captions))]
         row = {

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError
+from .chinese import in_english, prompt_in_chinese
 from .relations import AMBIGUOUS, DIRECTIONAL, FAMILIES, FAMILY_OF, LANDMARK, SYMMETRIC, Statement, answer_families
 
 if TYPE_CHECKING:
@@ -266,11 +267,16 @@ class SceneScores:
         self, rows: "Dataset", captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
     ) -> dict[str, float]:
         """Computes the scores; a relation group without a single prompt is absent. See `ExtraScores.compute`."""
-        scores = {"objects": score_objects(captions, rows.select_columns("objects"))}
-        references = list(rows.select_columns("captions"))
+        references = [{"captions": [*map(in_english, texts)]} for texts in rows["captions"]]
+        is_chinese = references[0]["captions"] != rows[0]["captions"]
+        scores = {"objects": score_objects([*map(in_english, captions)], rows.select_columns("objects"))}
         prompts = [relation_prompts(row) for row in references]
-        questions = [(index, prompt.text) for index, row_prompts in enumerate(prompts) for prompt in row_prompts]
-        texts = iter(complete([index for index, _ in questions], [text for _, text in questions]))
+        questions = [
+            (index, prompt_in_chinese(prompt.caption) if is_chinese else prompt.text)
+            for index, row_prompts in enumerate(prompts)
+            for prompt in row_prompts
+        ]
+        texts = map(in_english, complete([index for index, _ in questions], [text for _, text in questions]))
         report = score_relation_completions([[next(texts) for _ in row] for row in prompts], references)
         return scores | {group: report[group] for group in ("symmetric", "directional") if report[group] is not None}
 
