@@ -18,7 +18,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer
 from .captioning import CaptionCache, CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_rstnet import RSTNetConfig
-from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
+from .geometry import GeometricBias, RelativeGeometryEmbedding, center_and_size, geometry_of_pairs
 from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
 from .modeling_rstnet_language_model import (
     MaskedFeedForward,
@@ -91,14 +91,14 @@ def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tenso
     return grid_positions(*shape, config.hidden_size, device=states.device).to(states.dtype)
 
 
-def sinusoidal_geometry(boxes: torch.Tensor, channels: int, size_offset: float) -> torch.Tensor:
-    """Returns a fixed embedding `(B, N, N, channels)` of the relative geometry of boxes `(B, N, 4)`, as released.
+def sinusoidal_geometry(geometry: torch.Tensor, channels: int) -> torch.Tensor:
+    """Returns a fixed embedding `(B, N, N, channels)` of relative geometry `(B, N, N, 4)`, as released.
 
-    The four features of [`geometry.relative_geometry`], times 100, have `channels / 8` wavelengths each, up to 1000 *
-    2 pi: first all sines, then all cosines (after Hu et al. 2018).
+    The four features, times 100, have `channels / 8` wavelengths each, up to 1000 * 2 pi: first all sines, then all
+    cosines (after Hu et al. 2018).
     """
-    features = relative_geometry(boxes, size_offset=size_offset) * 100.0
-    steps = torch.arange(channels // 8, device=boxes.device, dtype=torch.float32) / (channels / 8)
+    features = geometry * 100.0
+    steps = torch.arange(channels // 8, device=geometry.device, dtype=torch.float32) / (channels / 8)
     # In this order: the angles are so large that another order of roundings is seen in the sines.
     angles = (features[..., None] * (1.0 / torch.pow(1000.0, steps))).flatten(-2)
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
@@ -114,15 +114,17 @@ class GridGeometry(nn.Module):
         self.is_logarithm = config.geometry_fusion == "log"
         self.embedding = None
         if config.geometry_embedding == "linear":
-            self.embedding = RelativeGeometryEmbedding(self.channels, size_offset=self.size_offset)
+            self.embedding = RelativeGeometryEmbedding(self.channels)
         self.weights = GeometricBias(config.hidden_size, config.num_attention_heads, self.channels, ["content"])
 
     def forward(self, boxes: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Returns the bias `(B or 1, h, N, N)` for boxes `(B or 1, N, 4)`, in the dtype of the states."""
+        center, size = center_and_size(boxes)
+        geometry = geometry_of_pairs(center, size + self.size_offset)  # eq. 2 and 3
         if self.embedding is None:
-            geometry = sinusoidal_geometry(boxes, self.channels, self.size_offset).to(states.dtype)
+            geometry = sinusoidal_geometry(geometry, self.channels).to(states.dtype)
         else:
-            geometry = self.embedding(boxes, states.dtype)
+            geometry = torch.relu(self.embedding.projection(geometry.to(states.dtype)))
         weights = self.weights(states, geometry)
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
