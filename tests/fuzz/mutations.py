@@ -21,11 +21,6 @@ def hostile_value(draw: random.Random, places: list[str]) -> Any:
     return draw.choice(places) if draw.random() < 0.1 else draw.choice(VALUES)
 
 
-def hostile_text(draw: random.Random, places: list[str]) -> str:
-    """Returns what a person could write on a command line."""
-    value = hostile_value(draw, places)
-    text = WRITTEN.get(value, value) if isinstance(value, str) else json.dumps(value)
-    return text[:10_000].replace("\0", "")
 
 
 def mutated(draw: random.Random, document: Any, places: list[str]) -> Any:

@@ -1,6 +1,6 @@
 """Folders with one thing wrong and much that is not the model's: the model would be uploaded, whole, or nothing.
 
-`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_push.py` tries others, `-m nightly` more of them.
+`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_push.py` tries others.
 """
 
 import os
@@ -28,7 +28,7 @@ HOSTILE = (
     "<script>alert(1)</script>", "](javascript:alert(1))", "---\nlicense: mit\n---", "| a | b |", "`x` {{ 7*7 }}",
     "![](http://evil/x.png)", "\u202egnp.exe", "a" * 50_000, "!!python/object:os.system",
 )  # fmt: skip
-FEW, MANY = 6, 80
+FEW = 6
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,3 @@ def test_strange_folders_give_away_nothing(sources, tmp_path, capsys):
     check(sources, tmp_path, range(FEW), capsys)
 
 
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-def test_more_strange_folders_give_away_nothing(sources, tmp_path, capsys):
-    check(sources, tmp_path, range(FEW, FEW + MANY), capsys)
