@@ -104,5 +104,3 @@ def test_odd_events_are_refused_in_one_sentence(pages):
     check(pages, range(FEW))
     upload = {"path": uploaded(pages[0], picture(random.Random(3))), "meta": META}
     assert outcome(pages[0], [upload, 1], fn_index=0)
-
-
