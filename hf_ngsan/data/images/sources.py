@@ -1,9 +1,4 @@
-"""Opens a split of a dataset: a folder of photographs, of tables or archives, a file, or a dataset on the Hub.
-
-```python
-dataset, numbers = open_split("nlphuji/flickr30k", "test")  # numbers: rows of the split, None for all
-```
-"""
+"""Opens a split of a dataset: a folder of photographs, of tables or archives, a file, or a dataset on the Hub."""
 
 import csv
 import json
