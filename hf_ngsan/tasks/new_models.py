@@ -96,7 +96,8 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     if source is not None:
         processor = load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
     else:
-        processor = CaptioningImageProcessor(**({"size": {"height": side, "width": side}} if side else {}))
+        size: Any = {"size": {"height": side, "width": side}} if side else {}
+        processor = CaptioningImageProcessor(**size)
     check_image_size(vision, processor)
     return processor
 
