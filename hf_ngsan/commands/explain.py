@@ -31,9 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
     parser.add_argument("image", nargs="?", type=user_path, metavar="IMAGE", help="image file or URL")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to compare the image with")
-    parser.add_argument(
-        "--figure", type=user_path, metavar="FILE", help="draw the heads, or the caption before and after"
-    )
+    figure = "draw the heads, or the caption before and after"
+    parser.add_argument("--figure", type=user_path, metavar="FILE", help=figure)
     add_shared(parser, "--output", help="write the JSON to this file (print it)")
     group = parser.add_argument_group("for a captioner")
     group.add_argument(

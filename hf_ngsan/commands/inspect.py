@@ -2,8 +2,9 @@
 
 import argparse
 import json
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..data.formats import FORMATS
 from ..io.files import read_json_or_none
@@ -88,8 +89,8 @@ def verify(path: Path) -> str:
     from ..io.folders import MANIFEST, check_folder, find_folder
     from ..io.shards import RECORDS, verify_shards
     from ..retrieval import IndexFolder
+    from ..retrieval.backends import FOLDER
     from ..retrieval.index_folder import DESCRIPTION
-    from ..retrieval.local import FOLDER
 
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
@@ -120,10 +121,9 @@ def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     from ..data.inspection import inspect_data
     from ..extraction.image_list import inspect_images
 
-    if not (options.source_format or not path.is_dir() or is_saved(path)):
-        is_of_features = any(not is_metadata(file.name) for file in some_files(path))
-        if not is_of_features and holds_photographs(path):
-            return inspect_images(path)
+    is_folder = path.is_dir() and not (options.source_format or is_saved(path))
+    if is_folder and all(is_metadata(file.name) for file in some_files(path)) and holds_photographs(path):
+        return inspect_images(path)
     return inspect_data(path, options.source_format, options.image_id)
 
 
@@ -157,12 +157,11 @@ def lines_of_model(path: Path) -> list[str]:
 
 def lines_of_run(path: Path) -> list[str]:
     """Describes the progress and the models of a training run."""
-    lines, history = ["no epoch is finished"], path / "history.jsonl"
+    history = path / "history.jsonl"
     epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
-    if epochs:
-        scores = {name: value for name, value in json.loads(epochs[-1]).items() if isinstance(value, float)}
-        told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-        lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}"]
+    last = json.loads(epochs[-1]) if epochs else {}
+    told = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
+    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no epoch is finished"]
     for name in ("best", "last"):
         if (path / name / "config.json").is_file():
             lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
@@ -194,7 +193,10 @@ def draw(findings: "Findings", options: argparse.Namespace) -> str:
     """Draws the regions and captions of one image into the file of --figure; returns what it shows."""
     import numpy as np
 
+    from ..data.coco_files import number_at_the_end
+    from ..data.images import is_image, visible_files
     from ..data.inspection import sample_image
+    from ..models.image_processing_captioning import load_image
     from ..visualization import save_figure
     from ..visualization.figures import plot_regions
 
@@ -202,21 +204,13 @@ def draw(findings: "Findings", options: argparse.Namespace) -> str:
     if row is None or "visual_boxes" not in row:
         which = f"image {options.image_id}" if options.image_id is not None else "image with boxes"
         raise ValueError(f"{options.path} has no {which} to draw.")
-    image = sample_image(row) if options.images is None else image_in(Path(options.images), row["image_id"])
+    image = sample_image(row)
+    if options.images is not None:
+        names = filter(is_image, visible_files(Path(options.images)))
+        name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")
+        image = load_image(os.path.join(options.images, name))
     if image is None:
         width, height = (max(int(row.get(side, BLANK_SIDE)), 1) for side in ("width", "height"))
         image = np.full((max(BLANK_SIDE * height // width, 1), BLANK_SIDE, 3), 255, np.uint8)
     save_figure(plot_regions(image, row["visual_boxes"], row.get("captions", [])), options.figure)
     return f"{options.figure}: image {row['image_id']} with {len(row['visual_boxes'])} boxes"
-
-
-def image_in(folder: Path, image_id: int) -> Any:
-    """Returns the image whose file name ends in an id."""
-    from ..data.coco_files import number_at_the_end
-    from ..data.images import is_image, visible_files
-    from ..models.image_processing_captioning import load_image
-
-    for name in filter(is_image, visible_files(folder)):
-        if number_at_the_end(name) == image_id:
-            return load_image(folder / name)
-    raise FileNotFoundError(f"{folder} has no image whose name ends in {image_id}.")

@@ -19,12 +19,8 @@ pip install 'hf-ngsan[eval]'."""
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions = parser.add_mutually_exclusive_group(required=True)
-    predictions.add_argument(
-        "--predictions",
-        type=user_path,
-        metavar="RESULTS.json",
-        help='COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings',
-    )
+    results = 'COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings'
+    predictions.add_argument("--predictions", type=user_path, metavar="RESULTS.json", help=results)
     predictions.add_argument(
         "--compare",
         nargs=2,
@@ -32,13 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("A.json", "B.json"),
         help="compare the results of two systems: differences with 95%% intervals of a paired bootstrap over images",
     )
-    parser.add_argument(
-        "--references",
-        required=True,
-        type=user_path,
-        metavar="CAPTIONS.json",
-        help="COCO captions of the same split, or JSON lines",
-    )
+    captions = "COCO captions of the same split, or JSON lines"
+    parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
     parser.add_argument(
         "--metrics",
         nargs="+",
@@ -51,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore by this model")
     add("--image-folder", type=user_path, metavar="DIR", help="images, by their names in the file of references")
     add("--truncate-captions", action="store_true", help="cut captions that are too long for --clip-score (refused)")
+    add("--language", default="en", metavar="CODE", help="language of the captions, whose words count (%(default)s)")
     add("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
 
 
@@ -72,11 +64,12 @@ def score(options: argparse.Namespace) -> None:
     """Prints the scores of captions, and writes those of each image."""
     from ..data.coco_files import match_results, read_references, read_results
     from ..io.files import write_output
+    from ..languages import caption_units
     from ..metrics import CaptionMetrics
 
     results, references = read_results(options.predictions), read_references(options.references)
     images, predictions, matched = match_results(results, references, options.predictions, options.references)
-    metric = CaptionMetrics(metrics=options.metrics)
+    metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
     scores = metric.compute(predictions=predictions, references=matched, per_image=options.per_image is not None)
     per_image = scores.pop("per_image", None)
     if options.clip_score is not None:
@@ -93,7 +86,7 @@ def score(options: argparse.Namespace) -> None:
         print(f"{name:<{width}} {value:.4f}")
     left_out = len(references) - len(images)
     note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
-    print(f"{len(images)} images{note}")
+    print(f"{len(images)} images, tokenizer {metric.tokenizer}{note}")
 
 
 def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], references: list[list[str]]) -> dict:
@@ -119,6 +112,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
 def compare(options: argparse.Namespace) -> None:
     """Prints the differences of two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
+    from ..languages import caption_units
     from ..metrics import CaptionMetrics, compare_captions
 
     references = read_references(options.references)
@@ -132,7 +126,7 @@ def compare(options: argparse.Namespace) -> None:
             "paired comparison needs the same."
         )
     of_image = dict(zip(others, second, strict=True))
-    metric = CaptionMetrics(metrics=options.metrics)
+    metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
     scores = compare_captions(metric, first, [of_image[image] for image in images], matched)
     print(f"{'metric':<8} {'A':>7} {'B':>7} {'A - B':>8} {'95% interval':>20} {'p':>7} {'p (Holm)':>9}")
     for name, of_metric in scores.items():

@@ -32,17 +32,13 @@ class CaptionCollator:
 
     Args:
         processor: pads and tokenizes; called as `processor(visual_features=[…], visual_boxes=[…], captions=[…])` with
-            lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None. None in the
-            place of a string is a caption that a row lacks. For rows without `visual_features` it is called with
-            `images=[…]` instead of features and boxes.
+            lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None, which is a
+            caption that a row lacks; for rows without `visual_features` with `images=[…]`.
         captions_per_image: C. C different captions are drawn from a row with more; a row with fewer gets label rows of
             -100. None takes every caption of every row; C is then the largest number in the batch.
         max_caption_length: labels are cut to this number of tokens, the end token included; None leaves them.
-        seed: seed of the choice of captions.
-        augment: changes a row at random before it is collated, given the row and the epoch; None leaves rows as they
-            are.
-        model: adds `decoder_input_ids` to batches with labels, by its `prepare_decoder_input_ids_from_labels`, for
-            losses that are computed outside the model; None leaves them to the model.
+        augment: changes a row at random before it is collated, given the row and the epoch.
+        model: adds `decoder_input_ids` to batches with labels, for losses that are computed outside the model.
         with_images: False takes the captions alone, for models of language.
     """
 
@@ -69,21 +65,13 @@ class CaptionCollator:
         self.epoch = epoch
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Collates rows.
-
-        Args:
-            rows: list of B mappings. A row's captions are the strings in `captions` or, without these, the string or
-                strings in `caption`.
+        """Collates B rows, whose captions are in `captions` or, without these, in `caption`.
 
         Returns:
             What the processor returns: `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` if rows have boxes,
             `attention_mask` `(B, N)` - or `pixel_values` `(B, 3, height, width)` -, and `labels` `(B * C, T)`, image by
-            image, unless no row has captions; with the collator's model also `decoder_input_ids` `(B * C, T)`. If the
-            rows have `caption_weights`, a number for each of their captions, also `caption_weights` `(B * C,)`.
-            An empty dict for no rows (the share of a process in a batch too small for all, see `EpochSampler`).
-
-        Raises:
-            DataError: some rows have boxes and others do not, or a row has neither features nor an image.
+            image, unless no row has captions; with the collator's model also `decoder_input_ids` `(B * C, T)`; with
+            rows of `caption_weights`, a number for each caption, also these `(B * C,)`. An empty dict for no rows.
         """
         if not rows:
             return {}

@@ -23,7 +23,7 @@ MAX_LINES = 10
 
 
 def load_parallel(place: str, split: str, *, source: str | None = None, target: str | None = None) -> Dataset:
-    """Loads one split of parallel text.
+    """Loads one split of parallel text, with `source` and `target` (strings) and `line`, counted from 1.
 
     Pairs with an empty side are left out; a warning counts them and names their lines.
 
@@ -33,9 +33,6 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
             `translation` that has both.
         split: `train`, `validation` (or `val`), `test`, or any other: the name of the files without their language.
         source, target: the languages, as files or columns are named.
-
-    Returns:
-        `datasets.Dataset`, memory-mapped, with `source` and `target` (strings) and `line`, counted from 1.
 
     Raises:
         DataError: a language is missing, both are the same, there are no such files or columns, files have different

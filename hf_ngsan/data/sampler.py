@@ -130,10 +130,7 @@ class TokenSampler(EpochSampler):
     Args:
         lengths: tokens of each row.
         batch_tokens: maximal tokens of a *global* batch: its rows times the longest one. A longer row is a batch alone.
-        seed, epoch, num_processes, process_index, start_batch: see [`EpochSampler`].
-
-    Raises:
-        DataError: an argument is out of range.
+        options: see [`EpochSampler`].
     """
 
     def __init__(self, lengths: Sequence[int], batch_tokens: int, **options: Any):

@@ -1,14 +1,4 @@
-"""Captioners and dual encoders of transformers itself (BLIP, GIT, CLIP, ...), described once each.
-
-```python
-model, processor = load_model("Salesforce/blip-image-captioning-base", "captioning")
-guest = guest_of(model, processor)
-inputs = guest.inputs([image], ["a photo of"])
-guest.decode(model.generate(**inputs), inputs)
-```
-
-Names are imported when used.
-"""
+"""Captioners and dual encoders of transformers itself (BLIP, GIT, CLIP, ...), described once each."""
 
 from typing import TYPE_CHECKING
 

@@ -1,20 +1,4 @@
-"""The lowest layer, which every package but `models` may import: files and folders that survive a crash, and messages.
-
-- `files`: single files. `folders`: a folder is locked, written under a temporary name, then renamed; a manifest shows
-  damage.
-- `shards`: a folder of rows is filled shard by shard, resumed, and read as one dataset.
-- `packaged`: what comes with the package, by name. `weight_sources`: the licences that travel with weights.
-- `messages`, `processes`: what a command says, and the processes that it runs in.
-
-A lazy package imports a name when it is first used, so that importing the package costs nothing:
-
-```python
-if TYPE_CHECKING:
-    from .modeling_ngsan import NGSANModel
-
-__getattr__, __dir__, __all__ = lazy_names(__name__)
-```
-"""
+"""The lowest layer, which every package but `models` may import; lazy packages, and modules of users."""
 
 import ast
 import os
@@ -38,9 +22,6 @@ def lazy_names(package: str) -> tuple[Callable[[str], Any], Callable[[], list[st
     """Makes `__getattr__`, `__dir__` and `__all__` of a package from the imports in its block `if TYPE_CHECKING:`.
 
     Type checkers follow these imports; Python reads them in the package's source and runs one when its name is used.
-
-    Args:
-        package: its `__name__`. `from . import module` makes a module of the package a name of it.
     """
     loader: Any = sys.modules[package].__spec__.loader  # type: ignore[union-attr]  # every package has both
     blocks = [node.body for node in ast.parse(loader.get_source(package)).body if isinstance(node, ast.If)]
@@ -63,10 +44,7 @@ class UserModuleError(ValueError):
 
 
 def import_user_module(name: str, asked_for_by: str) -> ModuleType:
-    """Imports a module of a user's that registers something; those in the current folder are found last.
-
-    `asked_for_by` is the option or key that names the module, for messages.
-    """
+    """Imports a module of a user's that an option or key asks for; those in the current folder are found last."""
     if os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     try:

@@ -1,9 +1,4 @@
-"""Atomic writing of files: a crash at any moment leaves the old file or the new one, never half of one.
-
-```python
-write_text_atomically("scores.json", json.dumps(scores))
-```
-"""
+"""Atomic writing of files: a crash at any moment leaves the old file or the new one, never half of one."""
 
 import errno
 import hashlib

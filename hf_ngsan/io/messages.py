@@ -113,11 +113,7 @@ class ProgressDisplay:
         with ProgressDisplay("epoch 1", total=100) as display:
             display.update(10)
 
-    Args:
-        name: of the work.
-        total, done: number of items, and of those that are already done.
-        unit: name of the items, in the plural.
-        shown: whether this process shows anything.
+    `total` and `done` count items of a `unit`, in the plural; `shown` says whether this process shows anything.
     """
 
     def __init__(self, name: str, total: int, done: int = 0, unit: str = "images", shown: bool = True) -> None:
@@ -140,10 +136,7 @@ class ProgressDisplay:
     def update(self, done: int, time_left: str | None = None, summary: str | None = None) -> None:
         """Shows the items done, those before this display among them, the time left and a summary.
 
-        Args:
-            done: number of items.
-            time_left: an estimate; by default from the pace so far.
-            summary: shown from now on, such as the loss; by default the pace.
+        By default the time left is estimated from the pace so far, and the summary is that pace.
         """
         if summary is not None:
             self.summary = f"{summary}, "

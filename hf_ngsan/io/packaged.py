@@ -1,9 +1,4 @@
-"""Models, training configs and photographs that come with the package or with others, found by name without torch.
-
-```python
-pipeline("image-to-text", model=packaged_model("ngsan-flickr8k"))
-```
-"""
+"""Models, training configs and photographs that come with the package or with others, found by name without torch."""
 
 import difflib
 import os
@@ -67,16 +62,12 @@ def packaged_models() -> dict[str, Path]:
 def packaged_model(name: str) -> str:
     """Returns the folder of a packaged model, which every `from_pretrained` and `pipeline` takes.
 
+    ```python
+    pipeline("image-to-text", model=packaged_model("ngsan-flickr8k"))
+    ```
+
     Raises:
         ValueError: no packaged model has this name; the message lists their names.
-
-    ```python
-    >>> from pathlib import Path
-    >>> from hf_ngsan import packaged_model
-    >>> Path(packaged_model("ngsan-flickr8k")).name
-    'ngsan-flickr8k'
-
-    ```
     """
     folders = packaged_models()
     if name not in folders:

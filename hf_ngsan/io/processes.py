@@ -37,8 +37,7 @@ def launch_processes(
             itself (accelerate 1.15), else 1.
         check: called before they are started, so that one process alone prints its error.
 
-    Returns:
-        The exit code of the processes; None in each of them, which then do the work.
+    Returns the exit code of the processes; None in each of them, which then do the work.
     """
     if MESSAGES in os.environ:
         end_with_parent()
@@ -57,12 +56,9 @@ def launch_processes(
 
 
 def run_processes(command: list[str], number: int) -> int:
-    """Runs `python *command` in processes until all have ended; one that fails ends the others.
+    """Runs `python *command` in processes until all have ended, or one that fails ends the others.
 
-    Their errors are printed, equal ones once.
-
-    Returns:
-        The exit code of the process that failed first, or 0.
+    Equal errors are printed once. Returns the exit code of the process that failed first, or 0.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]

@@ -84,12 +84,7 @@ def shard_name(generation: int, chunk: int) -> str:
 
 
 class ShardFolder:
-    """A folder of shards.
-
-    Class attributes, of subclasses:
-        metadata_name: name of the file that describes the contents of the folder.
-        error: raised for a folder that cannot be used.
-    """
+    """A folder of shards; subclasses name the file that describes its contents, and the error of one of no use."""
 
     metadata_name: str
     error: type[ValueError]
@@ -124,13 +119,8 @@ class ShardFolder:
     def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
         """Makes the complete shards one dataset for `datasets.load_from_disk`; returns the number of its rows.
 
-        Args:
-            description: of the dataset.
-            skipped: as in [`ShardRecord`].
-            expected: names of the shards that all processes together must have written.
-
-        Raises:
-            ValueError: a shard is missing; or there is no row at all, and what was written is removed.
+        `expected` are the shards that all processes together must have written. Where there is no row at all, what was
+        written is removed, and an error says so.
         """
         records = self.records()
         missing = set(expected) - {record.name for record in records}
@@ -168,12 +158,7 @@ class ShardFolder:
 
 
 def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
-    """Returns the records of a folder in the order of the rows, without damaged ones.
-
-    Args:
-        folder: the folder.
-        with_images: whether `images` is filled, which takes some 320 bytes of memory for each.
-    """
+    """Returns the records of a folder in the order of the rows, without damaged ones; `images` only if asked for."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
         with suppress(TypeError, ValueError, KeyError):
@@ -185,11 +170,7 @@ def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
 
 
 def verify_shards(folder: Path) -> int:
-    """Compares all shards of a dataset of [`ShardFolder.make_dataset`] with their checksums; returns their number.
-
-    Raises:
-        DamagedFolderError: a file is missing, or not what was written.
-    """
+    """Compares all shards of a dataset with their checksums; returns their number, or names a damaged file."""
     files = [entry["filename"] for entry in json.loads((folder / STATE).read_bytes())["_data_files"]]
     checksums = {record.file: record.sha256 for record in read_records(folder)}
     for file in files:
@@ -211,13 +192,7 @@ def without_progress_bars() -> Iterator[None]:
 
 
 class ShardWriter:
-    """Writes one shard under a temporary name; `commit` renames and records it.
-
-    Args:
-        folder: folder of the shard.
-        features: columns of a row.
-        generation, chunk, image_list: see [`ShardRecord`].
-    """
+    """Writes one shard with these columns under a temporary name; `commit` renames and records it."""
 
     def __init__(self, folder: ShardFolder, features: Features, generation: int, chunk: int, image_list: str) -> None:
         self.folder = folder.path

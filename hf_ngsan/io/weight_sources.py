@@ -1,12 +1,6 @@
 """Where the weights of a model come from: the models that they began as, and the licences of these.
 
-They travel with every derived model, in its configuration and in a file `LICENSE` beside it:
-
-```python
-model, processor = load_model("ngsan-flickr8k")
-sources_of(model.config)                # [Source(name="ngsan-flickr8k", license="other", license_name=...)]
-save_model(model, processor, "mine")    # mine/config.json names the source, and mine/LICENSE is its text
-```
+They travel with every derived model, in its configuration and in a file `LICENSE` beside it.
 """
 
 import os

@@ -1,11 +1,4 @@
-"""Models from folders and the Hub, with their preprocessing and the provenance of their features.
-
-```python
-model, processor = load_model("ngsan-flickr8k")
-```
-
-Names are imported when used, so that importing this package imports nothing heavy.
-"""
+"""Models from folders and the Hub, with their preprocessing and the provenance of their features; saving with code."""
 
 from typing import TYPE_CHECKING
 

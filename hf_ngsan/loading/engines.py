@@ -1,10 +1,5 @@
 """Models that ONNX Runtime runs on the CPU, in place of PyTorch.
 
-```python
-model, processor = load_model("captioner")
-use_engine(model, processor, "onnx")
-```
-
 Convolutional backbones, and the encoder and the steps of the decoder of a captioner, are exported on first use, for
 images of the processor's height and width, into a cache that processes share (`HF_ASSETS_CACHE` of huggingface_hub), by
 their weights and the versions of the packages. PyTorch stays in charge of everything else: images of other sizes,

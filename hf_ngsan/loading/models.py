@@ -1,9 +1,4 @@
-"""Models of any task, loaded from a folder or the Hub with their processors, and saved.
-
-```python
-model, processor = load_model("runs/scenes", "captioning")  # the best model of a training run
-```
-"""
+"""Models of any task, loaded from a folder or the Hub with their processors, and saved."""
 
 import os
 import re
@@ -192,8 +187,6 @@ def load_model(
     guest, (model_loader, processor_loader) = is_guest(config), auto_classes_of(config)
     if is_exported(folder):
         return with_sources(ExportedModel(folder, saved), folder), load_processor(config, AutoProcessor, folder)
-    if Path(folder, "adapter").is_dir() and not any(Path(folder).glob(WEIGHTS)):
-        raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
     with quiet_loading():
         try:
             model, report = model_loader.from_pretrained(

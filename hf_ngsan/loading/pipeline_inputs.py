@@ -334,13 +334,9 @@ def streamable(inputs: Any) -> Any:
 
 
 class ItemPipeline(ImageToTextPipeline):
-    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed.
+    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed."""
 
-    Class attributes:
-        text_key: key of an answer's text, which is None for an input that was skipped.
-    """
-
-    text_key: ClassVar[str] = "generated_text"
+    text_key: ClassVar[str] = "generated_text"  # of an answer, which is None for an input that was skipped
 
     def __call__(self, inputs: Any, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         if inputs is not None and images is not None:

@@ -1,10 +1,4 @@
-"""Pipelines of `pipeline()` while this package is imported: its own for its own models, else transformers'.
-
-```python
-captioner = pipeline("image-to-text", model=packaged_model("ngsan-flickr8k"))  # after import hf_ngsan
-captioner("photo.jpg", num_beams=3)  # [{"generated_text": "a dog jumps over a log"}]
-```
-"""
+"""Pipelines of `pipeline()` while this package is imported: its own for its own models, else transformers'."""
 
 from collections.abc import Sequence
 from functools import cached_property

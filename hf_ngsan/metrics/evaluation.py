@@ -71,8 +71,9 @@ class CaptionMetric(evaluate.Metric):
     """Base of all caption metrics: checked input, the official tokenization, corpus and per-image values.
 
     Args:
-        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; an object with `tokenize(list of strings)`
-            may take its place; `None` takes text that is tokenized already.
+        tokenizer: "ptb" (the default) tokenizes like the COCO evaluation; "words" or "characters" are those of Unicode,
+            for other languages than English; an object with `tokenize(list of strings)` may take their place; `None`
+            takes text that is tokenized already.
         kwargs: arguments of `evaluate.Metric`.
     """
 
@@ -267,6 +268,8 @@ class CaptionMetrics(CaptionMetric):
         unknown = [name for name in metrics if name not in makers]
         if unknown:
             raise ValueError(f"Unknown metric {unknown[0]!r}; choose from {', '.join(makers)}.")
+        if "meteor" in metrics and kwargs.get("tokenizer") in ("words", "characters"):
+            raise ValueError("METEOR has stems, synonyms and paraphrases of English only; leave it out.")
         self.parts: list[CaptionMetric] = [makers[name]() for name in metrics]
         super().__init__(**kwargs)
 

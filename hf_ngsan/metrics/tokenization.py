@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from ..languages import segment
 from .ngrams import WordSequences
 from .ptb_characters import simplify, split_pairs
 from .ptb_rules import scan
@@ -95,18 +96,22 @@ class CaptionTokenizer(Protocol):
     def tokenize(self, captions: list[str]) -> list[str]: ...
 
 
-TokenizerChoice = Literal["ptb"] | CaptionTokenizer | None
+TokenizerChoice = Literal["ptb", "words", "characters"] | CaptionTokenizer | None
 
 END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
 
 
 def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[str]:
-    """Tokenizes captions; a ValueError for a tokenizer that is another string than "ptb"."""
+    """Tokenizes captions, see [`~hf_ngsan.metrics.evaluation.CaptionMetric`]; a ValueError for another string."""
     if tokenizer is None:
         return captions
+    if tokenizer in ("words", "characters"):
+        return [" ".join(segment(caption, tokenizer)) for caption in captions]
     if isinstance(tokenizer, str):
         if tokenizer != "ptb":
-            raise ValueError(f"Unknown tokenizer {tokenizer!r}; use 'ptb', an object with tokenize(captions), or None.")
+            raise ValueError(
+                f"Unknown tokenizer {tokenizer!r}; use 'ptb', 'words', 'characters', an object with tokenize, or None."
+            )
         tokenizer = PTBTokenizer(joined=True)
     return tokenizer.tokenize(captions)
 

@@ -9,7 +9,7 @@ rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the 
 import logging
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 from datasets import Dataset
 from PIL import Image, ImageEnhance
-from transformers import PreTrainedModel, ProcessorMixin
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin
 
-from ..data import DataError, load_data
+from ..data import DataError, build_tokenizer, load_data
 from ..data.contract import ARRAY_COLUMNS
 from ..data.images.loading import check_captions
 from ..data.sampler import generator_of
 from ..data.saved import FeatureCopies
+from ..data.vocabulary import UNITS
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..models.image_processing_captioning import load_image
@@ -40,9 +41,26 @@ logger = logging.getLogger(__name__)
 class CaptionDataSettings(DataSettings):
     """Words and captions for training."""
 
+    tokenizer: str = setting(
+        "words", "what captions are divided into; metrics count words, whatever it is", choices=UNITS
+    )
+    language: str = setting("en", "language of the captions, such as de or zh, whose words metrics count")
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
+    max_subwords: int = setting(10_000, "largest vocabulary of tokenizer=subwords", minimum=100)
     captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
     max_caption_length: int = setting(20, "longest training caption in tokens; longer ones are cut", minimum=2)
+
+
+def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrainedTokenizerFast:
+    """Builds the tokenizer of training captions."""
+    return build_tokenizer(
+        captions,
+        min_count=data.min_word_count,
+        max_length=max(64, data.max_caption_length),
+        units=data.tokenizer,
+        language=data.language,
+        vocab_size=data.max_subwords,
+    )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data import CaptionCollator, extra_scores_of
 from ..guests.captioners import Guest, guest_of
 from ..guests.dual_encoders import dual_encoder_of
+from ..languages import ENGLISH, caption_units, language_of
 from ..loading.models import is_guest, load_model
 from ..loading.provenance import remember_features
 from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
@@ -256,13 +257,20 @@ class CaptioningTask(Task):
                 load_clip_score(settings.clip_score_model, rows, truncate=True), rows
             )
         if self.guest is not None:
+            options["language"] = self.config.data.language
             reward = rewards.TextRewards(references, self.guest.text_of, self.guest.end_token_id, **options)
             return GuestSelfCritical(self.guest, reward, settings)
         policy = Policy.of(
             model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens
         )
+        if tokenizer.init_kwargs.get("units"):  # rewards are of words, whatever the tokens are
+            decode = partial(tokenizer.batch_decode, skip_special_tokens=True)
+            options["language"] = language_of(tokenizer)
+            reward = rewards.TextRewards(references, decode, tokenizer.eos_token_id, **options)
+            return SelfCritical(reward, settings, policy)
         vocabulary = tokenizer.get_vocab()
-        bad_endings = {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()}
+        is_english = caption_units(language_of(tokenizer)) == "ptb"
+        bad_endings = {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()} if is_english else set()
         return SelfCritical(rewards.CaptionRewards(references, tokenizer, **options), settings, policy, bad_endings)
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
@@ -282,6 +290,7 @@ class CaptioningTask(Task):
         rows: Dataset,
         accelerator: Accelerator,
         metrics: Sequence[str] | None = None,
+        language: str | None = None,
         clip_score: str | None = None,
         truncate_captions: bool = False,
         **generate_arguments: Any,
@@ -290,7 +299,9 @@ class CaptioningTask(Task):
         clip = None
         if clip_score is not None:
             clip = load_clip_score(clip_score, rows, truncate_captions, accelerator.device)
-        options |= {"metrics": metrics, "extra_scores": extra_scores_of(self.config.data.spec)}
+        if language is None and self.guest is not None:
+            language = self.config.data.language
+        options |= {"metrics": metrics, "language": language, "extra_scores": extra_scores_of(self.config.data.spec)}
         batch_size = self.config.evaluation.batch_size
         evaluation = evaluate_captioner(model, processor, rows, accelerator, batch_size=batch_size, **options)
         if clip is not None and accelerator.is_main_process:
@@ -303,6 +314,8 @@ class CaptioningTask(Task):
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
         known = "metrics of cider_d, bleu, rouge_l, cider (these by default), meteor (with hf-ngsan[eval])"
         parser.add_argument("--metrics", nargs="+", metavar="METRIC", help=known)
+        language = "language of the captions, such as de, whose words are scored (that of the model's tokenizer)"
+        parser.add_argument("--language", metavar="CODE", help=language)
         clip_score = "also CLIPScore and RefCLIPScore by this dual encoder, of data with images"
         parser.add_argument("--clip-score", type=os.path.expanduser, metavar="DUAL_ENCODER", help=clip_score)
         cut = "for --clip-score: cut captions that are longer than the text encoder takes (they are refused)"
@@ -319,7 +332,7 @@ class CaptioningTask(Task):
             long = "cut" if options.get("truncate_captions") else "refused"
             encoder = os.path.basename(os.path.normpath(options["clip_score"]))
             return {**settings, "encoder": encoder, "prompt": PROMPT, "w": WEIGHT, "long": long}
-        settings["tok"] = "ptb"
+        settings["tok"] = caption_units(options.get("language") or ENGLISH)
         if metric == "meteor":
             settings["meteor"] = "1.5-python"
         if metric in ("cider_d", "cider"):

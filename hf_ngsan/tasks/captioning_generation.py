@@ -16,6 +16,7 @@ from ..data.collator import visual_arguments
 from ..data.readers import ExtraScores
 from ..guests.captioners import caption_images_of, guest_of
 from ..io.files import with_file_names, write_output
+from ..languages import caption_units, language_of
 from ..loading.models import ModelFolderError, is_guest, load_captioner
 from ..loading.pipelines import CaptioningPipeline
 from ..metrics import CaptionMetrics
@@ -136,6 +137,7 @@ def evaluate_captioner(
     accelerator: Accelerator | None = None,
     *,
     metrics: Sequence[str] | None = None,
+    language: str | None = None,
     extra_scores: ExtraScores | None = None,
     batch_size: int = 64,
     **generate_arguments: Any,
@@ -145,9 +147,11 @@ def evaluate_captioner(
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
         metrics: metrics of [`CaptionMetrics`]; its default if `None`.
+        language: of the captions, whose words are scored; that of the tokenizer if `None`.
         extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
     """
-    metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
+    units = caption_units(language or language_of(processor.tokenizer))
+    metric = CaptionMetrics(metrics=metrics or CaptionMetrics.DEFAULT, tokenizer=units)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
     is_main_process = accelerator is None or accelerator.is_main_process
     shared: list[Any] = [score_captions(captions, rows, metric) if is_main_process else None]

@@ -12,10 +12,8 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
-from ..data import build_tokenizer
 from ..extraction import load_vision
-from ..guests.captioners import Guest
-from ..guests.image_memory import ImageMemory
+from ..guests.captioners import Guest, ImageMemory
 from ..loading.models import changed_config, derive_from, find_model_folder, load_captioner, load_config, load_model
 from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
 from ..metrics.diagnostics import BAD_ENDINGS
@@ -26,6 +24,7 @@ from ..training.objectives.self_critical_rewards import CaptionRewards
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Objective, Update
 from . import new_models
+from .caption_rows import new_tokenizer
 
 if TYPE_CHECKING:
     from .captioning import CaptioningConfig
@@ -61,7 +60,7 @@ def new_captioner(
         kind = new_models.new_config_class(fields, "captioning")
         tokenizer = tokenizer_of_language_model(fields, kind)
         if tokenizer is None:
-            tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+            tokenizer = new_tokenizer(captions, config.data)
         new_models.set_feature_size(fields, kind, visual_feature_size, config.data.spec)
         model = new_models.new_model(
             kind(**fields, **new_models.special_token_ids(tokenizer)), "AutoModelForImageTextToText"

@@ -10,9 +10,8 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..data import CaptionCollator
+from ..data import CaptionCollator, load_data
 from ..data.collator import IGNORED_LABEL
-from ..data.vocabulary import build_tokenizer
 from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
 from ..models.text_encoders import find_text_encoder
 from ..registry import model_class
@@ -21,7 +20,7 @@ from ..training.config import EvaluationSettings, TrainingConfig, TrainingSettin
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Evaluation, InputRoles, Stage, Task, Update
 from . import new_models
-from .caption_rows import CaptionDataSettings, captions_identity, load_rows
+from .caption_rows import CaptionDataSettings, captions_identity, load_rows, new_tokenizer
 
 
 @dataclass(frozen=True)
@@ -62,7 +61,7 @@ def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) 
     if "init_from" in fields:
         return new_models.trained_model(fields, "language_modeling")
     kind = new_models.new_config_class(fields, "language_modeling")
-    tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+    tokenizer = new_tokenizer(captions, config.data)
     encoder = fields.get("text_encoder_config")
     if isinstance(encoder, dict) and not fields.get("pretrained_text_encoder"):
         fields["text_encoder_config"] = {"vocab_size": len(tokenizer), **encoder}
@@ -169,8 +168,13 @@ class LanguageModelingTask(Task):
         return self.metric == "token_accuracy"
 
     def load_rows(self, split: str) -> Dataset:
-        rows = load_rows(self.config.data.spec, split, limit=self.config.data.limit, for_training=True)
-        return rows.select_columns(["image_id", "captions"])
+        data = self.config.data
+        if not data.spec.startswith("parallel:"):
+            rows = load_rows(data.spec, split, limit=data.limit, for_training=True)
+            return rows.select_columns(["image_id", "captions"])
+        rows = load_data(data.spec, split)  # sentences of the target language, as captions without images
+        rows = Dataset.from_dict({"image_id": rows["line"], "captions": [[text] for text in rows["target"]]})
+        return rows if data.limit is None else rows.take(data.limit)
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         return ["perplexity", "loss", "token_accuracy"]

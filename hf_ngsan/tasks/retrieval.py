@@ -16,7 +16,7 @@ from torch import nn
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 from transformers.image_utils import SizeDict
 
-from ..data import CaptionCollator, build_tokenizer
+from ..data import CaptionCollator
 from ..data.vocabulary import with_words
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
 from ..io.files import write_output
@@ -174,7 +174,7 @@ def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]
         for name in ("max_length", "stride", "truncation_strategy"):
             tokenizer.init_kwargs.pop(name, None)
         return tokenizer
-    tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+    tokenizer = caption_rows.new_tokenizer(captions, config.data)
     words_only = processors.TemplateProcessing(single="$A", pair="$A $B", special_tokens=[])
     tokenizer.backend_tokenizer.post_processor = words_only
     sizes = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}

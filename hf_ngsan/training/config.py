@@ -165,10 +165,6 @@ class LoraSettings:
     target_modules: tuple[str, ...] = setting(
         (), "names, or ends of names, of the linear layers that get adapters; [] = all but the output layer"
     )
-    merge: bool = setting(
-        True,
-        "also save whole models, adapters added to their weights, which every command reads; false = adapters alone",
-    )
 
 
 @dataclass(frozen=True)
@@ -205,11 +201,7 @@ class TrainingConfig:
 
     @classmethod
     def from_dict(cls, sections: Mapping, where: str = "the training config") -> Self:
-        """Returns the training config of nested mappings, checked.
-
-        Raises:
-            ConfigError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
-        """
+        """Returns the training config of nested mappings; a ConfigError names a wrong section, key or value."""
         kinds = cls.sections()
         for name in sections:
             if name not in kinds and name != "model":
@@ -294,9 +286,8 @@ def load_training_config(
     """Reads a training config.
 
     Args:
-        path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation` and those of the task, or
-            the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file or packaged, whose
-            settings apply where this file has none.
+        path: a YAML file, or the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file
+            or packaged, whose settings apply where this file has none.
         overrides: texts like `training.epochs=3`, with the value in YAML. `epochs=3` is enough if only one of the
             sections `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
         config_class_of: returns the config class for the section `model`.
@@ -310,11 +301,7 @@ def load_training_config(
     with_lora = sections.pop(WITH_LORA, {})
     changes = [parse_override(text) for text in overrides]
     of_model = {key: value for section, key, value in changes if section == "model"}
-    model = dict(sections.get("model", {}))
-    if "init_from" in of_model:  # the file may name a model on the Hub that is out of reach
-        model["init_from"] = of_model["init_from"]
-    config_class_of(model).from_dict(sections, where=str(path))
-    kind = config_class_of({**model, **of_model})
+    kind = config_class_of({**sections.get("model", {}), **of_model})
     for section, key, value in changes:
         section = section or section_of(key, kind)
         sections[section] = {**sections.get(section, {}), key: value}
@@ -323,17 +310,15 @@ def load_training_config(
         for name, value in with_lora.items():
             section, _, key = name.rpartition(".")
             sections[section] = {**sections.get(section, {}), key: value}
-    config = kind.from_dict(sections, where="the command line" if changes else str(path))
+    config = kind.from_dict(sections, where=f"{path} and the command line" if changes else str(path))
     if config.training.output_dir is None:
         training = dataclasses.replace(config.training, output_dir=str(Path("runs") / path.stem))
         config = dataclasses.replace(config, training=training)
     return config
 
 
-def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
+def read_with_base(path: Path) -> dict:
     """Returns the sections of a file, those of its `base` where it has none."""
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: its base files name each other in a circle.")
     sections = read_yaml(path.read_bytes(), str(path)) or {}
     if not isinstance(sections, dict):
         raise ConfigError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
@@ -348,7 +333,7 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
         base = find_config(str(base), path.parent)
     except OSError as error:
         raise type(error)(f"{path}, base: {error}") from None
-    merged = read_with_base(base, (*seen, path.resolve()))
+    merged = read_with_base(base)
     for section, values in sections.items():
         for key in values:
             merged.get(WITH_LORA, {}).pop(f"{section}.{key}", None)

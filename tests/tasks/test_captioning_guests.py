@@ -107,15 +107,6 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_
     assert PeftModel.from_pretrained(load_model(start / name)[0], str(folder / "adapter")).peft_config["default"].r == 2
 
 
-def test_adapters_alone_are_saved_where_whole_models_are_not_asked_for(start, tmp_path):
-    train(config_of(start / "blip", tmp_path / "run", TEACHER_FORCING, lora={"rank": 2, "merge": False}, data=UNSCORED))
-    folder = tmp_path / "run" / "last"
-    assert (folder / "adapter" / "adapter_model.safetensors").is_file()
-    assert not (folder / "model.safetensors").exists()
-    with pytest.raises(ValueError, match="adapters"):
-        load_model(folder)
-
-
 @each_row(
     ("change", "name"),
     [

@@ -65,9 +65,6 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
 
     Returns:
         The dataset, memory-mapped, and the numbers of its rows in the split; None for all.
-
-    Raises:
-        DataError: there is no such dataset or split, or it cannot be read.
     """
     parts = open_source(source, config)
     column = column_of_splits(parts)
@@ -174,18 +171,16 @@ def card_configs(folder: Path) -> list[Any]:
 
 def check_configs(configs: Any, source: str) -> None:
     """Raises a DataError if configurations of a card name a URL or a file outside of the dataset."""
-    own = OwnFiles(source)
-    for config in configs if isinstance(configs, list) else []:
-        for name in strings_in([config.get("data_dir"), config.get("data_files")] if isinstance(config, dict) else []):
-            own.find(name, f"{source}, the configurations of its card")
-
-
-def strings_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from strings_in(part)
+    own, parts = OwnFiles(source), [configs]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            own.find(part, f"{source}, the configurations of its card")
+        elif isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            of_files = {key: value for key, value in part.items() if key in ("data_dir", "data_files")}
+            parts += (of_files if "config_name" in part or of_files else part).values()
 
 
 def files_of_splits(folder: Path) -> dict[str, list[str]]:
@@ -285,19 +280,13 @@ def holds_photographs(folder: Path) -> bool:
 
 
 def read_folder(folder: Path) -> dict[str, Dataset]:
-    """Reads a folder of photographs, one dataset a split.
+    """Reads a folder of photographs, one dataset a split, with `image`, undecoded, and the columns of the metadata.
 
     A split is a folder `train`, `validation` (`val`, `valid`, `dev`) or `test` directly below the root, unless the root
     has metadata. No other name of a file or folder makes a split; all images are then `train`.
 
     The images of a split with metadata are those that these name. Of a split without, they are all, and the lines of
     `photo.txt` (or `photo.caption`) are the captions of `photo.jpg`.
-
-    Returns:
-        Rows with `image`, undecoded, and the other columns of the metadata or, if there are any, `captions`.
-
-    Raises:
-        DataError: metadata or captions cannot be read, name a file outside of the folder, or splits are unclear.
     """
     names = sorted(visible_files(folder))
     parts = {}

@@ -12,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
 from ...io import import_user_module
+from ...languages import ENGLISH
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.cider import PreparedReferences
 from ...metrics.clip_score import ClipScore, cosines
@@ -94,6 +95,9 @@ class CaptionRewards:
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
             raise RewardError(f"The weights of the rewards must be finite, and one other than 0, not {numbers}.")
+        if weights.get("clip_score") and clip_score is None:
+            raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
+        self.clip_score = clip_score
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
         self.tokenizer: Any = tokenizer
@@ -102,9 +106,6 @@ class CaptionRewards:
         self.ignored_tokens = tuple(ignored if end_token else {*ignored, self.eos_token_id})
         self.texts = [list(captions) for captions in references]
         self.references = self.prepare_references()
-        self.clip_score = clip_score
-        if "clip_score" in self.weights and clip_score is None:
-            raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
         if "cider_d" in self.weights:
             rows = np.repeat(np.arange(len(self.references)), self.references.number)
             levels, special = count_ngrams(self.references.captions), (self.eos_token_id, self.ignored_tokens)
@@ -113,14 +114,11 @@ class CaptionRewards:
             self.meteor = MeteorReward(self.texts)
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
-        """Rewards captions.
+        """Returns the rewards of samples, `(R,)` float32 on the device of `token_ids`.
 
         Args:
             token_ids: `(R, T)` long, the samples.
             image_indices: `(R,)` long, the row in `references` of each.
-
-        Returns:
-            `(R,)` float32 on the device of `token_ids`.
 
         Raises:
             RewardError: a function of the user returns anything but R finite numbers.
@@ -190,14 +188,8 @@ class CaptionRewards:
 class TextRewards(CaptionRewards):
     """The rewards of captions of any tokens, on the words of their texts.
 
-    The words are those of [`~hf_ngsan.data.build_tokenizer`] for the references; a caption that has ended has an end
-    token behind them.
-
-    Args:
-        references: see [`CaptionRewards`].
-        decode: returns the texts of samples `(R, T)`.
-        end_token_id: token that ends a sample.
-        options: further arguments of [`CaptionRewards`].
+    `decode` returns the texts of samples `(R, T)`, which end with `end_token_id`. Their words are those of
+    [`~hf_ngsan.data.build_tokenizer`] for references of a `language`, and an end token where a caption has ended.
     """
 
     def __init__(
@@ -205,10 +197,11 @@ class TextRewards(CaptionRewards):
         references: Sequence[Sequence[str]],
         decode: Callable[[torch.Tensor], list[str]],
         end_token_id: int,
+        language: str = ENGLISH,
         **options: Any,
     ) -> None:
         self.decode, self.end_token_id = decode, end_token_id
-        tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1)
+        tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1, language=language)
         super().__init__(references, tokenizer, **options)
 
     def parts(
@@ -265,12 +258,7 @@ class ClipReward:
 
 
 def load_reward_function(name: str) -> RewardFunction:
-    """Imports a reward function of the user, `package.module:function`.
-
-    Raises:
-        UserModuleError: no such module, or a module that fails.
-        RewardError: the module has no such function.
-    """
+    """Imports a reward function of the user, `package.module:function`."""
     module_name, _, attribute = name.partition(":")
     function = getattr(import_user_module(module_name, f"Reward function {name}"), attribute, None)
     if not callable(function):
