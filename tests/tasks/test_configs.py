@@ -122,6 +122,13 @@ def test_a_config_is_the_row_it_is_named_after(name, fields):
     assert {field: getattr(config, field) for field in fields} == fields
 
 
+def test_the_training_config_of_a_packaged_checkpoint_repeats_its_training():
+    checkpoints = sorted((CONFIGS.parents[1] / "checkpoints").glob("*/training_config.yaml"))
+    assert checkpoints
+    for file in checkpoints:
+        assert load_training_config(file).model, file
+
+
 @each_row("folder", sorted({file.parent for file in FILES}))
 def test_the_readme_names_every_config(folder):
     named = set(re.findall(r"`(\w+\.yaml)`", (folder / "README.md").read_text(encoding="utf-8")))
