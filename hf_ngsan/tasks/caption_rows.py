@@ -1,10 +1,4 @@
-"""Rows for captioners and dual encoders: loading, the columns that a model reads, random changes of training images.
-
-```python
-rows = load_rows("features:DIR", "test", limit=100)
-rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the model reads, checked
-```
-"""
+"""Rows for captioners and dual encoders: loading, the columns that a model reads, random changes of training images."""
 
 import logging
 import math
@@ -222,15 +216,6 @@ class ImageAugmentation:
 
     The changes depend on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated exactly,
     by any number of workers and processes.
-
-    Args:
-        settings: section `augmentation` of a training config.
-        seed: seed of all random choices.
-
-    ```python
-    augment = ImageAugmentation(AugmentationSettings(smallest_crop=0.6, flip=0.5), seed=0)
-    row = augment(rows[0], epoch=3)  # its boxes fit the changed image
-    ```
     """
 
     def __init__(self, settings: AugmentationSettings, seed: int = 0) -> None:
