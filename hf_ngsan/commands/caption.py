@@ -28,7 +28,7 @@ EPILOG = f"""examples:
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
   hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
-  hf-ngsan caption photo.jpg --generate required_words=dog,grass num_beams=5
+  hf-ngsan caption photo.jpg --generate required_words=dog,grass
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
   hf-ngsan caption photos --json --output captions.jsonl
   hf-ngsan caption photos --scores
@@ -41,37 +41,22 @@ caption (constrained beam search), num_beam_groups groups of beams avoid each ot
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "images", nargs="*", type=user_path, metavar="IMAGE", help="image files, URLs of images, or folders of images"
-    )
-    add_shared(
-        parser,
-        "--model",
-        required=False,
-        default=[CAPTIONER],
-        nargs="+",
-        help=f"{arguments.MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)",
-    )
+    add = parser.add_argument
+    add("images", nargs="*", type=user_path, metavar="IMAGE", help="image files, URLs of images, or folders of images")
+    models = f"{arguments.MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)"
+    add_shared(parser, "--model", required=False, default=[CAPTIONER], nargs="+", help=models)
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--split", "--limit", *arguments.GENERATION)
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine", default=None)  # which lets graphs beside the captioner caption
     texts = parser.add_mutually_exclusive_group()
     texts.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
-    texts.add_argument(
-        "--prompt", help='instruction for a model that follows one, such as "<DETAILED_CAPTION>" for Florence-2'
-    )
-    parser.add_argument(
-        "--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention of each word"
-    )
-    parser.add_argument(
-        "--rerank-with",
-        type=user_path,
-        metavar="DUAL_ENCODER",
-        help="print the beam with the best sum of log-probability and similarity to the image by this dual encoder",
-    )
+    texts.add_argument("--prompt", help='instruction, such as "<DETAILED_CAPTION>" for Florence-2')
+    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention of each word")
+    rerank = "print the beam with the best sum of log-probability and similarity to the image by this dual encoder"
+    add("--rerank-with", type=user_path, metavar="DUAL_ENCODER", help=rerank)
     scores = "add mean log-probabilities and, of a calibrated captioner, the probability that the caption is right"
-    parser.add_argument("--scores", action="store_true", help=scores)
+    add("--scores", action="store_true", help=scores)
     add_shared(parser, "--json", "--output", "--skip-errors")
 
 
