@@ -44,19 +44,12 @@ Result = TypeVar("Result")
 
 
 class ExtractionResult(NamedTuple):
-    """Result of an extraction, equal in every process.
+    """Result of an extraction, equal in every process."""
 
-    Attributes:
-        num_rows: rows of the folder.
-        skipped: `{"image_id", "file_name", "reason"}` of images that could not be read.
-        num_new: rows that this run added.
-        seconds: duration of the run.
-    """
-
-    num_rows: int
-    skipped: list[dict]
-    num_new: int
-    seconds: float
+    num_rows: int  # of the folder
+    skipped: list[dict]  # `{"image_id", "file_name", "reason"}` of images that could not be read
+    num_new: int  # rows that this run added
+    seconds: float  # duration of the run
 
 
 class Chunk(NamedTuple):

@@ -74,12 +74,7 @@ class ImageList:
     def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
         """Returns an image, upright and in RGB, and the stamp of its file or stored bytes, if it has any.
 
-        Args:
-            index: position in the list.
-            least_side: see [`~hf_ngsan.models.image_processing_captioning.load_image`].
-
-        Raises:
-            ValueError, OSError: the image cannot be read.
+        [`~hf_ngsan.models.image_processing_captioning.load_image`] tells what `least_side` is, and what it raises.
         """
         content, path = self.stored(index)
         modified = self.mtime_ns
@@ -232,10 +227,8 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
 class ImageChange:
     """A change of images before extraction, such as a random crop.
 
-    Attributes:
-        change: takes `{"image_id", "image", "captions"}` and returns it with the changed image, which must not depend
-            on the order or process of reading.
-        description: JSON that identifies the change; features of different changes do not mix.
+    It takes `{"image_id", "image", "captions"}` and returns this with the changed image, which must not depend on the
+    order or process of reading. Features of changes with different descriptions (JSON) do not mix.
     """
 
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
@@ -243,23 +236,14 @@ class ImageChange:
 
 
 class PreparedBatch(NamedTuple):
-    """A batch of preprocessed images.
+    """A batch of preprocessed images."""
 
-    Attributes:
-        positions: places of the readable images in the list.
-        sizes: their widths and heights in pixels.
-        inputs: `pixel_values` and, if sizes differ, `pixel_mask`; empty if no image could be read.
-        unreadable: place and reason of each other image.
-        stamps: stamps of the readable images by place, if they have any.
-        thumbnails: small JPEG images of them, if requested.
-    """
-
-    positions: list[int]
-    sizes: list[tuple[int, int]]
-    inputs: dict[str, torch.Tensor]
-    unreadable: list[tuple[int, str]]
-    stamps: dict[int, FileStamp]
-    thumbnails: list[bytes]
+    positions: list[int]  # places of the readable images in the list
+    sizes: list[tuple[int, int]]  # their widths and heights in pixels
+    inputs: dict[str, torch.Tensor]  # `pixel_values` and, if sizes differ, `pixel_mask`; empty without readable images
+    unreadable: list[tuple[int, str]]  # place and reason of each other image
+    stamps: dict[int, FileStamp]  # of the readable images by place, if they have any
+    thumbnails: list[bytes]  # small JPEG images of them, if requested
 
 
 def prepare_batch(
@@ -309,16 +293,13 @@ def prepare_batch(
                 stamps.pop(position, None)
         inputs = inputs_of(list(pictures.values()))
     sizes = [picture.info.get("full size", picture.size) for picture in pictures.values()]
-    thumbnails = [thumbnail_of(picture, thumbnail_side) for picture in pictures.values() if thumbnail_side]
+    thumbnails = []
+    for picture in pictures.values() if thumbnail_side else ():
+        file = io.BytesIO()
+        picture.thumbnail((thumbnail_side, thumbnail_side))
+        picture.save(file, "JPEG", quality=85)
+        thumbnails.append(file.getvalue())
     return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps, thumbnails)
-
-
-def thumbnail_of(picture: "Image", side: int) -> bytes:
-    """Returns an RGB image as JPEG, reduced if a side is longer than `side` pixels."""
-    small, file = picture.copy(), io.BytesIO()
-    small.thumbnail((side, side))
-    small.save(file, "JPEG", quality=85)
-    return file.getvalue()
 
 
 def load_batches(
@@ -370,20 +351,19 @@ def inspect_images(folder: Path) -> Findings:
             except (ValueError, OSError) as error:
                 findings.add_problem(error)
     names = sorted(visible_files(folder))
-    stems = {name.rpartition(".")[0] for name in names if is_image(name)} | used  # whose captions may be in a.txt
-    left_out = {
-        "Image files that the metadata do not name, or that have no caption,": [
-            name for name in names if is_image(name) and name not in used
-        ],
-        "Files that are not images by their suffix": [
+    described = {
+        name.rpartition(".")[0] for name in names if is_image(name)
+    } | used  # by a file of captions beside them
+    for what, left_out in {
+        "Image files that the metadata do not name, or that have no caption,": {*filter(is_image, names)} - used,
+        "Files that are not images by their suffix": {
             name
             for name in names
-            if not (is_image(name) or is_metadata(name)) and stems.isdisjoint([name, name.rpartition(".")[0]])
-        ],
-    }
-    for kind, of_kind in left_out.items():
-        if of_kind:
-            findings.notes.append(f"{kind} are left out: {len(of_kind)}, {of_kind[0]} among them.")
+            if not (is_image(name) or is_metadata(name)) and described.isdisjoint([name, name.rpartition(".")[0]])
+        },
+    }.items():
+        if left_out:
+            findings.notes.append(f"{what} are left out: {len(left_out)}, {min(left_out)} among them.")
 
     captions = train = ""
     if not any(captioned.values()):
