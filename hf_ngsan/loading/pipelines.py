@@ -112,7 +112,7 @@ class CaptioningPipeline(ItemPipeline):
             forward["return_attention"] = return_attention
         return without_none(preprocess), forward, {}
 
-    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         return super().__call__(inputs, images, **kwargs)
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
