@@ -10,7 +10,6 @@ import io
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from PIL import Image
@@ -21,7 +20,7 @@ SUFFIXES = (".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".gif")
 MAX_FRAMES = 512
 """Most frames of a clip that are kept."""
 SEEK_SECONDS = 10
-"""Longest gap between two chosen frames that is decoded; a longer one is jumped over, to the key frame before its end."""
+"""Longest gap between two chosen frames that is decoded; a longer one is jumped over, to a key frame."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +105,7 @@ def chosen_frames(container: Any, num_frames: int, every_seconds: float | None, 
 
 
 def extent(container: Any, stream: Any, name: str) -> tuple[float, float]:
-    """Returns the time of the first frame and the length of a clip in seconds; of a file that does not say, decodes all."""
+    """Returns the time of the first frame and the length of a clip in seconds; decodes a file that does not say."""
     if stream.duration is not None and stream.start_time is not None:
         return float(stream.start_time * stream.time_base), float(stream.duration * stream.time_base)
     if container.duration is not None:
@@ -152,7 +151,7 @@ def frames_at(container: Any, stream: Any, times: list[float]) -> Iterator[Any]:
 
 
 def container_of(head: bytes, name: str) -> str:
-    """Returns FFmpeg's name of the format of a file; others, such as playlists that name further files, are not read."""
+    """Returns FFmpeg's name of the format of a file; playlists, which name other files, and the like are not read."""
     formats = ((head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"), "mov"),)
     formats += ((head[:4] == b"\x1aE\xdf\xa3", "matroska"), (head[:4] == b"GIF8", "gif"))
     formats += ((head[:4] == b"RIFF" and head[8:12] == b"AVI ", "avi"),)
