@@ -54,14 +54,14 @@ from hf_ngsan.extraction.vision import load_vision
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.loading.pipelines.items import Items
+from hf_ngsan.loading.pipeline_inputs import Items
 from hf_ngsan.models.captioning import shift_behind_start
 from hf_ngsan.models.geometry import sinusoids
 from hf_ngsan.tasks.captioning import CaptioningConfig, CaptioningTask
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
-from hf_ngsan.training.objectives.objective import Update
+from hf_ngsan.training.task import Update
 
 WORKERS = min(12, os.cpu_count() or 1)
 PHOTO = "pixel_values"

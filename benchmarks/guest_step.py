@@ -26,9 +26,9 @@ from hf_ngsan.data.collator import IGNORED_LABEL
 from hf_ngsan.guests.captioners import guest_of
 from hf_ngsan.tasks.captioning_models import GuestSelfCritical
 from hf_ngsan.training.batches import MicroBatch
-from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings
 from hf_ngsan.training.objectives.self_critical_rewards import TextRewards
+from hf_ngsan.training.task import Update
 
 REQUIRED = 1.5
 REFERENCES = [["word1 word2 word3", "word4 word5"], ["word6 word7"], ["word8 word9 word10"], ["word2 word11"]]

@@ -20,6 +20,7 @@ import torch
 from hf_ngsan import VisionConfig, VisionModel
 from hf_ngsan.loading.engines import ENGINES, use_engine
 from hf_ngsan.models import modeling_efficientnet_lite, modeling_vision
+from hf_ngsan.models.backbone_sources import VARIANTS
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteConfig
 
@@ -61,7 +62,7 @@ def main() -> None:
     options = parse_arguments()
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
-    config = VisionConfig(backbone_config=NGSANEfficientNetLiteConfig.from_variant(options.variant))
+    config = VisionConfig(backbone_config=NGSANEfficientNetLiteConfig(**VARIANTS[options.variant]))
     vision = VisionModel(config).eval()
     backbone = vision.backbone
     in_torch = backbone.forward

@@ -15,22 +15,19 @@ import sys
 import torch
 from state_dicts import Conversion, convert, main
 
+from hf_ngsan.models.backbone_sources import VARIANTS, preprocessing_of_variant
 from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
-from hf_ngsan.models.modeling_efficientnet_lite import (
-    VARIANTS,
-    NGSANEfficientNetLiteBackbone,
-    NGSANEfficientNetLiteConfig,
-)
-from hf_ngsan.models.pretrained_weights import find_packaged_weights, preprocessing_of_variant, source_names
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
+from hf_ngsan.models.pretrained_weights import find_packaged_weights, source_names
 
 NUM_CLASSES = 1000
 HEAD_SIZE = 1280
 CLASSIFIER = "-classifier"
 CONFIGURATIONS = {
-    **{name: NGSANEfficientNetLiteConfig.from_variant(name) for name in VARIANTS},
+    **{name: NGSANEfficientNetLiteConfig(**fields) for name, fields in VARIANTS.items()},
     **{
-        name + CLASSIFIER: NGSANEfficientNetLiteConfig.from_variant(name, head_size=HEAD_SIZE, num_labels=NUM_CLASSES)
-        for name in VARIANTS
+        name + CLASSIFIER: NGSANEfficientNetLiteConfig(**fields, head_size=HEAD_SIZE, num_labels=NUM_CLASSES)
+        for name, fields in VARIANTS.items()
     },
 }
 HEADS = r"(_conv_head|_bn1|_fc)\."

@@ -78,7 +78,7 @@ def test_a_registered_model_type_is_found_by_the_auto_classes(order, folders, tm
             f"{home}.modeling_outside.OutsideCaptionerModel",
             f"{home}.modeling_outside.OutsideCaptioner",
             f"{home}.processing_outside.OutsideProcessor",
-            "hf_ngsan.loading.pipelines.captioning.CaptioningPipeline",
+            "hf_ngsan.loading.pipelines.CaptioningPipeline",
             f"{home}.configuration_outside.OutsideLanguageModelConfig",
             f"{home}.modeling_outside.OutsideLanguageModel",
         ],

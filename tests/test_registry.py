@@ -82,7 +82,7 @@ def test_order_of_imports_does_not_matter_and_nothing_is_said(order, kind, check
         f"{models}.configuration_ngsan.NGSANConfig",
         f"{models}.modeling_ngsan.NGSANForConditionalGeneration",
         f"{models}.processing_ngsan.NGSANProcessor",
-        "hf_ngsan.loading.pipelines.captioning.CaptioningPipeline",
+        "hf_ngsan.loading.pipelines.CaptioningPipeline",
         f"{models}.modeling_ngsan.NGSANModel",
         1,
     ]

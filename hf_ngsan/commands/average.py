@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from ..io.folders import write_folder_atomically
     from ..loading.models import load_model, save_model
-    from ..training.checkpoints import Checkpoints, average_checkpoints
+    from ..training.output_folder import Checkpoints, average_checkpoints
 
     check_new_folder(options.output)
     checkpoints = Checkpoints(Path(options.model) / "checkpoints").all()[-options.last :]

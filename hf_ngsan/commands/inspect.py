@@ -86,7 +86,7 @@ def verify(path: Path) -> str:
     from ..retrieval import IndexFolder
     from ..retrieval.index_folder import DESCRIPTION
     from ..retrieval.local import FOLDER
-    from ..training.checkpoints import Checkpoints
+    from ..training.output_folder import Checkpoints
 
     if not path.is_dir():
         raise NotADirectoryError(f"{path} is not a folder; name an index, extracted features, or a training run.")

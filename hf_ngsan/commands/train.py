@@ -72,7 +72,7 @@ def run(options: argparse.Namespace) -> None:
 
 def how_to_continue(config: "TrainingConfig", options: argparse.Namespace) -> str:
     """Returns a sentence for somebody who has stopped a training with Ctrl-C."""
-    from ..training.checkpoints import Checkpoints
+    from ..training.output_folder import Checkpoints
 
     saved = Checkpoints(config.output_dir / "checkpoints").all()
     if not saved:

@@ -10,11 +10,12 @@ from typing import Any
 
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
 from ..loading.preprocessing import load_image_processor, of_whole_images
+from ..models.backbone_sources import kind_of_source, packaged_config
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
-from ..models.pretrained_weights import find_packaged_weights, is_packaged, packaged_config
-from ..models.transformers_backbones import check_size, kind_of_source, own_image_size
+from ..models.pretrained_weights import find_packaged_weights, is_packaged
+from ..models.transformers_backbones import check_size, own_image_size
 from ..registry import own_model_types
 from .image_list import ExtractionError
 

@@ -13,8 +13,9 @@ import os
 
 from transformers.image_processing_base import ImageProcessingMixin
 
+from ..models.backbone_sources import preprocessing_of_variant
 from ..models.image_processing_captioning import CaptioningImageProcessor
-from ..models.pretrained_weights import is_packaged, preprocessing_of_variant
+from ..models.pretrained_weights import is_packaged
 from ..models.processing_captioning import check_whole_images
 
 logger = logging.getLogger(__name__)

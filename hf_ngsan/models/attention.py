@@ -46,10 +46,7 @@ def eager_attention_forward(
 def attend(
     interface: Callable[..., tuple], module: nn.Module, *states: Any, **kwargs: Any
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Calls an attention implementation with queries, keys, values, mask and bias; in float32 for half ones on a CPU.
-
-    Half precision is less accurate there without saving time or memory.
-    """
+    """Calls an attention implementation with queries, keys, values, mask and bias; half ones in float32 on a CPU."""
     dtype = states[0].dtype
     if states[0].device.type != "cpu" or dtype not in (torch.float16, torch.bfloat16):
         return interface(module, *states[:-1], position_bias=states[-1], **kwargs)
@@ -84,10 +81,9 @@ def masked_moments(
 
 
 class InstanceNorm(nn.Module):
-    """Instance normalization over the tokens of each sample, channel by channel: eq. 6 of Guo et al. 2020.
+    """Instance normalization over the real tokens of each sample, channel by channel: eq. 6 of Guo et al. 2020.
 
-    Statistics are taken over real tokens only, so padding changes nothing. One real token gives 0 in every channel, two
-    give +-1: normalized self-attention needs many regions. `affine` learns a scale and a shift per channel.
+    One token gives 0 in every channel, two give +-1: normalized self-attention needs many regions.
     """
 
     def __init__(self, num_channels: int, affine: bool = False, eps: float = 1e-5):
@@ -164,16 +160,11 @@ def make_norm(kind: str | None, num_channels: int, affine: bool) -> nn.Module | 
 class MultiHeadAttention(nn.Module):
     """Multi-head attention through transformers' attention interface (eager, SDPA, flex).
 
-    With `query_norm` it is normalized self-attention, eq. 7 of Guo et al. 2020: Softmax(IN(Q) K^T) V. Scores are
-    scaled by 1/sqrt(head_dim); `position_bias` is added unscaled.
+    With `query_norm="instance"` it is normalized self-attention, eq. 7 of Guo et al. 2020: Softmax(IN(Q) K^T) V. Scores
+    are scaled by 1/sqrt(head_dim); `position_bias` is added unscaled.
 
     In cross-attention the queries may be a multiple of the keys in number: rows `i * C ... i * C + C - 1` of the
-    queries then belong to row `i` of the keys (C captions of one image). Keys and values are computed once per image.
-
-    The configuration gives `hidden_size`, `num_attention_heads`, `attention_bias` (of the projections),
-    `attention_dropout` and the attention implementation; `layer_idx` is the position in the cache of a decoder;
-    `query_norm` and `key_norm` are `"instance"`, `"layer"` or `"batch"`, and `norm_affine` lets them learn scale and
-    shift.
+    queries then belong to row `i` of the keys (C captions of one image). `layer_idx` is the place in a decoder's cache.
     """
 
     def __init__(
@@ -217,7 +208,6 @@ class MultiHeadAttention(nn.Module):
                 keys and values for cross-attention; `num_images` divides `batch_size`.
             attention_mask (*optional*): in the form that the attention implementation takes.
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for norms.
-            cache (`EncoderDecoderCache`, *optional*).
             kwargs: `position_bias`, broadcastable to the scores; `attn_implementation`, for this call.
 
         Returns:
@@ -285,9 +275,9 @@ class MultiHeadAttention(nn.Module):
         return output, weights
 
 
+# Attention weights that a model records of its layers
 SELF_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="self_attn")
 CROSS_ATTENTIONS = OutputRecorder(MultiHeadAttention, index=1, layer_name="encoder_attn")
-"""Attention weights that a model records of its layers, by transformers' `capture_outputs`."""
 
 
 class FeedForward(nn.Module):
@@ -313,11 +303,7 @@ class TransformerLayer(GradientCheckpointingLayer):
 
 
 class EncoderLayer(TransformerLayer):
-    """Self-attention, with a geometric bias if there is one, and feed-forward, each LayerNorm(x + sublayer(x)).
-
-    `geometric_bias` makes the additive bias of hidden states and relative geometry; `norms` are those of
-    [`MultiHeadAttention`].
-    """
+    """Self-attention, with a geometric bias if there is one, and feed-forward, each LayerNorm(x + sublayer(x))."""
 
     attention_class: type[MultiHeadAttention] = MultiHeadAttention
 

@@ -34,17 +34,14 @@ from .modeling_base import (
 def refuse_missing_past(
     length: int, cache: Cache | None, attention_mask: torch.Tensor | None, position_ids: torch.Tensor | None
 ) -> None:
-    """Raises a ValueError where mask or positions count words before the given ones that the cache lacks.
-
-    A static cache has one size from the start: a mask of any size fits it.
-    """
+    """Raises a ValueError where mask or positions count words before the given ones that the cache lacks."""
     if cache is not None and cache.is_compileable:
-        return
+        return  # it has one size from the start, which a mask of any size fits
     past = 0 if cache is None else cache.get_seq_length()
     if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
         raise ValueError(
             f"The mask counts {attention_mask.shape[-1]} words, but {length} are given and the cache has {past} before "
-            "them; without the states of all words before, the next word would be wrong."
+            "them; without all of these the next word would be wrong."
         )
     if position_ids is not None and past == 0:
         torch_compilable_check(
@@ -75,11 +72,9 @@ def caption_cache(cache: Cache) -> CaptionCache:
 class WordDecoder(HubPreTrainedModel):
     """Transformer decoder over words, with sinusoidal positions (Vaswani et al. 2017) and vanilla attention.
 
-    Serves C captions of an image at once: with `(B * C, T)` tokens (the captions of an image next to each other) and
-    `(B, N, D)` encoder states, each image is encoded, and its keys computed, once.
-
-    A subclass overrides `make_layer` where some layers are of another kind, `embed` for other positions, and
-    `inputs_of_layers` where its layers take more than masks and cache.
+    With `(B * C, T)` tokens, C captions of each image next to each other, and `(B, N, D)` encoder states, the keys of
+    each image are computed once. A subclass overrides `make_layer` for layers of another kind, `embed` for other
+    positions, and `inputs_of_layers` where its layers take more than masks and cache.
     """
 
     main_input_name = "input_ids"
@@ -140,10 +135,6 @@ class WordDecoder(HubPreTrainedModel):
 
         Another `Cache` serves as the self-attention part of one. `kwargs` are passed to the layers:
         `attn_implementation="eager"` applies to this call alone, for attention weights.
-
-        Raises:
-            ValueError: neither or both of `input_ids` and `inputs_embeds`, captions that cannot be split evenly among
-                the images, or words before these that the cache lacks.
         """
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
@@ -247,16 +238,12 @@ def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, num_it
 
 
 class WordGenerationMixin(GenerationMixin):
-    """Connects an encoder-decoder around [`WordDecoder`] with `generate()` and training.
-
-    Attributes:
-        longest_output (`int`): default maximum of tokens of a generated text, the end token included.
-    """
+    """Connects an encoder-decoder around [`WordDecoder`] with `generate()` and training."""
 
     config: Any
     model: Any
     lm_head: nn.Module
-    longest_output = 20
+    longest_output = 20  # tokens of a generated text by default, the end token included
 
     def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:
         """Reads `generation_config.json` for `from_pretrained`; where it sets no length, the default one applies."""
@@ -337,11 +324,7 @@ class WordGenerationMixin(GenerationMixin):
 
 
 class CaptioningModel(HubPreTrainedModel):
-    """Encoder over visual tokens and decoder over words, without an output head.
-
-    A subclass sets `self.encoder` (called with `visual_features`, `visual_boxes`, `attention_mask`) and `self.decoder`.
-    With a `vision_config`, `self.vision` turns pixels into visual tokens.
-    """
+    """Encoder over visual tokens and decoder over words, which a subclass makes, without an output head."""
 
     encoder: PreTrainedModel
     decoder: WordDecoder
@@ -361,11 +344,7 @@ class CaptioningModel(HubPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
     ) -> Any:
-        """Encodes images into the `visual_features`, `visual_boxes` and `attention_mask` that stand in for pixels.
-
-        Raises:
-            ValueError: the model has no vision encoder, or visual features are given too.
-        """
+        """Encodes images into the `visual_features`, `visual_boxes` and `attention_mask` that stand in for pixels."""
         if visual_features is not None:
             raise ValueError("Give the captioner pixel_values or visual_features, not both.")
         return vision_of(self)(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=attention_mask)
@@ -431,16 +410,15 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Captions images; the arguments are those of transformers' `generate()`.
+        """Captions images; the arguments are those of transformers' `generate()`, and of `forward`.
 
-        `pixel_values` (with `pixel_mask` and `visual_boxes`, if any) are turned into visual tokens once, before they
-        are repeated for beams. `inputs` are visual features, or pixels if they have four dimensions.
+        `inputs` are visual features, or pixels if they have four dimensions.
         """
         inputs = self.replace_pixels(inputs, kwargs)
         return super().generate(inputs, *args, **kwargs)
 
     def replace_pixels(self, inputs: torch.Tensor | None, kwargs: dict) -> torch.Tensor | None:
-        """Puts visual tokens in place of pixels among the arguments of `generate()`; returns its `inputs`."""
+        """Puts visual tokens in place of pixels, before they are repeated for beams; returns `inputs`."""
         if inputs is not None and inputs.ndim == 4:
             kwargs["pixel_values"], inputs = inputs, None
         if kwargs.get("pixel_values") is not None:

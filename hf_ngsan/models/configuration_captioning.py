@@ -1,6 +1,6 @@
 """The configuration of a captioner: sizes, rates, special tokens, and its vision encoder, if any."""
 
-from .configuration_hub import ConfigWithVision, check_heads
+from .configuration_hub import ConfigWithVision
 
 IMAGE_TO_TEXT_PIPELINE = {
     task: {
@@ -50,7 +50,3 @@ class CaptionerConfig(ConfigWithVision):
     def reads_boxes(self) -> bool:
         """Whether the boxes of visual features, if given, affect captions."""
         return self.needs_boxes
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        check_heads(self.hidden_size, self.num_attention_heads)

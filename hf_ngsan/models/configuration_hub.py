@@ -3,11 +3,8 @@
 import copy
 import functools
 import importlib
-import inspect
-import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
@@ -17,8 +14,7 @@ from huggingface_hub import dataclasses
 from huggingface_hub.errors import StrictDataclassError
 from transformers.utils.versions import require_version
 
-REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}
-"""Versions that this code supports; checkpoints with code have them under `requirements`."""
+REQUIREMENTS = {"transformers": ">=5.24,<6", "torch": ">=2.6"}  # as checkpoints with code have them too
 
 
 def require_versions(requirements: Mapping[str, str]) -> None:
@@ -34,11 +30,6 @@ from transformers.configuration_utils import PreTrainedConfig, SubConfigSpec  # 
 from transformers.dynamic_module_utils import get_relative_import_files  # noqa: E402
 
 REFERENCES_TO_CODE = ("auto_map", "custom_pipelines")
-"""Fields of a checkpoint that name code to run."""
-OTHER_KEYWORDS = (*REFERENCES_TO_CODE, "attn_implementation", "torch_dtype")
-"""Keywords of a configuration that are neither fields nor attributes."""
-QUERY_NORMS = (None, "instance", "layer", "batch")
-"""Normalizations of queries, or of keys (see [`attention.make_norm`])."""
 
 
 class ConfigurationError(StrictDataclassError, ValueError):
@@ -68,20 +59,17 @@ def strict(cls: Any) -> Any:
 class HubConfig(PreTrainedConfig):
     """A configuration whose checkpoints can carry the code of their model and of its own parts, and no other.
 
-    Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and completes
-    `config.json`: `auto_map` lists every auto class of the architecture (transformers alone would list one),
-    `custom_pipelines` its pipelines, and `requirements` the versions of libraries that it needs.
-
+    Once a class is registered with `register_for_auto_class`, `save_pretrained` copies the code and writes into
+    `config.json` every auto class (transformers alone would list one), the pipelines, and the versions of libraries.
     A part, such as a vision encoder, has a configuration of its own, and its code is imported only when a model has it
-    ([`from_part`]). The file of an architecture with parts imports everything of `parts.py`, which is empty in the
-    package; in a checkpoint it names the modules of the parts, so that transformers copies them.
+    ([`from_part`]): `parts.py`, empty in the package, names it in a checkpoint, so that transformers copies it.
 
     Class attributes, set per architecture:
         remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
         remote_pipelines (`dict[str, dict]`): task to `{"impl": "file.Class", "pt": [auto classes], "type": …}`.
         has_tokenizer (`bool`): whether its models have a tokenizer of transformers in place of a processor.
         parts (`tuple[str, ...]`): fields with the configurations of the parts.
-        field_choices (`dict[str, tuple]`): the values that each field may have.
+        field_choices (`dict[str, tuple]`): the values that each field, or each item of a list, may have.
     """
 
     remote_classes: ClassVar[dict[str, str]] = {}
@@ -102,41 +90,42 @@ class HubConfig(PreTrainedConfig):
 
     def refuse_unknown_fields(self, names: Iterable[str]) -> None:
         """Raises a ConfigurationError for a name that is no field, which would be kept without a word."""
-        known = {*OTHER_KEYWORDS, *self.attribute_map}
+        known = {*REFERENCES_TO_CODE, "attn_implementation", "torch_dtype", *self.attribute_map}
         for name in names:
             if not (hasattr(type(self), name) or name in known or name.startswith("_")):
-                own = sorted(
-                    {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
-                )
-                raise ConfigurationError(f"{name!r} is no field of {type(self).__name__}, which has {', '.join(own)}.")
+                own = {field.name for field in fields(self)} - {field.name for field in fields(PreTrainedConfig)}
+                raise ConfigurationError(f"{name!r} is no field of {type(self).__name__}: {', '.join(sorted(own))}.")
 
     def validate_architecture(self) -> None:
-        """Checks the fields that have a choice of values; a subclass then checks whether fields fit together."""
+        """Checks choices and the number of heads; a subclass then checks whether its other fields fit together."""
         for field, choices in self.field_choices.items():
-            check_choice(field, getattr(self, field), choices)
+            value = getattr(self, field)
+            for of_field in value if isinstance(value, list) else [value]:
+                check_choice(field, of_field, choices)
+        size, heads = getattr(self, "hidden_size", 0), getattr(self, "num_attention_heads", 1)
+        if size % heads:
+            raise ValueError(f"hidden_size ({size}) must be a multiple of num_attention_heads ({heads}).")
         super().validate_architecture()
 
     def get_text_config(self, decoder: bool | None = None, encoder: bool | None = None) -> PreTrainedConfig:
-        """Returns the configuration of the text encoder if there is one of its own, or this one."""
         return super().get_text_config()  # asked for one side, transformers would copy the whole of this one each time
 
     def to_dict(self) -> dict:
         output = {name: value for name, value in super().to_dict().items() if name not in REFERENCES_TO_CODE}
         if self._auto_class is not None:
-            output["auto_map"] = dict(self.remote_classes)
-            output["requirements"] = dict(REQUIREMENTS)
+            output |= {"auto_map": dict(self.remote_classes), "requirements": dict(REQUIREMENTS)}
             if self.remote_pipelines:
                 output["custom_pipelines"] = copy.deepcopy(self.remote_pipelines)
         return output
 
     def save_pretrained(self, save_directory: str | PathLike, *args: Any, **kwargs: Any) -> None:
         super().save_pretrained(save_directory, *args, **kwargs)
-        parts, home = Path(save_directory, "parts.py"), Path(inspect.getfile(HubConfig)).parent
+        parts = Path(save_directory, "parts.py")
         if self._auto_class is not None and parts.is_file():  # code of another package has none
             modules = self.modules_of_parts()
-            files = [str(home / f"{module}.py") for module in modules]
-            for file in {*files, *(needed for one in files for needed in get_relative_import_files(one))}:
-                shutil.copyfile(file, Path(save_directory, Path(file).name))
+            files = [str(Path(__file__).with_name(f"{module}.py")) for module in modules]
+            for file in {*files, *(needed for module in files for needed in get_relative_import_files(module))}:
+                shutil.copyfile(file, parts.with_name(Path(file).name))
             parts.write_text(imports_of_parts(modules), encoding="utf-8", newline="\n")
 
     def modules_of_parts(self) -> set[str]:
@@ -167,31 +156,11 @@ def from_part(location: str) -> Any:
     return getattr(importlib.import_module(f".{module}", __package__), name)
 
 
-@contextmanager
-def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[None]:
-    """Lets objects of some classes save their code too inside the `with` block."""
-    before = {cls: cls._auto_class for cls in auto_classes}
-    try:
-        for cls, auto in auto_classes.items():
-            cls.register_for_auto_class(auto)
-        yield
-    finally:
-        for cls, auto in before.items():
-            cls._auto_class = auto
-
-
-VISION = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}
-"""Declaration of the field `vision_config`, of which [`ConfigWithVision`] makes a `VisionConfig`."""
-
-
 class ConfigWithVision(HubConfig):
-    """The configuration of a model of visual features, with the vision encoder that computes them, if any.
-
-    Without one `visual_feature_size` is by default the class attribute `default_feature_size`.
-    """
+    """The configuration of a model of visual features, with the vision encoder that computes them, if any."""
 
     default_feature_size: ClassVar[int] = 2048
-    sub_configs_defaults = VISION
+    sub_configs_defaults = {"vision_config": SubConfigSpec(PreTrainedConfig, optional=True)}
     parts: ClassVar[tuple[str, ...]] = ("vision_config",)
 
     vision_config: dict | PreTrainedConfig | None = None
@@ -202,18 +171,14 @@ class ConfigWithVision(HubConfig):
             fields = {"transformers_version": self.transformers_version, **self.vision_config}
             self.vision_config = from_part("configuration_vision.VisionConfig").from_dict(fields)
         vision: Any = self.vision_config
-        if self.visual_feature_size is None:
-            self.visual_feature_size = self.default_feature_size if vision is None else vision.feature_size
+        of_vision = self.default_feature_size if vision is None else vision.feature_size
+        self.visual_feature_size = of_vision if self.visual_feature_size is None else self.visual_feature_size
         super().__post_init__(**kwargs)
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        vision: Any = self.vision_config
-        if vision is not None and vision.feature_size != self.visual_feature_size:
-            raise ValueError(
-                f"visual_feature_size is {self.visual_feature_size}, but that of the vision encoder is "
-                f"{vision.feature_size}; leave it out."
-            )
+        if self.vision_config is not None:
+            check_choice("visual_feature_size", self.visual_feature_size, (self.vision_config.feature_size,))  # type: ignore[union-attr]
 
     def to_dict(self) -> dict:
         output = super().to_dict()
@@ -228,13 +193,7 @@ def check_choice(field: str, value: Any, choices: tuple) -> None:
         raise ValueError(f"{field} is {value!r}; it must be one of {', '.join(map(repr, choices))}.")
 
 
-def check_heads(size: int, heads: int) -> None:
-    """Raises a ValueError unless all heads have the same number of channels."""
-    if size % heads:
-        raise ValueError(f"hidden_size ({size}) must be a multiple of num_attention_heads ({heads}).")
-
-
 def lasting_name(name: str | PathLike) -> str:
     """Returns the absolute path of a folder, valid in any working directory; returns another name unchanged."""
-    folder = Path(os.path.expanduser(name))
+    folder = Path(name).expanduser()
     return str(folder.absolute() if folder.is_dir() else name)

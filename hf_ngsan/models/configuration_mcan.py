@@ -2,8 +2,7 @@
 
 from typing import Any, Self
 
-from .configuration_hub import ConfigWithVision, check_heads, strict
-from .geometry import check_geometric_bias
+from .configuration_hub import ConfigWithVision, strict
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
@@ -74,7 +73,11 @@ class MCANConfig(ConfigWithVision):
         "AutoProcessor": "processing_mcan.MCANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    field_choices = {"loss_reduction": ("mean", "sum")}
+    field_choices = {
+        "loss_reduction": ("mean", "sum"),
+        "geometric_bias": ("content", "query", "key"),
+        "geometry_features": ("unsigned", "signed"),
+    }
 
     vocab_size: int = 20573
     word_embedding_size: int = 300
@@ -116,11 +119,6 @@ class MCANConfig(ConfigWithVision):
     def __post_init__(self, **kwargs: Any) -> None:
         self.geometric_bias = list(self.geometric_bias)
         super().__post_init__(**kwargs)
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        check_geometric_bias(self.geometric_bias, self.geometry_features)
-        check_heads(self.hidden_size, self.num_attention_heads)
 
 
 __all__ = ["MCANConfig"]

@@ -3,15 +3,7 @@
 from dataclasses import field
 from typing import Any
 
-from .configuration_hub import (
-    VISION,
-    ConfigWithVision,
-    PreTrainedConfig,
-    SubConfigSpec,
-    from_part,
-    lasting_name,
-    strict,
-)
+from .configuration_hub import ConfigWithVision, PreTrainedConfig, SubConfigSpec, from_part, lasting_name, strict
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 from .text_encoders import config_of_text_encoder, read_text_config
 
@@ -73,7 +65,7 @@ class MHSANConfig(ConfigWithVision):
     """
 
     model_type = "mhsan"
-    sub_configs_defaults = {"text_config": SubConfigSpec(PreTrainedConfig), **VISION}
+    sub_configs_defaults = {"text_config": SubConfigSpec(PreTrainedConfig), **ConfigWithVision.sub_configs_defaults}
     parts = ("vision_config", "text_config")
     remote_classes = {
         "AutoConfig": "configuration_mhsan.MHSANConfig",
@@ -143,15 +135,9 @@ class MHSANConfig(ConfigWithVision):
                 raise ValueError(f"{name} is {getattr(self, name)}; it must be above 0.")
         layers = 0 if self.has_recurrent_text else getattr(self.text_config, "num_hidden_layers", 0)
         if not 0 <= self.frozen_text_layers <= layers:
-            raise ValueError(
-                f"frozen_text_layers is {self.frozen_text_layers}; this text encoder has {layers} layers that can be "
-                "frozen. Recurrent units are always trained."
-            )
+            raise ValueError(f"frozen_text_layers is {self.frozen_text_layers}; the text encoder has {layers} of them.")
         if not self.save_frozen_weights and not (self.frozen_text_layers and self.text_pretrained):
-            raise ValueError(
-                "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs "
-                "frozen_text_layers and text_pretrained."
-            )
+            raise ValueError("save_frozen_weights=False needs frozen_text_layers and text_pretrained.")
 
 
 def make_text_config(fields: dict) -> PreTrainedConfig:

@@ -3,8 +3,7 @@
 from typing import Any
 
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import QUERY_NORMS, strict
-from .geometry import check_geometric_bias
+from .configuration_hub import strict
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
 
@@ -61,7 +60,13 @@ class NGSANConfig(CaptionerConfig):
         "AutoProcessor": "processing_ngsan.NGSANProcessor",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
-    field_choices = {**CaptionerConfig.field_choices, "query_norm": QUERY_NORMS, "key_norm": QUERY_NORMS}
+    field_choices = {
+        **CaptionerConfig.field_choices,
+        "query_norm": (None, "instance", "layer", "batch"),
+        "key_norm": (None, "instance", "layer", "batch"),
+        "geometric_bias": ("content", "query", "key"),
+        "geometry_features": ("unsigned", "signed"),
+    }
 
     num_hidden_layers: int = 4
     query_norm: str | None = "instance"
@@ -87,7 +92,6 @@ class NGSANConfig(CaptionerConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        check_geometric_bias(self.geometric_bias, self.geometry_features)
         if self.absolute_geometry and self.hidden_size % 8:
             raise ValueError(f"absolute_geometry needs a hidden_size that is a multiple of 8, not {self.hidden_size}.")
 

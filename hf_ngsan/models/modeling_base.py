@@ -1,8 +1,8 @@
 """The base of all models: code and weights of their checkpoints, and what they support."""
 
 import os
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -11,14 +11,11 @@ from transformers.modeling_utils import PreTrainedModel
 from transformers.utils import TransformersKwargs
 from transformers.utils.deprecation import deprecate_kwarg
 
-from .configuration_hub import from_part, registered_for_auto_classes
+from .configuration_hub import from_part
 
 
 class HubPreTrainedModel(PreTrainedModel):
-    """A model that saves its code again if it was loaded with it, and can leave out frozen weights of another source.
-
-    A module with a method `initialize` initializes itself.
-    """
+    """A model that saves its code again if it was loaded with it, and can leave out frozen weights."""
 
     base_model_prefix = "model"
     supports_gradient_checkpointing = True
@@ -29,7 +26,7 @@ class HubPreTrainedModel(PreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if hasattr(module, "initialize"):
+        if hasattr(module, "initialize"):  # a module that initializes itself
             module.initialize()  # type: ignore[operator]
 
     @classmethod
@@ -74,6 +71,19 @@ class HubPreTrainedModel(PreTrainedModel):
                 vision.backbone = backbone
 
 
+@contextmanager
+def registered_for_auto_classes(auto_classes: Mapping[Any, str]) -> Iterator[None]:
+    """Lets objects of some classes save their code too inside the `with` block."""
+    before = {cls: cls._auto_class for cls in auto_classes}
+    try:
+        for cls, auto in auto_classes.items():
+            cls.register_for_auto_class(auto)
+        yield
+    finally:
+        for cls, auto in before.items():
+            cls._auto_class = auto
+
+
 def make_vision_encoder(config: Any) -> Any:
     """Makes the [`VisionModel`] of a model's `vision_config`; `None` without one."""
     return None if config is None else from_part("modeling_vision.VisionModel")(config)
@@ -83,8 +93,7 @@ def vision_of(model: Any) -> Any:
     """Returns the vision encoder of a model; raises a ValueError if it has none."""
     if model.vision is None:
         raise ValueError(
-            "This model has no vision encoder (vision_config is None): give visual_features, not pixel_values, or give "
-            "it the encoder of its features with hf-ngsan attach-vision."
+            "This model has no vision encoder: give visual_features, or attach one with hf-ngsan attach-vision."
         )
     return model.vision
 
@@ -103,9 +112,8 @@ KNOWN_KEYWORDS = {
     "return_dict",
     "use_cache",  # without effect where there is no cache
 }
-
+# Decorates a `forward` with a cache, as transformers decorates its own until that version.
 accepts_old_cache_name = deprecate_kwarg("past_key_values", "5.40.0", new_name="cache")
-"""Decorates a `forward` with a cache, as transformers decorates its own until that version."""
 
 
 def refuse_unknown_keywords(model: Any, keywords: Mapping[str, Any]) -> None:

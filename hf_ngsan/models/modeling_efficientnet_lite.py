@@ -1,7 +1,5 @@
 """EfficientNet-Lite as a backbone, equal to its authors' TensorFlow code."""
 
-from typing import Any, Self
-
 import torch
 from torch import nn
 
@@ -9,22 +7,13 @@ from .configuration_hub import strict
 from .configuration_vision import ConvolutionalConfig
 from .modeling_vision import ConvolutionalBackbone, Normalized, is_inference
 
-VARIANTS: dict[str, dict[str, Any]] = {
-    "efficientnet-lite0": {},
-    "efficientnet-lite1": {"depths": [1, 3, 3, 4, 4, 5, 1]},
-    "efficientnet-lite2": {"depths": [1, 3, 3, 4, 4, 5, 1], "hidden_sizes": [16, 24, 48, 88, 120, 208, 352]},
-    "efficientnet-lite3": {"depths": [1, 3, 3, 5, 5, 6, 1], "hidden_sizes": [24, 32, 48, 96, 136, 232, 384]},
-    "efficientnet-lite4": {"depths": [1, 4, 4, 6, 6, 8, 1], "hidden_sizes": [24, 32, 56, 112, 160, 272, 448]},
-}
-"""Differences of each variant from the defaults, which are EfficientNet-Lite0."""
-
 
 @strict
 class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
     r"""Configuration of EfficientNet-Lite. The defaults are EfficientNet-Lite0.
 
     It is EfficientNet (Tan and Le 2019) without squeeze-and-excitation, with ReLU6, and with a stem and a head of the
-    same size in every variant; [`from_variant`] makes those.
+    same size in every variant.
 
     Args:
         num_channels (`int`, defaults to 3): channels of the images.
@@ -37,9 +26,6 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
             Lite2 and larger ones with 0.3.
         out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
             `"stem"`, `"stage1"` and so on, and `"head"`; the last by default.
-
-    Raises:
-        ValueError: sizes that do not fit together; the message names the field.
     """
 
     model_type = "ngsan_efficientnet_lite"
@@ -55,11 +41,6 @@ class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
     hidden_sizes: list[int] | tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)
     head_size: int | None = None
     classifier_dropout: float | int = 0.2
-
-    @classmethod
-    def from_variant(cls, name: str, **fields: Any) -> Self:
-        """Returns the configuration of `"efficientnet-lite0"` to `"efficientnet-lite4"`, with other fields changed."""
-        return cls(**{**VARIANTS[name], **fields})
 
     @property
     def stage_sizes(self) -> dict[str, int]:
@@ -164,21 +145,7 @@ def make_stage(config: NGSANEfficientNetLiteConfig, stage: int) -> nn.Sequential
 
 
 class NGSANEfficientNetLiteBackbone(ConvolutionalBackbone):
-    r"""EfficientNet-Lite without pooling and classifier. The stages of Lite0 have 2.96 M parameters.
-
-    Example:
-
-    ```python
-    >>> import torch
-    >>> from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteConfig
-    >>> from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone
-
-    >>> backbone = NGSANEfficientNetLiteBackbone(NGSANEfficientNetLiteConfig()).eval()
-    >>> list(backbone(torch.zeros(1, 3, 224, 224)).feature_maps[-1].shape)
-    [1, 320, 7, 7]
-
-    ```
-    """
+    """EfficientNet-Lite without pooling and classifier. The stages of Lite0 have 2.96 M parameters."""
 
     config: NGSANEfficientNetLiteConfig
     base_model_prefix = "efficientnet_lite"

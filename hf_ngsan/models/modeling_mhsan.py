@@ -73,9 +73,7 @@ class MHSANOutput(ModelOutput):
 class MultiHeadPooling(nn.Module):
     """Weighted sums of positions, one for each head, side by side: eq. 1 and 2 of Park et al. 2020.
 
-    M = softmax(W_a act(W_b V^T)) over the positions, F = M V, with `config.attention_hidden_size` rows of W_b.
-
-    `size` is the dimension d of a position, `num_heads` r; the activation is ReLU for images, tanh for texts.
+    M = softmax(W_a act(W_b V^T)) over the positions, F = M V; the activation is ReLU for images, tanh for texts.
     """
 
     def __init__(
@@ -125,7 +123,7 @@ def pair_losses(
     hardest_negatives: int = 1,
     negated_positives: bool = False,
 ) -> torch.Tensor:
-    """Returns the loss of each pair of a text and its image.
+    """Returns the loss `(M,)` of each pair of a text and its image.
 
     With s the similarities of B images and M texts, and for each pair of an image i and a text t of its own the
     negatives t' of other images and i' != i, the loss of a pair is
@@ -142,11 +140,8 @@ def pair_losses(
         similarities (`torch.FloatTensor` of shape `(B, M)`).
         is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
         loss, margin, temperature, hardest_negatives: as above, m, T and n.
-        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides. The released code of
-            Park et al. 2020 does: a pair whose similarity is negative may be its own hardest negative.
-
-    Returns:
-        `(M,)`.
+        negated_positives: whether `"hardest"` takes -s_it for one more negative, on both sides, as the released code of
+            Park et al. 2020 does.
     """
     image_of = is_own.long().argmax(0)
     pairs = torch.arange(len(image_of), device=similarities.device)
@@ -307,10 +302,6 @@ class MHSANModel(HubPreTrainedModel):
                 regions to encode in place of a grid; features do not need them.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
             kwargs: `output_hidden_states=True` adds the hidden states of the backbone, of images of one size.
-
-        Raises:
-            ValueError: neither or both of images and features, images without a vision encoder, or features of a wrong
-                shape.
         """
         refuse_unknown_keywords(self, kwargs)
         if (pixel_values is None) == (visual_features is None):
@@ -362,9 +353,6 @@ class MHSANModel(HubPreTrainedModel):
             `BaseModelOutputWithPooling` with the text encoder's `last_hidden_state` `(batch_size, length, size)`,
             `pooler_output` `(batch_size, projection_dim)`, the embedding of length 1, and as the last of `attentions`
             the map of each head over the words, `(batch_size, num_text_heads, length)`.
-
-        Raises:
-            ValueError: neither or both of words and vectors, or a text without any token.
         """
         refuse_unknown_keywords(self, kwargs)
         given = input_ids if inputs_embeds is None else inputs_embeds
@@ -416,10 +404,6 @@ class MHSANModel(HubPreTrainedModel):
             pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask: see [`get_image_features`].
             return_loss (`bool`, *optional*): whether to return the loss that the configuration describes. Then there
                 are C texts an image, those of one image next to each other.
-
-        Raises:
-            ValueError: see [`get_image_features`] and [`get_text_features`]; or a loss is asked for and the texts do
-                not belong to the images in equal numbers.
         """
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
         vision_outputs = self.get_image_features(
@@ -448,9 +432,7 @@ class MHSANModel(HubPreTrainedModel):
         """Returns eq. 3: the loss over in-batch negatives and the weighted diversity penalties of both sides."""
         num_images, num_texts = similarities.shape
         if num_texts % num_images:
-            raise ValueError(
-                f"The loss needs the same number of texts for each of {num_images} images, not {num_texts}."
-            )
+            raise ValueError(f"The loss needs as many texts for each of {num_images} images, not {num_texts} in all.")
         config = self.config
         of_texts = torch.arange(num_texts, device=similarities.device) // (num_texts // num_images)
         losses = pair_losses(

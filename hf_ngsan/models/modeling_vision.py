@@ -17,10 +17,8 @@ from .configuration_hub import from_part
 from .configuration_vision import VisionConfig
 from .modeling_base import HubPreTrainedModel, refuse_unknown_keywords
 
-SAMPLES_PER_SIDE = 7
-"""Points of RoIAlign on each side of a box, as in Faster R-CNN heads (He et al. 2017)."""
-PIXELS_IN_CACHE = 352 * 352
-"""Pixels of images that one thread encodes together; measured with EfficientNet-Lite2."""
+SAMPLES_PER_SIDE = 7  # of RoIAlign on each side of a box, as in Faster R-CNN heads (He et al. 2017)
+PIXELS_IN_CACHE = 352 * 352  # of images that one thread encodes together; measured with EfficientNet-Lite2
 BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
@@ -47,17 +45,9 @@ class VisionModel(HubPreTrainedModel):
     A backbone without a weight that requires a gradient is run without gradients, and `train()` leaves it in evaluation
     mode; `train()` freezes all its weights if `config.frozen`.
 
-    Example:
-
     ```python
-    >>> import torch
-    >>> from hf_ngsan import VisionConfig, VisionModel
-
-    >>> backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
-    >>> vision = VisionModel(VisionConfig(backbone_config=backbone, grid_size=[3, 3])).eval()
-    >>> vision(torch.rand(2, 3, 32, 32)).visual_boxes.shape
-    torch.Size([2, 9, 4])
-
+    vision = VisionModel(VisionConfig(backbone_config={"model_type": "resnet"}, grid_size=[7, 7])).eval()
+    vision(pixel_values).visual_boxes  # (batch_size, 49, 4)
     ```
     """
 
@@ -122,9 +112,6 @@ class VisionModel(HubPreTrainedModel):
                 real.
             output_hidden_states (`bool`, *optional*): also return the hidden states of the backbone, of images of one
                 size.
-
-        Raises:
-            ValueError: images of a size that the backbone cannot take, or boxes for a detection model.
         """
         refuse_unknown_keywords(self, kwargs)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
@@ -232,19 +219,13 @@ def in_groups_of_one_size(
 
 
 class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):
-    """A chain of stages, each of which turns a map into the next.
+    """A chain of stages, which a subclass makes, each of which turns a map into the next."""
 
-    A subclass fills `stages` (`nn.ModuleDict`, one module for each of `config.stage_names`, in their order), then calls
-    `post_init()`.
-    """
-
-    stages: nn.ModuleDict
+    stages: nn.ModuleDict  # by `config.stage_names`
     main_input_name = "pixel_values"
     input_modalities = ["image"]
     has_attentions = False
-    # There is no attention for which an implementation could be missing.
-    _supports_sdpa = True
-    _supports_flex_attn = True
+    _supports_sdpa = _supports_flex_attn = True  # there is no attention
 
     def __init__(self, config: Any):
         super().__init__(config)
@@ -297,15 +278,11 @@ def in_parts(pixel_values: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 class Normalized(nn.Module):
-    """Convolution without bias, then batch normalization, which in inference is folded into the convolution's weights.
-
-    A convolution that pads in another way needs its own `convolve`; one that is not linear in its weights alone is not
-    `foldable`.
-    """
+    """Convolution without bias and batch normalization, in inference folded into the weights of the convolution."""
 
     convolution: Any
     normalization: Any
-    foldable = True
+    foldable = True  # but for a convolution that is not linear in its weights alone
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         norm = self.normalization

@@ -31,9 +31,6 @@ class ImageToTextPipeline(Pipeline):
         For an input a list of `{"generated_text": str}`, one for each returned sequence; for a list of inputs a list of
         such lists, for several others an iterator. With `return_scores` each has `"score"`, the mean log-probability of
         the caption's tokens, the end token included, in nats.
-
-    Raises:
-        ValueError: an image that cannot be read, arrays that do not fit, or unknown words of a text.
     """
 
     model: Any

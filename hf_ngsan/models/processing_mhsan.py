@@ -39,10 +39,6 @@ class MHSANProcessor(CaptioningProcessor):
             height, width)` and, where images of a batch differ in size, `pixel_mask`; from features `visual_features`
             `(B, N, D)`, `visual_attention_mask` `(B, N)` with 1 = real and, given boxes, `visual_boxes` `(B, N, 4)`;
             from text `input_ids` and `attention_mask` `(M, T)`.
-
-        Raises:
-            ValueError: no image, arrays of the wrong shape, number or content; a text without any word, or with
-                more tokens than the tokenizer's `model_max_length` unless `truncation=True`.
         """
         if images is not None and visual_features is not None:
             raise ValueError("Give images or visual_features, not both: features stand in for images.")
@@ -79,10 +75,7 @@ class MHSANProcessor(CaptioningProcessor):
             if not ids:
                 raise ValueError(f"Text {index}, {texts[index]!r:.40}, has no words; give one at least.")
             if len(ids) + special > longest and not cut:
-                raise ValueError(
-                    f"Text {index} has {len(ids) + special} tokens, and the model takes {longest} at "
-                    "most; shorten it, or cut it with truncation=True."
-                )
+                raise ValueError(f"Text {index} has {len(ids) + special} tokens, not {longest}: use truncation=True.")
 
     @property
     def model_input_names(self) -> list[str]:

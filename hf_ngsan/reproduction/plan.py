@@ -25,10 +25,9 @@ from ..metrics.meteor_resources import MeteorDataMissing, meteor_folder
 from ..tasks import load_training_config, train
 from ..tasks.registry import task_class_of
 from ..training import TrainingConfig
-from ..training.config import ConfigError, parse_override, section_of
+from ..training.config import ConfigError, ScheduleSettings, parse_override, section_of
 from ..training.output_folder import check_output_folder
 from ..training.run import load_split, short_checksum
-from ..training.settings import ScheduleSettings
 from . import Run, Table, UnknownTableError, select_rows
 
 MEASURED_BATCHES = 8

@@ -22,8 +22,8 @@ from ..data.contract import ARRAY_COLUMNS
 from ..data.images import check_captions
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
+from ..training.config import DataSettings, setting
 from ..training.run import load_split, short_checksum
-from ..training.settings import DataSettings, setting
 from ..visualization import check_matplotlib, save_figure
 from ..visualization.plots import FIGURE_SIDE
 

@@ -23,7 +23,7 @@ from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
 from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.modeling_base import vision_encoders
-from ..training.config import ConfigError, TrainingConfig
+from ..training.config import ConfigError, EvaluationSettings, TrainingConfig, TrainingSettings, setting
 from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
 from ..training.objectives.policy import Policy
 from ..training.objectives.self_critical import SelfCritical, SelfCriticalSettings
@@ -35,7 +35,6 @@ from ..training.objectives.self_critical_rewards import (
     load_reward_function,
 )
 from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
-from ..training.settings import EvaluationSettings, TrainingSettings, setting
 from ..training.task import InputRoles, Stage, Task
 from .caption_rows import (
     CaptioningDataSettings,

@@ -22,7 +22,7 @@ from ..guests.dual_encoders import dual_encoder_of
 from ..io.files import write_text_atomically
 from ..loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
 from ..loading.models import load_model
-from ..loading.pipelines.captioning import VISUAL_INPUTS
+from ..loading.pipelines import VISUAL_INPUTS
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ..metrics import CiderD
 from ..models.attention_maps import word_visualness_pairs

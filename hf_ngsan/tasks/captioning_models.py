@@ -20,11 +20,11 @@ from ..loading.models import changed_config, derive_from, find_model_folder, loa
 from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.configuration_vision import VisionConfig, lasting_name, make_backbone_config
-from ..training.objectives.objective import Objective, Update
 from ..training.objectives.policy import Policy, drawing
 from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.self_critical_rewards import CaptionRewards
 from ..training.objectives.teacher_forcing import TeacherForcing
+from ..training.task import Objective, Update
 from .new_models import (
     check_fields,
     check_image_size,

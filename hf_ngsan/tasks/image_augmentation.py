@@ -18,8 +18,7 @@ from PIL import Image, ImageEnhance
 from ..data.sampler import generator_of
 from ..data.saved import FeatureCopies
 from ..models.image_processing_captioning import load_image
-from ..training.config import ConfigError
-from ..training.settings import setting
+from ..training.config import ConfigError, setting
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,9 @@ from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_b
 from ..models.text_encoders import find_text_encoder
 from ..registry import processor_class
 from ..training.batches import map_sharded, take
-from ..training.config import TrainingConfig
-from ..training.objectives.objective import Update
+from ..training.config import EvaluationSettings, TrainingConfig, TrainingSettings, another_default, setting
 from ..training.objectives.teacher_forcing import TeacherForcing
-from ..training.settings import EvaluationSettings, TrainingSettings, another_default, setting
-from ..training.task import Evaluation, InputRoles, Stage, Task
+from ..training.task import Evaluation, InputRoles, Stage, Task, Update
 from .caption_rows import CaptionDataSettings, captions_identity, load_rows
 from .new_models import check_fields, config_class_of, new_model, report_vocabulary, trained_model
 

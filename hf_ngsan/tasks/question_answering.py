@@ -23,11 +23,16 @@ from ..loading.pipelines import VisualQuestionAnsweringPipeline
 from ..loading.provenance import remember_features
 from ..metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
 from ..training.batches import map_sharded, take
-from ..training.config import TrainingConfig
-from ..training.objectives.objective import Objective
+from ..training.config import (
+    DataSettings,
+    EvaluationSettings,
+    TrainingConfig,
+    TrainingSettings,
+    another_default,
+    setting,
+)
 from ..training.run import short_checksum
-from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
-from ..training.task import Evaluation, Stage, Task
+from ..training.task import Evaluation, Objective, Stage, Task
 from ..visualization import plot_question
 from .caption_rows import (
     CaptioningDataSettings,

@@ -24,9 +24,16 @@ from ..loading.models import is_guest
 from ..loading.provenance import remember_features
 from ..metrics.retrieval import RECALL_AT
 from ..models.text_encoders import find_text_encoder
-from ..training.config import ConfigError, TrainingConfig
+from ..training.config import (
+    ConfigError,
+    EvaluationSettings,
+    ScheduleSettings,
+    TrainingConfig,
+    TrainingSettings,
+    another_default,
+    setting,
+)
 from ..training.objectives.contrastive import Contrastive, ContrastiveSettings
-from ..training.settings import EvaluationSettings, ScheduleSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, Stage, Task
 from .caption_rows import (
     CaptioningDataSettings,

@@ -24,10 +24,17 @@ from ..io.files import write_output
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
 from ..training.batches import map_sharded
-from ..training.config import ConfigError, TrainingConfig
+from ..training.config import (
+    ConfigError,
+    DataSettings,
+    EvaluationSettings,
+    TrainingConfig,
+    TrainingSettings,
+    another_default,
+    setting,
+)
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
-from ..training.settings import DataSettings, EvaluationSettings, TrainingSettings, another_default, setting
 from ..training.task import Evaluation, InputRoles, Stage, Task
 from .generation_options import checked_generation, generation_settings
 from .new_models import (

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .checkpoints import CheckpointError, Checkpoints, TrainingProgress
     from .config import ConfigError, TrainingConfig, save_training_config
     from .loop import TrainingDivergedError, TrainingLoop
     from .optimizer import WeightAverage, learning_rate_at
+    from .output_folder import CheckpointError, Checkpoints, TrainingProgress
     from .run import TrainingResult, run_task
     from .task import Evaluation, InputRoles, Stage, Task
 

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from ..data import EpochSampler, shuffle_buffer_of
 from ..data.contract import with_whole_arrays
 from ..io.progress_display import ProgressDisplay
-from .settings import TrainingSettings
+from .config import TrainingSettings
 
 
 class MicroBatch(NamedTuple):

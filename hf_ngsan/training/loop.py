@@ -27,14 +27,28 @@ from ..io.progress_display import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from ..models.configuration_vision import OWN_CONFIGS
 from ..models.modeling_base import vision_encoders
-from .adapters import load_weights
 from .batches import MicroBatch, UpdateBatches, gather_rows, update_loader
-from .checkpoints import CheckpointError, Checkpoints, TrainingProgress, read_checkpoint, write_checkpoint
 from .config import ConfigError
-from .objectives.objective import Objective, Update
-from .optimizer import WeightAverage, learning_rate_at, make_optimizer, set_learning_rate, trained_weights_of_vision
-from .output_folder import BEST_SCORES, HISTORY, STAGE_FILE, training_config_of
-from .task import Stage, Task
+from .optimizer import (
+    WeightAverage,
+    learning_rate_at,
+    load_weights,
+    make_optimizer,
+    set_learning_rate,
+    trained_weights_of_vision,
+)
+from .output_folder import (
+    BEST_SCORES,
+    HISTORY,
+    STAGE_FILE,
+    CheckpointError,
+    Checkpoints,
+    TrainingProgress,
+    read_checkpoint,
+    training_config_of,
+    write_checkpoint,
+)
+from .task import Objective, Stage, Task, Update
 
 logger = logging.getLogger(__name__)
 

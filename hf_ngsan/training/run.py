@@ -26,11 +26,10 @@ from ..data.readers import VALIDATION, set_aside
 from ..io.processes import make_accelerator
 from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from
-from .adapters import adapt
-from .checkpoints import TrainingProgress
 from .config import ConfigError, TrainingConfig, suggestion
 from .loop import TrainingLoop
-from .output_folder import check_output_folder, locked, prepare_output_folder
+from .optimizer import adapt
+from .output_folder import TrainingProgress, check_output_folder, locked, prepare_output_folder
 from .task import Task
 
 logger = logging.getLogger(__name__)

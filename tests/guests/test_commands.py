@@ -12,8 +12,7 @@ from transformers import BlipConfig
 from hf_ngsan import register_model_type, registry
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import load_captioner, load_config, task_of
-from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.loading.pipelines.captioning import GuestCaptioningPipeline
+from hf_ngsan.loading.pipelines import CaptioningPipeline, GuestCaptioningPipeline
 from hf_ngsan.loading.self_test import run_self_test
 from hf_ngsan.serving import create_app
 from tests.commands.running import fails, prints

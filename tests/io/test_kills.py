@@ -14,7 +14,7 @@ import pytest
 from hf_ngsan.io import folders
 from hf_ngsan.io.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
-from hf_ngsan.training.checkpoints import Checkpoints
+from hf_ngsan.training.output_folder import Checkpoints
 from tests.dying import DIED, in_process, workers
 
 pytestmark = pytest.mark.timeout(3600)

@@ -15,7 +15,7 @@ from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.training import ConfigError
-from hf_ngsan.training.checkpoints import CheckpointError
+from hf_ngsan.training.output_folder import CheckpointError
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos
 from tests.tables import each_row
 

@@ -9,12 +9,12 @@ from transformers import AutoConfig
 
 from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel, save_for_hub
 from hf_ngsan.loading.hub import own_code
-from hf_ngsan.models.configuration_hub import registered_for_auto_classes
 from hf_ngsan.models.configuration_mcan import MCANConfig
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig
 from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
+from hf_ngsan.models.modeling_base import registered_for_auto_classes
 from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
 from tests.hub_stub import WRITER, hub

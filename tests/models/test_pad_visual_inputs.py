@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.loading.pipelines.items import pad_pixels
+from hf_ngsan.loading.pipeline_inputs import pad_pixels
 from hf_ngsan.models.modeling_base import check_visual_features
 from hf_ngsan.models.processing_captioning import pad_visual_inputs
 from tests.models.tiny import random_boxes

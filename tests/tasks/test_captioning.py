@@ -10,10 +10,10 @@ from hf_ngsan.metrics import CiderD, DocumentFrequency
 from hf_ngsan.tasks import CaptioningConfig, train
 from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning import consensus_weights
-from hf_ngsan.training.checkpoints import CheckpointError
 from hf_ngsan.training.config import ConfigError
 from hf_ngsan.training.loop import TrainingLoop
 from hf_ngsan.training.objectives.self_critical_rewards import RewardError
+from hf_ngsan.training.output_folder import CheckpointError
 from tests.tables import each_row
 
 from ..training.test_loop import same_weights, scores

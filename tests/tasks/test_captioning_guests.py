@@ -174,7 +174,7 @@ def test_settings_that_a_captioner_cannot_have_are_named(start, tmp_path, change
 
 
 def test_adapters_need_peft_and_a_model_of_transformers(start, tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.training.adapters.is_peft_available", lambda: False)
+    monkeypatch.setattr("hf_ngsan.training.optimizer.is_peft_available", lambda: False)
     with pytest.raises(ConfigError, match="pip install"):
         train(config_of(start / "blip", tmp_path / "run", lora={"rank": 2}))
 

@@ -8,9 +8,9 @@ from hf_ngsan.guests.captioners import guest_of, image_text_processor
 from hf_ngsan.models.text_scores import token_log_probabilities
 from hf_ngsan.tasks.captioning_models import GuestSelfCritical, GuestTeacherForcing
 from hf_ngsan.training.batches import MicroBatch
-from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCriticalSettings
 from hf_ngsan.training.objectives.self_critical_rewards import TextRewards
+from hf_ngsan.training.task import Update
 from tests.guests.tiny import CAPTIONERS, photos, tiny
 from tests.tables import each_row
 

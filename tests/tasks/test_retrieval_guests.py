@@ -15,7 +15,7 @@ from hf_ngsan.tasks.retrieval_search import embed_pairs
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.config import ConfigError
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
-from hf_ngsan.training.objectives.objective import Update
+from hf_ngsan.training.task import Update
 from tests.guests.tiny import DUAL_ENCODERS, photos, save_all, tiny
 from tests.tables import each_row
 

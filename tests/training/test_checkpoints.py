@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hf_ngsan.training import CheckpointError, Checkpoints, TrainingProgress, WeightAverage
-from hf_ngsan.training.checkpoints import read_checkpoint, write_checkpoint
+from hf_ngsan.training.output_folder import read_checkpoint, write_checkpoint
 
 DATA = {"number of images": 3}
 

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from hf_ngsan.training.config import TrainingSettings
 from hf_ngsan.training.optimizer import WeightAverage, learning_rate_at
-from hf_ngsan.training.settings import TrainingSettings
 from tests.tables import each_row
 
 

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING
 from ...io.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from ..task import Objective, Update
     from .contrastive import Contrastive
     from .distillation import DistillationSettings, OnPolicyDistillation
-    from .objective import Objective, Update
     from .policy import Policy
     from .self_critical import SelfCritical, SelfCriticalSettings
     from .self_critical_rewards import CaptionRewards, RewardError

@@ -10,8 +10,8 @@ from torch.overrides import TorchFunctionMode
 
 from ...models.modeling_mhsan import diversity_penalty, pair_losses
 from ..batches import MicroBatch
-from ..settings import setting
-from .objective import Objective, Update
+from ..config import setting
+from ..task import Objective, Update
 
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - 2**64
 """The increment of SplitMix64, 2 ** 64 / golden ratio, as a signed number; below, its two mixing steps."""

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ...data.collator import IGNORED_LABEL
-from ..settings import ScheduleSettings, another_default, setting
-from .objective import Objective, Update
+from ..config import ScheduleSettings, another_default, setting
+from ..task import Objective, Update
 from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions
 
 

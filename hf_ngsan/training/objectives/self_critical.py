@@ -25,8 +25,8 @@ from transformers.modeling_outputs import BaseModelOutput
 
 from ...data.collator import IGNORED_LABEL
 from ..batches import MicroBatch
-from ..settings import ScheduleSettings, another_default, setting
-from .objective import Objective, Update
+from ..config import ScheduleSettings, another_default, setting
+from ..task import Objective, Update
 from .policy import Policy, encode_images, image_uniforms, labels_of, sample_captions, search
 from .self_critical_rewards import CaptionRewards
 

@@ -7,7 +7,7 @@ import torch
 from torch.nn import functional
 
 from ...data.collator import IGNORED_LABEL
-from .objective import Objective, Update
+from ..task import Objective, Update
 
 
 @dataclass(frozen=True)

@@ -9,14 +9,14 @@ import pytest
 import torch
 from torch import nn
 
+from hf_ngsan.models.backbone_sources import IMAGE_SIZES, VARIANTS
 from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
 from hf_ngsan.models.modeling_efficientnet_lite import (
-    VARIANTS,
     NGSANEfficientNetLiteBackbone,
     NGSANEfficientNetLiteConfig,
     SameConvolution,
 )
-from hf_ngsan.models.pretrained_weights import IMAGE_SIZES, source_names
+from hf_ngsan.models.pretrained_weights import source_names
 from tests.models.efficientnet_lite.tiny import FIELDS, classifier_config
 from tests.tables import each_row
 
@@ -53,7 +53,7 @@ def stages_of_the_port(port: nn.Module, config: NGSANEfficientNetLiteConfig, ima
 @each_row("name", VARIANTS)
 def test_every_stage_is_that_of_the_authors_code(name):
     port = of_the_port(name)
-    config = NGSANEfficientNetLiteConfig.from_variant(name, head_size=1280, num_labels=1000)
+    config = NGSANEfficientNetLiteConfig(**VARIANTS[name], head_size=1280, num_labels=1000)
     model = NGSANEfficientNetLiteForImageClassification(config).eval()
     weights = port.state_dict()
     renamed = {f"efficientnet_lite.{ours}": weights[theirs] for ours, theirs in source_names(config)}

@@ -12,7 +12,7 @@ from hf_ngsan.tasks import RetrievalTask, train
 from hf_ngsan.training import ConfigError
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings, RowDropout, hashed
-from hf_ngsan.training.objectives.objective import Update
+from hf_ngsan.training.task import Update
 from tests.tables import each_row
 
 from ...tasks.tiny_retrieval import tiny_training_config

@@ -7,8 +7,8 @@ import torch
 
 from hf_ngsan import NGSANForConditionalGeneration
 from hf_ngsan.training.objectives.distillation import OnPolicyDistillation
-from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.policy import Policy
+from hf_ngsan.training.task import Update
 from tests.tables import each_row
 
 from .toy_policy import toy_captioner

@@ -5,8 +5,8 @@ import torch
 
 from hf_ngsan.tasks.captioning import freeze_encoder
 from hf_ngsan.training.batches import MicroBatch
-from hf_ngsan.training.objectives.objective import Update
 from hf_ngsan.training.objectives.self_critical import SelfCritical, SelfCriticalSettings
+from hf_ngsan.training.task import Update
 from tests.extraction.tiny import BACKBONE
 from tests.models.tiny import tiny_captioner
 from tests.tables import each_row

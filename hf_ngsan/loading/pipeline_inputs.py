@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,9 +13,10 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
-from ...models.image_processing_captioning import ImageError, least_side_of, load_image
-from ...models.pipeline_image_to_text import ImageToTextPipeline
-from ...models.processing_captioning import (
+from ..guests.captioners import batches
+from ..models.image_processing_captioning import ImageError, least_side_of, load_image
+from ..models.pipeline_image_to_text import ImageToTextPipeline
+from ..models.processing_captioning import (
     TOKENIZING,
     as_array,
     boxes_of_regions,
@@ -23,12 +24,11 @@ from ...models.processing_captioning import (
     check_whole_images,
     pad_visual_inputs,
 )
-from ...registry import own_model_types
 
 
 @dataclass
 class Item:
-    """One input, read.
+    """One input, from its reading to its answers.
 
     Attributes:
         name: name of the data in errors.
@@ -36,19 +36,21 @@ class Item:
         size: width and height of its attention maps, if requested for an image.
         image: its image at this size, if the image is larger.
         features: `(num_regions, visual_feature_size)`, in place of an image.
-        boxes: `(num_regions, 4)` within [0, 1].
-        text: beginning of its caption.
+        boxes: `(num_regions, 4)` within [0, 1]; of the maps, once it is answered.
+        text: beginning of its caption, or the question about it.
         error: reason why it could not be read.
+        answers: what the pipeline returns for it.
     """
 
     name: str
-    pixels: Mapping[str, torch.Tensor] | None = None
+    pixels: Any = None
     size: tuple[int, int] | None = None
     image: Image.Image | None = None
     features: np.ndarray | None = None
     boxes: np.ndarray | None = None
     text: str = ""
     error: Exception | None = None
+    answers: list[dict] = field(default_factory=list)
 
 
 @dataclass
@@ -56,23 +58,7 @@ class Batch:
     """Items, and the model inputs of those that could be read, grouped by kind of input."""
 
     items: list[Item]
-    groups: list[tuple[list[int], BatchFeature]]
-
-
-@dataclass
-class Answered:
-    """Answers about one input and, for attention maps, its image and boxes."""
-
-    answers: list[dict]
-    boxes: np.ndarray | None = None
-    size: tuple[int, int] | None = None
-    image: Image.Image | None = None
-
-    def place(self, item: Item, inputs: BatchFeature, row: int, mask: str) -> None:
-        """Remembers the boxes of a row's real regions and the image that they are in, if maps are wanted."""
-        if item.size is not None and inputs.get("visual_boxes") is not None:
-            boxes = inputs["visual_boxes"][row][inputs[mask][row].bool()]
-            self.boxes, self.size, self.image = boxes.float().cpu().numpy(), item.size, item.image
+    groups: list[tuple[list[Item], BatchFeature]]
 
 
 @dataclass
@@ -80,25 +66,20 @@ class ItemReader:
     """Reads inputs; has no model, so that it can be sent to workers.
 
     Args:
-        processor (`CaptioningProcessor`): the model's.
-        config (`PreTrainedConfig`): the model's.
-        text: beginning of all captions, or of each; an input's own text has priority.
+        processor, config: of the model.
+        text: beginning of all captions; an input's own text has priority.
         with_maps: whether attention maps are requested.
         attention_side: longest side of these maps; the image's if `None`.
     """
 
-    mask_names: ClassVar[dict[str, str]] = {}
-    """The model's name for the mask of regions, if not `attention_mask`."""
+    mask_name: ClassVar[str] = "attention_mask"
+    """The model's name for the mask of regions."""
 
     processor: Any
     config: Any
-    text: str | Sequence[str] = ""
+    text: str = ""
     with_maps: bool = False
     attention_side: int | None = None
-
-    def check_number(self, num_inputs: int) -> None:
-        if isinstance(self.text, (list, tuple)) and len(self.text) != num_inputs:
-            raise ValueError(f"There are {num_inputs} inputs but text for {len(self.text)}.")
 
     def try_to_read(self, source: Any, index: int | None = None) -> Item:
         """Reads an input; an error is kept in the item."""
@@ -106,25 +87,20 @@ class ItemReader:
             return source
         name = "the image" if index is None else f"image {index}"
         try:
-            return self.read(source, name, index or 0)
+            return self.read(source, name)
         except ValueError as error:
             return Item(name, error=error)
         except Exception as error:
             return Item(name, error=unreadable(name, error))
 
-    def read(self, source: Any, name: str, index: int = 0) -> Item:
-        """Reads an input.
-
-        Raises:
-            ValueError: no image, or features, boxes or a text that do not fit; the message names the input.
-        """
+    def read(self, source: Any, name: str) -> Item:
         if isinstance(source, Mapping):
             given = f"a mapping with {sorted(map(str, source))}"
             is_file = not {"image", "visual_features"} & set(source) and {"bytes", "path"} & set(source)
             source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
         else:
             given, source = type(source).__name__, {"image": source}
-        item = Item(name, text=self.text_of(source, name, index))
+        item = Item(name, text=self.text_of(source, name))
         if source.get("visual_features") is not None:
             self.read_features(item, source)
         elif self.takes_images and source.get("image") is not None:
@@ -142,32 +118,19 @@ class ItemReader:
     def takes_images(self) -> bool:
         return getattr(self.config, "vision_config", None) is not None
 
-    def own_or_given_text(self, source: Mapping, key: str, name: str, index: int) -> Any:
-        """Returns the text of an input, or what the caller gave for it."""
-        own = source.get(key)
-        if own is not None or not isinstance(self.text, (list, tuple)):
-            return self.text if own is None else own
-        if index >= len(self.text):
-            raise ValueError(f"There is text for {len(self.text)} inputs and none for {name}.")
-        return self.text[index]
-
-    def text_of(self, source: Mapping, name: str, index: int) -> str:
-        text = self.own_or_given_text(source, "text", name, index)
+    def text_of(self, source: Mapping, name: str) -> str:
+        text = self.text if source.get("text") is None else source["text"]
         self.check_prefix(text, f"The text of {name}")
         return text
 
-    def check_prefix(self, text: str, name: str) -> None:
-        """Raises a ValueError for a prefix with unknown words, or one too long for the captioner.
-
-        Args:
-            text: beginning of a caption.
-            name: name of the data in errors.
-        """
+    def check_prefix(self, text: Any, name: str) -> None:
+        """Raises a ValueError for the beginning of a caption with unknown words, or too long for the captioner."""
         check_text(text, name)
-        longest = getattr(self.config, "max_position_embeddings", None)
-        if longest is not None and self.number_of_words(text) >= longest:  # the start token is one more
+        longest = getattr(self.config.get_text_config(decoder=True), "max_position_embeddings", None)
+        if longest and self.number_of_words(text) >= longest:  # the start token is one more
             raise ValueError(f"{name} is longer than what this captioner continues: {longest - 1} words.")
-        if unknown := self.processor.unknown_words(text):
+        unknown = self.processor.unknown_words(text) if hasattr(self.processor, "unknown_words") else ()
+        if unknown:
             shown = ", ".join(f"{word!r:.40}" for word in unknown[:5])
             raise ValueError(f"{name} has words that this captioner does not know: {shown}.")
 
@@ -197,17 +160,6 @@ class ItemReader:
             raise ValueError("The processor has no image processor; make it with image_processor=...")
         least_side = None if self.with_maps else least_side_of(image_processor)
         image = load_image(source["image"], item.name, least_side)
-        self.read_boxes(item, source, image)
-        if self.with_maps:
-            self.prepare_maps(item, image)
-        if item.boxes is not None:
-            check_whole_images(image_processor)
-        try:
-            item.pixels = image_processor(image, return_tensors="pt")
-        except Exception as error:  # each image processor has its own
-            raise unreadable(item.name, error, "cannot be made into pixels") from error
-
-    def read_boxes(self, item: Item, source: Mapping, image: Image.Image) -> None:
         regions, boxes = source.get("regions"), source.get("visual_boxes")
         if regions is not None and boxes is not None:
             raise ValueError(f"Give visual_boxes (within [0, 1]) or regions (in pixels) of {item.name}, not both.")
@@ -217,6 +169,14 @@ class ItemReader:
         elif boxes is not None:
             item.boxes = as_array(boxes, f"visual_boxes of {item.name}")
             check_boxes(item.boxes, len(item.boxes), item.name)
+        if self.with_maps:
+            self.prepare_maps(item, image)
+        if item.boxes is not None:
+            check_whole_images(image_processor)
+        try:
+            item.pixels = image_processor(image, return_tensors="pt")
+        except Exception as error:  # each image processor has its own
+            raise unreadable(item.name, error, "cannot be made into pixels") from error
 
     def prepare_maps(self, item: Item, image: Image.Image) -> None:
         item.size = image.size
@@ -227,14 +187,19 @@ class ItemReader:
 
     def collate(self, items: list[Item]) -> Batch:
         """Makes the model inputs of the items that could be read."""
-        kinds: dict[tuple[bool, bool], list[int]] = {}
-        for position, item in enumerate(items):
-            if item.error is None:
-                kinds.setdefault((item.pixels is None, item.boxes is None), []).append(position)
-        groups = [(positions, self.model_inputs([items[at] for at in positions])) for positions in kinds.values()]
+        readable = [item for item in items if item.error is None]
+        groups = [([readable[place] for place in places], inputs) for places, inputs in self.grouped_inputs(readable)]
         for item in items:
             item.pixels = item.features = None  # workers need not send them
         return Batch(items, groups)
+
+    def grouped_inputs(self, items: list[Item]) -> Iterator[tuple[list[int], BatchFeature]]:
+        """Yields the places of items of one kind, and their model inputs."""
+        kinds: dict[tuple[bool, bool], list[int]] = {}
+        for place, item in enumerate(items):
+            kinds.setdefault((item.pixels is None, item.boxes is None), []).append(place)
+        for places in kinds.values():
+            yield places, self.model_inputs([items[place] for place in places])
 
     def model_inputs(self, items: list[Item]) -> BatchFeature:
         text = [item.text for item in items]
@@ -242,21 +207,58 @@ class ItemReader:
         if items[0].pixels is None:
             return self.processor(visual_features=[item.features for item in items], visual_boxes=boxes, text=text)
         inputs = self.processor(text=text)
-        inputs.update(pad_pixels([item.pixels for item in items if item.pixels is not None]))
+        inputs.update(pad_pixels([item.pixels for item in items]))
         if boxes is not None:
             padded = pad_visual_inputs(visual_boxes=boxes)
-            inputs.update({self.mask_names.get(name, name): value for name, value in padded.items()})
+            inputs.update({self.mask_name if name == "attention_mask" else name: padded[name] for name in padded})
         return inputs
 
 
+class QuestionReader(ItemReader):
+    """Reads inputs with a question; `text` is the question of inputs without one."""
+
+    mask_name = "visual_attention_mask"
+
+    def text_of(self, source: Mapping, name: str) -> str:
+        question = source.get("question") or self.text
+        if not question:
+            raise ValueError(f"There is no question about {name}; give one, as question=... or beside the image.")
+        check_text(question, f"The question about {name}")
+        if self.number_of_words(question) == 0:
+            raise ValueError(f"The question about {name}, {question!r:.60}, has no words; give one at least.")
+        return question
+
+
+@dataclass
+class GuestReader(ItemReader):
+    """Reads images, and makes the inputs of each by itself: processors differ in how they make a batch."""
+
+    guest: Any = None
+
+    @property
+    def takes_images(self) -> bool:
+        return True
+
+    def read_features(self, item: Item, source: Mapping) -> None:
+        raise ValueError(f"This {self.config.model_type} model takes images, not visual_features; give an image.")
+
+    def read_image(self, item: Item, source: Mapping) -> None:
+        if source.get("regions") is not None or source.get("visual_boxes") is not None:
+            raise ValueError(f"This {self.config.model_type} model takes whole images; leave out their regions.")
+        image = load_image(source["image"], item.name)
+        try:
+            item.pixels = self.guest.inputs(image, item.text)
+        except Exception as error:  # each processor has its own
+            raise unreadable(item.name, error, "cannot be made into inputs") from error
+
+    def grouped_inputs(self, items: list[Item]) -> Iterator[tuple[list[int], BatchFeature]]:
+        yield from batches([item.pixels for item in items])
+
+
 def check_text(text: Any, name: str) -> None:
-    """Raises a ValueError unless this is a string without lone surrogates, which no tokenizer can read."""
     if not isinstance(text, str):
         raise ValueError(f"{name} is {type(text).__name__}, not a string.")
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ValueError(f"{name} has half of a character at position {error.start}; decode it as UTF-8.") from None
+    text.encode()  # half a character, which no tokenizer can read, is a ValueError
 
 
 def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> ImageError:
@@ -307,7 +309,6 @@ class Items(Inputs):
     """Inputs with indices as items, which several workers can read."""
 
     def __init__(self, inputs: Any, reader: ItemReader):
-        reader.check_number(len(inputs))
         super().__init__(inputs)
         self.reader = reader
 
@@ -335,17 +336,15 @@ def streamable(inputs: Any) -> Any:
 
     Only sequences and datasets are indexed; other collections, such as a series of pandas, are iterated once.
     """
-    if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "OSU":  # of paths
-        return inputs.ravel().tolist()
     if isinstance(inputs, (np.ndarray, torch.Tensor)):
         return list(inputs) if inputs.ndim == 4 else inputs
     lone = (str, bytes, bytearray, memoryview, os.PathLike, Mapping, Image.Image, list, Dataset)
     if isinstance(inputs, lone) or hasattr(inputs, "read") or not isinstance(inputs, Iterable):
         return inputs
     datasets = sys.modules.get("datasets")
-    if datasets is not None and isinstance(inputs, datasets.Dataset):
-        return Inputs(inputs)
-    if isinstance(inputs, Sequence) and not isinstance(inputs, tuple):
+    if (datasets is not None and isinstance(inputs, datasets.Dataset)) or (
+        isinstance(inputs, Sequence) and not isinstance(inputs, tuple)
+    ):
         return Inputs(inputs)
     has_length: bool = isinstance(inputs, Sized)
     return list(inputs) if has_length else (source for source in inputs)
@@ -355,10 +354,10 @@ class ItemPipeline(ImageToTextPipeline):
     """A pipeline whose inputs are read, collated and answered as items, some of which may have failed.
 
     Class attributes:
-        answer: key of an answer's text, which is None for an input that was skipped.
+        text_key: key of an answer's text, which is None for an input that was skipped.
     """
 
-    answer: ClassVar[str] = "generated_text"
+    text_key: ClassVar[str] = "generated_text"
 
     def __call__(self, inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         inputs = streamable(inputs)
@@ -368,32 +367,37 @@ class ItemPipeline(ImageToTextPipeline):
         """Returns the reader of its inputs."""
         raise NotImplementedError
 
-    def answers(self, items: list[Item], inputs: BatchFeature, **options: Any) -> list[Answered]:
+    def answer(self, items: list[Item], inputs: BatchFeature, **options: Any) -> None:
         """Answers items that have the same kinds of inputs."""
         raise NotImplementedError
 
-    def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Answered]:  # type: ignore[override]
-        answered: list[Any] = []
+    def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Item]:  # type: ignore[override]
+        if on_error not in ("raise", "skip"):
+            raise ValueError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
         for item in batch.items:
             if item.error is not None and on_error == "raise":
                 raise item.error
-            answered.append(Answered([{self.answer: None, "error": str(item.error)}]))
-        for positions, inputs in batch.groups:
-            items = [batch.items[position] for position in positions]
-            for position, answers in zip(positions, self.answers(items, inputs, **options), strict=True):
-                answered[position] = answers
-        return answered
+            item.answers = [{self.text_key: None, "error": str(item.error)}]
+        for items, inputs in batch.groups:
+            self.answer(items, inputs, **options)
+        return batch.items
+
+    def place_maps(self, items: list[Item], inputs: BatchFeature, mask: str) -> None:
+        """Gives items that get attention maps the boxes of their real regions; others get none."""
+        for row, item in enumerate(items):
+            item.boxes = None
+            if item.size is not None and inputs.get("visual_boxes") is not None:
+                item.boxes = inputs["visual_boxes"][row][inputs[mask][row].bool()].float().cpu().numpy()
 
     def preprocess(self, inputs: Any, **preprocess_params: Any) -> Any:  # type: ignore[override]
         reader = self.reader(**preprocess_params)
-        reader.check_number(1)
         return reader.collate([reader.try_to_read(inputs)])
 
     def run_single(
         self, inputs: Any, preprocess_params: dict, forward_params: dict, postprocess_params: dict
     ) -> list[dict]:
-        [answered] = self.forward(self.preprocess(inputs, **preprocess_params), **forward_params)
-        return self.postprocess(answered, **postprocess_params)
+        [item] = self.forward(self.preprocess(inputs, **preprocess_params), **forward_params)
+        return self.postprocess(item, **postprocess_params)
 
     def get_iterator(
         self,
@@ -411,8 +415,8 @@ class ItemPipeline(ImageToTextPipeline):
         else:
             items, num_workers = ItemStream(inputs, reader), min(num_workers, 1)
         for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
-            for answered in self.forward(batch, **forward_params):
-                yield self.postprocess(answered, **postprocess_params)
+            for item in self.forward(batch, **forward_params):
+                yield self.postprocess(item, **postprocess_params)
 
 
 def one_given(**inputs: Any) -> Any:
@@ -423,22 +427,5 @@ def one_given(**inputs: Any) -> Any:
     return inputs[second] if inputs[first] is None else inputs[first]
 
 
-def check_options(on_error: str | None, attention_side: int | None) -> None:
-    """Raises a ValueError for an unknown treatment of inputs that cannot be read, or for maps without pixels."""
-    if on_error not in (None, "raise", "skip"):
-        raise ValueError(f'on_error is {on_error!r}; it must be "raise" or "skip".')
-    if attention_side is not None and attention_side < 1:
-        raise ValueError(f"attention_side is {attention_side}; it must be at least 1.")
-
-
 def without_none(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if value is not None}
-
-
-def refuse_models_of_others(removed_task: str, model: Any) -> None:
-    """Raises a ValueError for a model of another package, of a task that transformers 5 has no more."""
-    if model.config.model_type not in own_model_types():
-        raise ValueError(
-            f"transformers 5 has no pipeline {removed_task!r}; that of hf-ngsan is for its own models, and a "
-            f"{model.config.model_type} model is none of them."
-        )

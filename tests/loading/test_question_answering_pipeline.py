@@ -51,20 +51,16 @@ def test_answers_are_the_best_of_the_model(of_features, rows):
 def test_inputs_of_all_kinds_give_the_same(of_features, rows):
     expected = [of_features(row) for row in rows]
     table = Dataset.from_list([{name: np.asarray(value).tolist() for name, value in row.items()} for row in rows])
-    bare = [{name: value for name, value in row.items() if name != "question"} for row in rows]
+    bare = [{name: value for name, value in row.items() if name != "question"} for row in rows[:1]]
     for found in (
         of_features(rows, batch_size=2),
         of_features(iter(rows)),
         of_features(table, batch_size=3),
-        of_features(bare, question=QUESTIONS),
-        of_features(iter(bare), question=QUESTIONS),
-        of_features(table.remove_columns("question"), question=QUESTIONS),
     ):
         for one, other in zip(found, expected, strict=True):
             assert [answer["answer"] for answer in one] == [answer["answer"] for answer in other]
             np.testing.assert_allclose([a["score"] for a in one], [a["score"] for a in other], atol=1e-5)
-    again = of_features(bare[0], question=QUESTIONS[:2])
-    assert again[0] == expected[0] and len(again) == 2
+    assert of_features(bare[0], question=QUESTIONS[0]) == expected[0]
 
 
 def test_attention_is_that_of_regions_or_of_pixels(of_features, of_images, rows):
@@ -77,11 +73,6 @@ def test_attention_is_that_of_regions_or_of_pixels(of_features, of_images, rows)
     assert best["answer_attention"].shape == best["attention"].shape[1:]
     small, *_ = of_images(image=PHOTOS[0], question="a ball", return_attention=True, attention_side=10)
     assert max(small["image"].size) == 10 and small["attention"].shape[1:] == small["image"].size[::-1]
-
-
-def test_one_image_may_have_several_questions(of_images):
-    several = of_images(PHOTOS[0], question=QUESTIONS)
-    assert [one[0]["answer"] for one in several] == [of_images(PHOTOS[0], question=q)[0]["answer"] for q in QUESTIONS]
 
 
 @each_row(
@@ -102,14 +93,6 @@ def test_inputs_that_cannot_be_answered(change, message, of_features, rows):
     assert first["answer"] in ANSWERS
 
 
-def test_a_question_for_each_input_of_a_stream(of_features, rows):
-    bare = [{name: value for name, value in row.items() if name != "question"} for row in rows[:2]]
-    with pytest.raises(ValueError, match="image 1"):
-        list(of_features(iter(bare), question=QUESTIONS[:1]))
-
-
 def test_arguments_that_do_not_exist_are_refused(of_features, rows):
     with pytest.raises(TypeError, match="num_beams"):
         of_features(rows[0], num_beams=2)
-    with pytest.raises(ValueError, match="top_k"):
-        of_features(rows[0], top_k=0)

@@ -1,4 +1,4 @@
-"""The captioning pipelines of the package, for its captioners and those of transformers: maps, scores, confidence.
+"""Pipelines of `pipeline()` while this package is imported: its own for its own models, else transformers'.
 
 ```python
 captioner = pipeline("image-to-text", model=packaged_model("ngsan-flickr8k"))  # after import hf_ngsan
@@ -7,33 +7,23 @@ captioner("photo.jpg", num_beams=3)  # [{"generated_text": "a dog jumps over a l
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 from transformers import AutoProcessor
 from transformers.feature_extraction_utils import BatchFeature
+from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
 
-from ...guests.captioners import Guest, batches, generated, guest_of, image_text_processor
-from ...models.attention_maps import attention_maps, word_attention, word_visualness_pairs
-from ...models.decoding import with_search
-from ...models.image_processing_captioning import load_image
-from ...models.processing_captioning import check_whole_images
-from ...models.text_scores import TextScores, text_scores
-from ...registry import own_model_types
-from ..engines import use_engine
-from .items import (
-    Answered,
-    Batch,
-    Item,
-    ItemPipeline,
-    ItemReader,
-    check_options,
-    check_text,
-    one_given,
-    unreadable,
-    without_none,
-)
+from ..guests.captioners import Guest, generated, guest_of, image_text_processor
+from ..models.attention_maps import attention_maps, question_attention, word_attention, word_visualness_pairs
+from ..models.decoding import with_search
+from ..models.pipeline_translation import TranslationPipeline as PlainTranslationPipeline
+from ..models.processing_captioning import check_whole_images
+from ..models.text_scores import TextScores, text_scores
+from ..registry import own_model_types
+from .engines import use_engine
+from .pipeline_inputs import GuestReader, Item, ItemPipeline, ItemReader, QuestionReader, one_given, without_none
 
 PIXELS = ("pixel_values", "pixel_mask")
 VISUAL_INPUTS = (*PIXELS, "visual_boxes", "attention_mask")
@@ -52,8 +42,7 @@ class CaptioningPipeline(ItemPipeline):
 
     Call arguments:
         inputs, or images: one input or several.
-        text (`str` or `list[str]`, *optional*): beginning of every caption, or of the caption of each input; an input's
-            own `"text"` has priority.
+        text (`str`, *optional*): beginning of every caption; an input's own `"text"` has priority.
         return_attention (`bool`, defaults to `False`): return the attention of each word.
         return_visualness (`bool`, defaults to `False`): return how much each word depends on the image, for a captioner
             with adaptive attention (RSTNet).
@@ -98,9 +87,8 @@ class CaptioningPipeline(ItemPipeline):
 
     def __new__(cls, model: Any, **kwargs: Any) -> "CaptioningPipeline":
         """Makes a [`GuestCaptioningPipeline`] for a captioner of transformers."""
-        if model.config.model_type in own_model_types("captioning"):
-            return super().__new__(cls)
-        return super().__new__(GuestCaptioningPipeline)
+        is_own = model.config.model_type in own_model_types("captioning")
+        return super().__new__(cls if is_own else GuestCaptioningPipeline)
 
     def __init__(
         self,
@@ -118,26 +106,17 @@ class CaptioningPipeline(ItemPipeline):
 
     def _sanitize_parameters(  # type: ignore[override]
         self,
-        text: str | Sequence[str] | None = None,
+        text: str | None = None,
         return_attention: bool | None = None,
-        return_visualness: bool | None = None,
-        return_scores: bool | None = None,
-        return_confidence: bool | None = None,
         attention_side: int | None = None,
-        on_error: str | None = None,
         generate_kwargs: dict | None = None,
         **kwargs: Any,
     ) -> tuple[dict, dict, dict]:
-        check_options(on_error, attention_side)
         preprocess = {"text": text, "with_maps": return_attention, "attention_side": attention_side}
-        forward = {
-            "return_attention": return_attention,
-            "return_visualness": return_visualness,
-            "return_scores": return_scores,
-            "return_confidence": return_confidence,
-            "on_error": on_error,
-        }
-        return without_none(preprocess), {**(generate_kwargs or {}), **kwargs, **without_none(forward)}, {}
+        forward = {**(generate_kwargs or {}), **kwargs}
+        if return_attention is not None:
+            forward["return_attention"] = return_attention
+        return without_none(preprocess), forward, {}
 
     def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         return super().__call__(one_given(inputs=inputs, images=images), **kwargs)
@@ -147,7 +126,7 @@ class CaptioningPipeline(ItemPipeline):
             check_whole_images(self.processor.image_processor)
         return ItemReader(self.processor, self.model.config, **preprocess_params)
 
-    def answers(
+    def answer(
         self,
         items: list[Item],
         inputs: BatchFeature,
@@ -156,7 +135,7 @@ class CaptioningPipeline(ItemPipeline):
         return_scores: bool = False,
         return_confidence: bool = False,
         **generate_kwargs: Any,
-    ) -> list[Answered]:
+    ) -> None:
         is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
         if return_visualness and not is_adaptive:
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
@@ -169,7 +148,7 @@ class CaptioningPipeline(ItemPipeline):
         sequences = getattr(sequences, "sequences", sequences)
         texts = [text.strip() for text in self.processor.batch_decode(sequences, skip_special_tokens=True)]
         answers: list[dict] = [{"generated_text": text} for text in texts]
-        captioned = of_items(answers, items)
+        share_answers(items, answers)
         if return_scores or return_confidence:
             add_scores(answers, text_scores(self.model, tokenizer, inputs, sequences))
         if return_confidence:
@@ -185,9 +164,7 @@ class CaptioningPipeline(ItemPipeline):
             attention = word_attention(self.model, tokenizer, inputs, sequences)
             for answer, (words, weights) in zip(answers, attention, strict=True):
                 answer.update(words=words, attention=weights)
-            for row, (item, of_item) in enumerate(zip(items, captioned, strict=True)):
-                of_item.place(item, inputs, row, "attention_mask")
-        return captioned
+            self.place_maps(items, inputs, "attention_mask")
 
     def with_visual_tokens(self, inputs: BatchFeature) -> BatchFeature:
         """Adds visual tokens to pixels, once for captions and attention; members of an ensemble make their own."""
@@ -200,29 +177,26 @@ class CaptioningPipeline(ItemPipeline):
     @cached_property
     def confidence(self) -> Any:
         """The judge of captions, loaded when it is first asked."""
-        from ..confidence import Confidence  # few need it
+        from .confidence import Confidence  # few need it
 
         return Confidence.load(self.model.name_or_path, self.device)
 
-    def postprocess(self, model_outputs: Any, **postprocess_parameters: Any) -> list[dict]:
+    def postprocess(self, item: Item, **postprocess_parameters: Any) -> list[dict]:  # type: ignore[override]
         """Turns attention weights into maps: one input at a time in the calling process, since maps are large."""
-        if model_outputs.size is None:
-            return model_outputs.answers
-        more = {} if model_outputs.image is None else {"image": model_outputs.image}
+        if item.size is None or item.boxes is None:
+            return item.answers
+        more = {} if item.image is None else {"image": item.image}
         return [
-            {
-                **answer,
-                "attention": attention_maps(answer["attention"], model_outputs.boxes, *model_outputs.size),
-                **more,
-            }
-            for answer in model_outputs.answers
+            {**answer, "attention": attention_maps(answer["attention"], item.boxes, *item.size), **more}
+            for answer in item.answers
         ]
 
 
-def of_items(answers: list[dict], items: list[Item]) -> list[Answered]:
-    """Returns answers, those about an item next to each other, as those of each item."""
+def share_answers(items: list[Item], answers: list[dict]) -> None:
+    """Gives each item its answers, which lie next to each other."""
     each = len(answers) // len(items)
-    return [Answered(answers[row * each : (row + 1) * each]) for row in range(len(items))]
+    for row, item in enumerate(items):
+        item.answers = answers[row * each : (row + 1) * each]
 
 
 def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
@@ -230,64 +204,12 @@ def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
         answer.update(score=of_text.score, word_scores=of_text.words)
 
 
-@dataclass
-class GuestReader(ItemReader):
-    """Reads images, and makes the inputs of each by itself: processors differ in how they make a batch."""
-
-    guest: Any = None
-
-    @property
-    def takes_images(self) -> bool:
-        return True
-
-    def check_prefix(self, text: str, name: str) -> None:
-        check_text(text, name)
-        longest = getattr(self.config.get_text_config(decoder=True), "max_position_embeddings", None)
-        if longest and self.number_of_words(text) >= longest:
-            raise ValueError(f"{name} is longer than what this model reads: {longest - 1} tokens.")
-
-    def number_of_words(self, text: str) -> int:
-        return len(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
-
-    def read_features(self, item: Item, source: Any) -> None:
-        raise ValueError(f"This {self.config.model_type} model takes images, not visual_features; give an image.")
-
-    def read_image(self, item: Item, source: Any) -> None:
-        if source.get("regions") is not None or source.get("visual_boxes") is not None:
-            raise ValueError(f"This {self.config.model_type} model takes whole images; leave out their regions.")
-        image = load_image(source["image"], item.name)
-        try:
-            item.pixels = self.guest.inputs(image, item.text)
-        except Exception as error:  # each processor has its own
-            raise unreadable(item.name, error, "cannot be made into inputs") from error
-
-    def collate(self, items: list[Item]) -> Batch:
-        readable = [position for position, item in enumerate(items) if item.error is None]
-        inputs: list[Any] = [items[position].pixels for position in readable]
-        groups = [([readable[place] for place in places], together) for places, together in batches(inputs)]
-        for item in items:
-            item.pixels = None
-        return Batch(items, groups)
-
-
 class GuestCaptioningPipeline(CaptioningPipeline):
     r"""Captions images with a captioner of transformers: BLIP, GIT, ViT-GPT2, Florence-2, models that chat, ...
 
     Inputs and outputs are those of [`CaptioningPipeline`], without features, regions, attention, visualness and
-    confidence; captions are those of the model's own `generate` with the same arguments.
-
-    Call arguments:
-        inputs, or images: one image or several; mappings with `image` and, if wanted, `text`.
-        text (`str` or `list[str]`, *optional*): the beginning of every caption, or for models that take prompts the
-            prompt, such as `"<DETAILED_CAPTION>"` of Florence-2 or a question to a model that chats.
-        on_error, generate_kwargs: see [`CaptioningPipeline`]; any argument of the model's `generate()`.
-
-    Returns:
-        For an input a list of `{"generated_text": str}`, one for each returned sequence; for several inputs a list of
-        such lists.
-
-    Raises:
-        ValueError: an input that is no image, or an argument that the model does not take.
+    confidence; captions are those of the model's own `generate` with the same arguments. `text` is the beginning of
+    every caption, or for models that take prompts the prompt, such as `"<DETAILED_CAPTION>"` of Florence-2.
     """
 
     def __init__(
@@ -300,9 +222,9 @@ class GuestCaptioningPipeline(CaptioningPipeline):
     def reader(self, **preprocess_params: Any) -> GuestReader:
         return GuestReader(self.processor, self.model.config, guest=self.guest, **preprocess_params)
 
-    def answers(  # type: ignore[override]
+    def answer(  # type: ignore[override]
         self, items: list[Item], inputs: BatchFeature, return_scores: bool = False, **generate_kwargs: Any
-    ) -> list[Answered]:
+    ) -> None:
         for name in ("return_attention", "return_visualness", "return_confidence"):
             if generate_kwargs.pop(name, False):
                 raise ValueError(
@@ -312,4 +234,158 @@ class GuestCaptioningPipeline(CaptioningPipeline):
         answers: list[dict] = [{"generated_text": text} for text in self.guest.decode(sequences, inputs)]
         if return_scores:
             add_scores(answers, text_scores(self.model, self.guest.tokenizer, inputs, sequences))
-        return of_items(answers, items)
+        share_answers(items, answers)
+
+
+ImageToTextPipeline = CaptioningPipeline  # its public name, that of the task
+
+
+class ImageTextToTextPipeline(StockPipeline):
+    """Makes a [`CaptioningPipeline`] for this package's captioners, and transformers' own for every other model."""
+
+    def __new__(cls, model: Any, **kwargs: Any) -> Any:
+        is_own = model.config.model_type in own_model_types("captioning")
+        return (CaptioningPipeline if is_own else StockPipeline)(model, **kwargs)
+
+
+class VisualQuestionAnsweringPipeline(ItemPipeline):
+    r"""Answers questions about images.
+
+    An input is a mapping with `question` and with `visual_features` `(num_regions, visual_feature_size)` and, where the
+    model has geometry, `visual_boxes` `(num_regions, 4)`, or, for a model with a vision encoder, with `image` and, if
+    wanted, `regions` in pixels: a row of a dataset is one. Images alone are inputs too, with `question=`. Lists,
+    generators, columns and datasets work as for [`CaptioningPipeline`].
+
+    Call arguments:
+        inputs, or image: one input or several.
+        question (`str`, *optional*): the question about all inputs; an input's own has priority.
+        top_k (`int`, defaults to 5): maximal number of answers.
+        return_attention (`bool`, defaults to `False`): return the regions to which each word of the question matters.
+        attention_side (`int`, *optional*): longest side of the maps in pixels; the image's if `None`.
+        on_error (`str`, defaults to `"raise"`): treatment of an input that cannot be read: `"raise"` an error that
+            names it by its index, or `"skip"` it and continue.
+
+    Returns:
+        For an input a list of `{"answer": str, "score": float}`, the best first, each score between 0 and 1 on its own;
+        for several inputs a list (for a generator, a column or a dataset an iterator) of such lists. For an input that
+        was skipped the list is `[{"answer": None, "error": str}]`.
+
+        With `return_attention` the first answer has also `"words"`, the T words of the question; `"attention"`: float32
+        maps `(T, height, width)` of the image, of the regions to which each word mattered, or weights `(T,
+        num_regions)` for features without an image or boxes (see
+        [`~hf_ngsan.models.attention_maps.question_attention`]); and `"answer_attention"` `(height, width)` or
+        `(num_regions,)`, the weights of regions in the answer.
+
+    Raises:
+        ValueError: an input that is no image and no such mapping, whose arrays do not fit, or without a question.
+    """
+
+    text_key = "answer"
+
+    def __init__(self, model: Any, **kwargs: Any) -> None:
+        refuse_models_of_others("visual-question-answering", model)
+        super().__init__(model, **kwargs)
+
+    def _sanitize_parameters(  # type: ignore[override]
+        self,
+        question: str | None = None,
+        top_k: int | None = None,
+        return_attention: bool | None = None,
+        attention_side: int | None = None,
+        on_error: str | None = None,
+    ) -> tuple[dict, dict, dict]:
+        preprocess = {"text": question, "with_maps": return_attention, "attention_side": attention_side}
+        forward = {"top_k": top_k, "return_attention": return_attention, "on_error": on_error}
+        return without_none(preprocess), without_none(forward), {}
+
+    def __call__(self, inputs: Any = None, image: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        return super().__call__(one_given(inputs=inputs, image=image), **kwargs)
+
+    def reader(self, **preprocess_params: Any) -> ItemReader:
+        return QuestionReader(self.processor, self.model.config, **preprocess_params)
+
+    def answer(  # type: ignore[override]
+        self, items: list[Item], inputs: BatchFeature, top_k: int = 5, return_attention: bool = False
+    ) -> None:
+        inputs = self.with_regions(inputs.to(self.device))
+        scores = self.model(**inputs).logits.float().sigmoid().cpu()
+        best = scores.topk(min(top_k, scores.shape[-1]))
+        labels = self.model.config.id2label
+        for item, *of_item in zip(items, best.values.tolist(), best.indices.tolist(), strict=True):
+            item.answers = [{"answer": labels[label], "score": score} for score, label in zip(*of_item, strict=True)]
+        if return_attention:
+            attention = question_attention(self.model, self.processor.tokenizer, inputs)
+            for item, (words, weights, regions) in zip(items, attention, strict=True):
+                item.answers[0] |= {"words": words, "attention": weights, "answer_attention": regions}
+            self.place_maps(items, inputs, "visual_attention_mask")
+
+    def with_regions(self, inputs: BatchFeature) -> BatchFeature:
+        """Replaces pixels by visual features, boxes and mask, once for answers and attention."""
+        if "pixel_values" not in inputs:
+            return inputs
+        names = (*PIXELS, "visual_boxes", "visual_attention_mask")
+        seen = self.model.model.get_visual_tokens(**{name: inputs[name] for name in names if name in inputs})
+        rest = {name: value for name, value in inputs.items() if name not in names}
+        visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
+        return BatchFeature({**rest, **visual, "visual_attention_mask": seen.attention_mask})
+
+    def postprocess(self, item: Item, **postprocess_parameters: Any) -> list[dict]:  # type: ignore[override]
+        """Turns the attention weights of the best answer into maps."""
+        if item.size is None or item.boxes is None:
+            return item.answers
+        best, *others = item.answers
+        weights = np.concatenate([best["attention"], best["answer_attention"][None]])
+        *maps, of_answer = attention_maps(weights, item.boxes, *item.size)
+        more = {} if item.image is None else {"image": item.image}
+        return [{**best, "attention": np.stack(maps), "answer_attention": of_answer, **more}, *others]
+
+
+class TranslationPipeline(PlainTranslationPipeline):
+    r"""Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
+
+    Call arguments:
+        inputs: a text, or a list, generator or dataset column of texts.
+        batch_size (`int`, *optional*): texts that are translated together.
+        return_scores (`bool`, defaults to `False`): return how likely the model finds each translation and its words.
+        generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
+
+    Returns:
+        For a text a list of `{"translation_text": str}`, one for each returned sequence; for several texts a list (for
+        a generator or a column an iterator) of such lists. With `return_scores` each has also `"score"` and
+        `"word_scores"` (see [`~hf_ngsan.models.text_scores.TextScores`]).
+
+    Raises:
+        ValueError: an input that is no text, or has no word; a model of another package.
+    """
+
+    def __init__(self, model: Any, **kwargs: Any) -> None:
+        refuse_models_of_others("translation", model)
+        super().__init__(model, **kwargs)
+
+    def _forward(  # type: ignore[override]
+        self, input_tensors: dict, return_scores: bool = False, **generate_kwargs: Any
+    ) -> dict:
+        outputs = super()._forward(input_tensors, **generate_kwargs)
+        if return_scores:
+            number, each, _ = outputs["sequences"].shape
+            scores = text_scores(self.model, self.tokenizer, input_tensors, outputs["sequences"].flatten(0, 1))
+            outputs["scores"] = [{"of_each": scores[row * each : (row + 1) * each]} for row in range(number)]
+        return outputs
+
+    def postprocess(self, model_outputs: dict, **postprocess_parameters: Any) -> list[dict]:
+        answers = super().postprocess(model_outputs)
+        scores = model_outputs.get("scores")
+        if scores is not None:
+            [scores] = scores if isinstance(scores, list) else [scores]  # transformers takes a batch apart
+            for answer, (score, words) in zip(answers, scores["of_each"], strict=True):
+                answer.update(score=score, word_scores=[tuple(word) for word in words])
+        return answers
+
+
+def refuse_models_of_others(removed_task: str, model: Any) -> None:
+    """Raises a ValueError for a model of another package, of a task that transformers 5 has no more."""
+    if model.config.model_type not in own_model_types():
+        raise ValueError(
+            f"transformers 5 has no pipeline {removed_task!r}; that of hf-ngsan is for its own models, and a "
+            f"{model.config.model_type} model is none of them."
+        )

@@ -84,7 +84,7 @@ def test_many_images(pipe, paths, captions, options):
 def test_collections_keep_their_own_order(pipe, paths, captions):
     series = pandas.Series(paths, index=[4, 3, 2, 1, 0])
     numbered = dict(enumerate(paths))
-    for collection in (series, pandas.Series(paths, index=list("abcde")), np.array(paths), numbered.values()):
+    for collection in (series, pandas.Series(paths, index=list("abcde")), numbered.values()):
         assert pipe(collection, batch_size=2) == captions
     assert list(pipe(iter(series))) == captions
     assert pipe(()) == pipe([]) == list(pipe(iter([]))) == []
@@ -149,9 +149,6 @@ def test_prefixes_and_generation_arguments(pipe):
     inputs = [PHOTOS[0], {"image": PHOTOS[1], "text": "two small"}]
     texts = [answers[0]["generated_text"] for answers in pipe(inputs, text="the", batch_size=2)]
     assert texts[0].startswith("the") and texts[1].startswith("two small")
-    each = pipe(PHOTOS[:2], text=["a", "two small"], batch_size=2)
-    assert each == [pipe(PHOTOS[0], text="a"), pipe(PHOTOS[1], text=["two small"])]
-    assert list(pipe(iter(PHOTOS[:2]), text=["a", "two small"])) == each
     answers = pipe(PHOTOS, generate_kwargs={"num_beams": 3, "num_return_sequences": 2}, max_new_tokens=3, batch_size=3)
     assert [len(of_photo) for of_photo in answers] == [2] * 5
     assert all(len(answer["generated_text"].split()) <= 3 for of_photo in answers for answer in of_photo)
@@ -184,8 +181,6 @@ def test_attention_of_a_smaller_side_comes_with_the_image(pipe):
         shrunk = np.asarray(image.resize((width, height), Image.Resampling.BICUBIC), dtype=float)
         assert np.abs(np.asarray(answer["image"]) - shrunk).mean() < 6
     assert "image" not in pipe(PHOTOS[0], return_attention=True)[0]
-    with pytest.raises(ValueError, match="attention_side"):
-        pipe(PHOTOS[0], return_attention=True, attention_side=0)
 
 
 def test_images_wait_for_their_batch_as_pixels_of_the_model(pipe):
@@ -337,8 +332,6 @@ def test_chat_messages_are_no_images(pipe):
     for inputs in (MESSAGES, [MESSAGES, MESSAGES]):
         with pytest.raises(ValueError, match="Chat"):
             pipe(inputs)
-    with pytest.raises(ValueError, match=r"text .*dict"):
-        pipe(PHOTOS[0], text=MESSAGES)
 
 
 def test_what_fails_for_a_batch_alone_is_no_matter_of_images(pipe, monkeypatch):
@@ -387,10 +380,8 @@ def test_settings_that_are_wrong_are_named(pipe):
         pipe(PHOTOS[0], text=3)
     with pytest.raises(ValueError, match="images"):
         pipe(PHOTOS[0], images=PHOTOS[1])
-    with pytest.raises(ValueError, match=r"5 inputs .*text for 2"):
+    with pytest.raises(ValueError, match=r"text .*list"):
         pipe(PHOTOS, text=["a", "the"])
-    with pytest.raises(ValueError, match=r"text for 2 .*image 2"):
-        list(pipe(iter(PHOTOS), text=["a", "the"]))
     with pytest.raises(ValueError, match=r"text .*'zebra'"):
         pipe(PHOTOS[0], text="the zebra")
     with pytest.raises(ValueError, match=r"\['photo'\]"):
