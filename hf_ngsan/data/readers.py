@@ -287,6 +287,22 @@ for built_in in (
         extra_scores="hf_ngsan.data.scenes.scoring:SCENE_SCORES",
     ),
     Reader(
+        name="moving_scenes",
+        loader="hf_ngsan.data.moving_scenes:load_moving_scenes",
+        usage="moving_scenes[:KEY=VALUE,…]",
+        summary="synthetic clips that only the order of their frames tells apart, e.g. `moving_scenes:size=2000,seed=1`",
+        columns=("frames", "captions", "action", "object"),
+        keys={
+            "size": int,
+            "validation": int,
+            "test": int,
+            "seed": int,
+            "num_frames": int,
+            "image_size": int,
+        },
+        extra_scores="hf_ngsan.data.moving_scenes:ACTION_SCORES",
+    ),
+    Reader(
         name="coco-layout",
         loader="hf_ngsan.data.coco:load_coco_layout",
         source="DIR",

@@ -28,7 +28,8 @@ class VisionOutput(ModelOutput):
 
     Args:
         visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
-        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` within [0, 1].
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` within [0, 1];
+            none of frames.
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
         hidden_states (`tuple(torch.FloatTensor)`, *optional*): hidden states of the backbone, if requested.
     """
@@ -102,28 +103,40 @@ class VisionModel(HubPreTrainedModel):
     ) -> VisionOutput:
         r"""
         Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, of clips
+                `(batch_size, num_frames, 3, height, width)`).
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding,
                 on the right and below. Images of one size are encoded together and without padding, so that an image
                 gives the same tokens in any batch.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions in place
                 of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions are
-                real.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions, or
+                of the frames of clips, are real.
             output_hidden_states (`bool`, *optional*): also return the hidden states of the backbone, of images of one
                 size.
         """
         refuse_unknown_keywords(self, kwargs)
+        frames = None
+        if self.config.kind == "frames":
+            if pixel_values.ndim != 5 or pixel_mask is not None or visual_boxes is not None:
+                raise ValueError(
+                    f"This vision encoder takes clips, pixel_values (batch_size, num_frames, 3, height, width) of one "
+                    f"size and no boxes; it got the shape {tuple(pixel_values.shape)}."
+                )
+            frames, pixel_values = pixel_values.shape[:2], pixel_values.flatten(0, 1)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
-        is_grid = self.config.kind == "grid"
-        see: Any = self.see_grid if is_grid else partial(from_part("transformers_backbones.see_regions"), self)
+        is_detector = self.config.kind == "regions"
+        see: Any = partial(from_part("transformers_backbones.see_regions"), self) if is_detector else self.see_grid
         options = {"output_hidden_states": True} if output_hidden_states else {}  # which not every backbone takes
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:
                 output = see(pixel_values, visual_boxes, **options)
             else:
                 output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
-        if visual_boxes is not None and attention_mask is not None:
+        if frames is not None:
+            features = output.visual_features.flatten(1).unflatten(0, frames)  # type: ignore[union-attr]
+            output = VisionOutput(features, None, features.new_ones(frames, dtype=torch.long), output.hidden_states)
+        if (visual_boxes is not None or frames is not None) and attention_mask is not None:
             mask = attention_mask.to(output.attention_mask)
             output.attention_mask = mask
             output.visual_features = output.visual_features * mask[..., None]
