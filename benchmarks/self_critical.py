@@ -65,7 +65,7 @@ class SelfCriticalStep:
         self.samples = sizes.samples
         self.policy = Policy.of(self.model, max_new_tokens=sizes.tokens)
         settings = SelfCriticalSettings(samples_per_image=sizes.samples, max_new_tokens=sizes.tokens)
-        self.objective = SelfCritical(rewards, settings, self.policy)
+        self.objective = SelfCritical(self.timed(rewards), settings, self.policy)
         corners = torch.rand(sizes.images, sizes.regions, 2, 2).sort(dim=2).values
         visual = {
             "visual_features": torch.rand(sizes.images, sizes.regions, sizes.feature_size),
@@ -79,6 +79,15 @@ class SelfCriticalStep:
             "labels": torch.tensor(labels, device=sizes.device),
             "row_index": torch.arange(sizes.images, device=sizes.device),
         }
+
+    def timed(self, rewards: CaptionRewards):
+        def reward(*arguments: torch.Tensor) -> torch.Tensor:
+            started_at = time.perf_counter()
+            scores = rewards(*arguments)
+            self.reward_seconds = time.perf_counter() - started_at
+            return scores
+
+        return reward
 
     def whole(self, draw: int) -> dict[str, torch.Tensor]:
         batches = [MicroBatch(self.batch, len(self.batch["row_index"]))]
@@ -146,7 +155,7 @@ def main():
         if draw:
             alone.append(seconds_alone)
             whole.append(seconds)
-            shares.append(float(counts["reward_seconds"]) / seconds)
+            shares.append(step.reward_seconds / seconds)
             lengths.append(float(counts["words"] / counts["samples"]))
     ratios = [ours / theirs for ours, theirs in zip(whole, alone, strict=True)]
     print(

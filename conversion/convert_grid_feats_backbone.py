@@ -13,7 +13,7 @@ In training the last stage is dilated; for features the authors' script turns th
 import sys
 
 import torch
-from state_dicts import Conversion, ConversionError, convert, main, resnext_weight
+from state_dicts import Conversion, convert, main, resnext_weight
 
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 
@@ -24,7 +24,6 @@ CONFIGURATIONS = {
     "R-50": NGSANResNeXtConfig(**RESNET_50, frozen_batch_norm=True),
     "X-101": NGSANResNeXtConfig(**RESNEXT_101, frozen_batch_norm=True),
     "X-152": NGSANResNeXtConfig(**RESNEXT_152, frozen_batch_norm=True),
-    "X-152pp": NGSANResNeXtConfig(**RESNEXT_152, frozen_batch_norm=True, deformable_stages=[3, 4]),
 }
 HEADS = r"(proposal_generator|roi_heads)\.(?!res5\.)|pixel_(mean|std)$"
 PIXEL_MEAN = [103.530, 116.280, 123.675]
@@ -36,16 +35,9 @@ PIXEL_STDS = {"X-101": [57.375, 57.120, 58.395]}
 def convert_weights(
     config: NGSANResNeXtConfig, weights: dict[str, torch.Tensor], pixel_std: list[float] = UNIT_STD
 ) -> Conversion:
-    """Turns a state dict of detectron2 into a backbone of this configuration.
+    """Turns a state dict of a detector into a backbone; a mean and deviation of the pixels that it has count.
 
-    Args:
-        config: of the backbone.
-        weights: of the whole detector. Detectors that apply the last stage to regions (C4) have it among their heads,
-            as `roi_heads.res5`. A mean and deviation of the pixels that the state dict has (BGR, 0 to 255) count.
-        pixel_std: deviation of the pixels where it has none.
-
-    Raises:
-        ConversionError: the state dict is not of this architecture, or damaged.
+    Detectors that apply the last stage to regions (C4) have it among their heads, as `roi_heads.res5`.
     """
     last_stage = "roi_heads" if any(name.startswith("roi_heads.res5.") for name in weights) else "backbone"
 
@@ -54,8 +46,6 @@ def convert_weights(
         module = "shortcut" if convolution is None else f"conv{convolution}"
         if kind == "normalization":
             module += ".norm"
-        elif field.startswith("offset."):
-            module, field = f"{module}_offset", field.removeprefix("offset.")
         if stage == 0:
             return f"backbone.stem.{module}.{field}"
         return f"{last_stage if stage == 4 else 'backbone'}.res{stage + 1}.{block}.{module}.{field}"
@@ -65,19 +55,14 @@ def convert_weights(
         "round_edges": True,
         "do_rescale": False,
         "do_flip_channel_order": True,
-        "image_mean": three_numbers(weights, "pixel_mean", PIXEL_MEAN),
-        "image_std": three_numbers(weights, "pixel_std", pixel_std),
+        "image_mean": numbers(weights.get("pixel_mean", PIXEL_MEAN)),
+        "image_std": numbers(weights.get("pixel_std", pixel_std)),
     }
     return Conversion(*convert(NGSANResNeXtBackbone, config, weights, source_name, HEADS), preprocessing)
 
 
-def three_numbers(weights: dict[str, torch.Tensor], name: str, default: list[float]) -> list[float]:
-    if name not in weights:
-        return default
-    numbers = [round(number, 6) for number in weights[name].double().flatten().tolist()]
-    if len(numbers) != 3:
-        raise ConversionError(f"{name} has {len(numbers)} numbers instead of 3, one for each of B, G and R.")
-    return numbers
+def numbers(values: torch.Tensor | list[float]) -> list[float]:
+    return [round(number, 6) for number in torch.as_tensor(values, dtype=torch.float64).flatten().tolist()]
 
 
 def convert_checkpoint(architecture: str, weights: dict[str, torch.Tensor]) -> Conversion:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from .models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
     from .models.configuration_spatial_captioner import SpatialCaptionerConfig
     from .models.configuration_vision import VisionConfig
-    from .models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
     from .models.ensemble import EnsembleForConditionalGeneration
     from .models.image_processing_captioning import CaptioningImageProcessor
     from .models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig

@@ -24,7 +24,8 @@ from .commands.arguments import DATASETS
 from .io.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
 from .io.packaged import packaged_configs
 from .io.processes import has_lost_another, launch_processes, tell_error
-from .registry import import_user_module, register
+from .io.user_modules import import_user_module
+from .registry import register
 from .visualization import MissingPlotsError
 
 GROUPS = {

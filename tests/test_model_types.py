@@ -5,10 +5,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoModel, CLIPConfig, CLIPModel, CLIPProcessor
 
 from hf_ngsan import register_model_type, registry, save_for_hub
-from hf_ngsan.loading.models import auto_classes_of, load_config
 from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
@@ -92,8 +90,8 @@ def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
     for config, task in ((OutsideCaptionerConfig, "captioning"), (OutsideLanguageModelConfig, "rhyming")):
         monkeypatch.setitem(registry.MODEL_TYPES, config.model_type, registry.ModelType(config.__module__))
         register_model_type(config, task=task)
-    assert OutsideCaptionerConfig.model_type in registry.model_types_of("captioning")
-    assert registry.model_types_of("rhyming") == ("outside_language_model",)
+    assert OutsideCaptionerConfig.model_type in registry.own_model_types("captioning")
+    assert registry.own_model_types("rhyming") == ("outside_language_model",)
     monkeypatch.setitem(TASKS, "rhyming", int)
     assert task_class_of({"model_type": "outside_language_model"}) is int
     assert task_class_of({"model_type": "outside_captioner"}) is task_class_of({"model_type": "ngsan"})
@@ -166,17 +164,3 @@ def test_what_cannot_be_registered(fields, message):
     with pytest.raises(ValueError, match=message):
         register_model_type(type("Wrong", (OutsideLanguageModelConfig,), fields))
     assert before == registry.MODEL_TYPES
-
-
-def test_a_model_of_transformers_is_registered_for_a_task_as_it_is(tmp_path, monkeypatch):
-    monkeypatch.setitem(registry.MODEL_TYPES, "clip", registry.ModelType(CLIPConfig.__module__))
-    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
-    parts = {"text_config": {**sizes, "vocab_size": 30}, "vision_config": {**sizes, "image_size": 16, "patch_size": 8}}
-    clip = CLIPModel(CLIPConfig(**parts, projection_dim=8))
-    clip.save_pretrained(tmp_path / "clip")
-    register_model_type(CLIPConfig, task="matching_of_clip")
-    assert registry.model_types_of("matching_of_clip") == ("clip",)
-    assert registry.config_class("clip") is CLIPConfig and registry.model_class("clip", "AutoModel") is CLIPModel
-    assert registry.processor_class("clip") is CLIPProcessor
-    assert auto_classes_of(load_config(tmp_path / "clip", "matching_of_clip"))[0].__name__.startswith("AutoModel")
-    assert type(AutoModel.from_pretrained(tmp_path / "clip")) is CLIPModel

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hf_ngsan.registry import UserModuleError, import_user_module
+from hf_ngsan.io.user_modules import UserModuleError, import_user_module
 from tests.tables import each_row
 
 

@@ -18,7 +18,8 @@ from huggingface_hub import metadata_load
 
 from ..io.packaged import describe_config, find_config, packaged_configs, packaged_models
 from ..io.weight_sources import CARD
-from ..registry import MODEL_TYPES, Paper
+from ..papers import Paper
+from ..registry import MODEL_TYPES
 
 TRAINING_CONFIG = "training_config.yaml"
 GUESTS = "guests"

@@ -20,7 +20,6 @@ from ..io.files import give_usual_modes, write_text_atomically
 from ..io.weight_sources import complete_sources, write_licence
 from ..models.configuration_hub import REFERENCES_TO_CODE, imports_of_parts
 from ..models.modeling_base import registered_for_auto_classes
-from ..registry import is_in_transformers
 from .models import WEIGHTS, is_guest, task_of
 from .self_test import write_self_test
 
@@ -101,7 +100,7 @@ def save_for_hub(
 def is_of_transformers(model: PreTrainedModel) -> bool:
     """Returns whether a model is a captioner or dual encoder of transformers itself, which needs no code."""
     has_task = is_guest(model.config) and task_of(model.config) is not None
-    return has_task and is_in_transformers(type(model).__module__)
+    return has_task and type(model).__module__.startswith("transformers.")
 
 
 def needs_the_package(folder: Path) -> bool:

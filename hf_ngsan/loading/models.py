@@ -40,7 +40,7 @@ from ..io.packaged import ModelFolderError, find_model_folder
 from ..io.weight_sources import complete_sources, remember_source, write_licence
 from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
-from ..registry import MODEL_TYPES, is_command_line, model_types_of, own_model_types, processor_class, register
+from ..registry import MODEL_TYPES, is_command_line, model_class, own_model_types, register
 
 if is_command_line():  # which has not, until it loads a model
     register()
@@ -115,7 +115,7 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     folder = find_model_folder(name)
     described = read_config_file(folder)
     model_type, its_task = described.get("model_type"), task_of(described)
-    known = tuple(MODEL_TYPES) if task is None else model_types_of(task)
+    known = own_model_types(task)
     if its_task != task if task is not None else (its_task is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
         code = "" if model_type in tuple(MODEL_TYPES) else needed_code(described)
@@ -147,8 +147,6 @@ def task_of(config: PreTrainedConfig | Mapping) -> str | None:
     entry = MODEL_TYPES.get(model_type)
     if entry is None:
         return task_of_guest(described)
-    if model_type not in own_model_types() and entry.task in OF_TRANSFORMERS:  # BLIP has models for both
-        return task_of_guest(described) or entry.task
     return entry.task
 
 
@@ -248,7 +246,7 @@ def load_exported(folder: str, config: PreTrainedConfig) -> tuple[Any, Any]:
     """Returns an exported dual encoder and its processor."""
     model = ExportedModel(folder, config)
     remember_source(model, folder)
-    loader = image_text_processor if is_guest(config) else processor_class(config.model_type)
+    loader = image_text_processor if is_guest(config) else model_class(config.model_type, "AutoProcessor")
     return model.eval(), load_processor(loader, folder)
 
 

@@ -199,6 +199,7 @@ class MultiHeadAttention(nn.Module):
         attention_mask: torch.Tensor | None = None,
         token_mask: torch.Tensor | None = None,
         cache: EncoderDecoderCache | None = None,
+        value_states: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """
@@ -208,6 +209,7 @@ class MultiHeadAttention(nn.Module):
                 keys and values for cross-attention; `num_images` divides `batch_size`.
             attention_mask (*optional*): in the form that the attention implementation takes.
             token_mask (`torch.Tensor` of shape `(batch_size, query_length)`, *optional*): 1 = real token, for norms.
+            value_states (*optional*): inputs of the values where they differ from those of the keys.
             kwargs: `position_bias`, broadcastable to the scores; `attn_implementation`, for this call.
 
         Returns:
@@ -219,7 +221,7 @@ class MultiHeadAttention(nn.Module):
             query = self.query_norm(query, token_mask)
         is_cross_attention = encoder_hidden_states is not None
         source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        key, value = self.keys_and_values(source, token_mask, cache, is_cross_attention)
+        key, value = self.keys_and_values(source, token_mask, cache, is_cross_attention, value_states)
         return self.weighted_sum(query, key, value, attention_mask, scaling=self.scaling, **kwargs)
 
     def keys_and_values(

@@ -40,8 +40,8 @@ def refuse_missing_past(
     past = 0 if cache is None else cache.get_seq_length()
     if isinstance(attention_mask, torch.Tensor) and attention_mask.shape[-1] != past + length:
         raise ValueError(
-            f"The mask counts {attention_mask.shape[-1]} words, but {length} are given and the cache has {past} before "
-            "them; without all of these the next word would be wrong."
+            f"The mask counts {attention_mask.shape[-1]} words, but {length} are given and the cache has the states of "
+            f"{past} words before them."
         )
     if position_ids is not None and past == 0:
         torch_compilable_check(

@@ -3,6 +3,7 @@
 import copy
 import functools
 import importlib
+import inspect
 import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import fields
@@ -123,7 +124,7 @@ class HubConfig(PreTrainedConfig):
         parts = Path(save_directory, "parts.py")
         if self._auto_class is not None and parts.is_file():  # code of another package has none
             modules = self.modules_of_parts()
-            files = [str(Path(__file__).with_name(f"{module}.py")) for module in modules]
+            files = [str(Path(inspect.getfile(HubConfig)).with_name(f"{module}.py")) for module in modules]
             for file in {*files, *(needed for module in files for needed in get_relative_import_files(module))}:
                 shutil.copyfile(file, parts.with_name(Path(file).name))
             parts.write_text(imports_of_parts(modules), encoding="utf-8", newline="\n")

@@ -35,13 +35,10 @@ class RSTNetLanguageModelConfig(HubConfig):
         language_attention (`str`, defaults to `"causal"`): attention of the text encoder. `"causal"`: a word sees those
             before it, so the signal of a caption is the same word by word (with a cache) and at once, and nothing of
             the future is in it. `"bidirectional"`: as in the authors' release, which trains its BERT on the whole
-            caption, padding included, and feeds it one token a step, each at position 0, when it decodes: in training
-            the signal of a word depends on the words after it and on the amount of padding, and when decoding on its
-            own word alone.
+            caption, padding included, and feeds it one token a step, each at position 0, when it decodes.
         language_tokenization (`str`, defaults to `"word_pieces"`): input of the text encoder. `"word_pieces"`: each
-            word is one token, whose embedding is the mean of the embeddings of its word pieces (see
-            [`RSTNetLanguageModel.align_vocabulary`]; the paper does not specify it). `"caption_ids"`: the captioner's
-            own ids, which the release feeds to BERT, where they are other words.
+            word is one token, whose embedding is the mean of the embeddings of its word pieces (inferred).
+            `"caption_ids"`: the captioner's own ids, which the release feeds to BERT, where they are other words.
         max_word_pieces (`int`, defaults to 1): pieces of a word at most. Set by `align_vocabulary`.
         double_residual (`bool`, defaults to `False`): the layers of the release: two residual connections and
             normalizations around one attention, and zeros at padding.
@@ -226,9 +223,7 @@ class RSTNetConfig(CaptionerConfig):
             configuration and weights a new captioner takes. The language model is frozen, and in evaluation mode when
             the captioner is trained.
         language_attention, language_tokenization (`str`, *optional*): those of the language model, see
-            [`RSTNetLanguageModelConfig`]: `"causal"` and `"word_pieces"`, or `"bidirectional"` and `"caption_ids"` as
-            released. The release's attention lets each word see those after it in training, and gives other captions
-            with a cache than without: decoding feeds its BERT one token a step.
+            [`RSTNetLanguageModelConfig`].
         initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
         use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
         pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.

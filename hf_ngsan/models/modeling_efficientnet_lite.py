@@ -12,40 +12,32 @@ from .modeling_vision import ConvolutionalBackbone, Normalized, is_inference
 class NGSANEfficientNetLiteConfig(ConvolutionalConfig):
     r"""Configuration of EfficientNet-Lite. The defaults are EfficientNet-Lite0.
 
-    It is EfficientNet (Tan and Le 2019) without squeeze-and-excitation, with ReLU6, and with a stem and a head of the
-    same size in every variant.
+    It is EfficientNet (Tan and Le 2019) without squeeze-and-excitation, with ReLU6, and with a stem of the same size in
+    every variant.
 
     Args:
         num_channels (`int`, defaults to 3): channels of the images.
         embedding_size (`int`, defaults to 32): channels of the stem.
         depths (`list[int]`, defaults to `[1, 2, 2, 3, 3, 4, 1]`): blocks of each stage, of 7 stages at most.
         hidden_sizes (`list[int]`, defaults to `[16, 24, 40, 80, 112, 192, 320]`): channels of each stage.
-        head_size (`int`, *optional*): channels of the 1x1 convolution between the last stage and the classifier,
-            1280 in every variant; `None` leaves it out.
-        classifier_dropout (`float`, defaults to 0.2): of the pooled features before the classifier; the authors train
-            Lite2 and larger ones with 0.3.
         out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
-            `"stem"`, `"stage1"` and so on, and `"head"`; the last by default.
+            `"stem"`, `"stage1"` and so on; the last by default.
     """
 
     model_type = "ngsan_efficientnet_lite"
     remote_classes = {
         "AutoConfig": "modeling_efficientnet_lite.NGSANEfficientNetLiteConfig",
         "AutoBackbone": "modeling_efficientnet_lite.NGSANEfficientNetLiteBackbone",
-        "AutoModelForImageClassification": "efficientnet_lite_classifier.NGSANEfficientNetLiteForImageClassification",
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
 
     embedding_size: int = 32
     depths: list[int] | tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)
     hidden_sizes: list[int] | tuple[int, ...] = (16, 24, 40, 80, 112, 192, 320)
-    head_size: int | None = None
-    classifier_dropout: float | int = 0.2
 
     @property
     def stage_sizes(self) -> dict[str, int]:
-        head = {} if self.head_size is None else {"head": self.head_size}
-        return {"stem": self.embedding_size, **super().stage_sizes, **head}
+        return {"stem": self.embedding_size, **super().stage_sizes}
 
 
 KERNEL_SIZES = (3, 3, 5, 3, 5, 5, 3)
@@ -150,14 +142,11 @@ class NGSANEfficientNetLiteBackbone(ConvolutionalBackbone):
     config: NGSANEfficientNetLiteConfig
     base_model_prefix = "efficientnet_lite"
     _no_split_modules = ["InvertedBottleneck"]
-    _keys_to_ignore_on_load_unexpected = [r"stages\.head\.", r"classifier\."]
 
     def __init__(self, config: NGSANEfficientNetLiteConfig):
         super().__init__(config)
         stages: list[nn.Module] = [NormalizedConvolution(config.num_channels, config.embedding_size, 3, stride=2)]
         stages += [make_stage(config, stage) for stage in range(len(config.depths))]
-        if config.head_size is not None:
-            stages.append(NormalizedConvolution(config.hidden_sizes[-1], config.head_size))
         self.stages = nn.ModuleDict(dict(zip(config.stage_names, stages, strict=True)))
         self.post_init()
 

@@ -135,12 +135,7 @@ class GlimpseReduction(nn.Module):
         self.out_proj = nn.Linear(config.num_glimpses * config.hidden_size, config.pooled_size)
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the result, `(batch_size, pooled_size)`, and the weights, `(batch_size, num_glimpses, length)`.
-
-        Args:
-            states: `(batch_size, length, hidden_size)`.
-            mask: `(batch_size, length)`, 1 = real, 0 = padding. Where all is padding the weights are equal.
-        """
+        """Returns the result, `(batch_size, pooled_size)`, and the weights, `(batch_size, num_glimpses, length)`."""
         scores = self.scores(self.dropout(torch.relu(self.hidden(states)))).mT.float()
         weights = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min).softmax(-1).to(states.dtype)
         return self.out_proj((weights @ states).flatten(1)), weights
@@ -201,10 +196,7 @@ class MCANEncoder(MCANPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """
-        Args:
-            input_ids, attention_mask, inputs_embeds: see [`MCANModel`].
-        """
+        """Has the arguments of [`MCANModel.forward`]."""
         refuse_unknown_keywords(self, kwargs)
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         hidden_states, _ = self.lstm(words.to(self.embed_tokens.weight.dtype))
@@ -246,13 +238,7 @@ class MCANDecoder(MCANPreTrainedModel):
         encoder_attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """
-        Args:
-            visual_features, visual_boxes: see [`MCANModel`].
-            encoder_hidden_states (`torch.FloatTensor` of shape `(batch_size, num_words, hidden_size)`): the question.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
-            encoder_attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): of the words.
-        """
+        """Has arguments of [`MCANModel.forward`], and the states `(batch_size, num_words, hidden_size)` of words."""
         refuse_unknown_keywords(self, kwargs)
         hidden_states = self.input_proj(visual_features.to(self.input_proj.weight.dtype))
         dtype = hidden_states.dtype
@@ -320,11 +306,18 @@ class MCANModel(MCANPreTrainedModel):
             ValueError: neither or both of images and features, or of words and vectors; inputs of a wrong shape; boxes
                 missing.
         """
-        if (input_ids is None) == (inputs_embeds is None):
-            raise ValueError("Give input_ids or inputs_embeds, and not both.")
-        features, boxes, visual_mask = self.visual_inputs(
-            pixel_values, visual_features, visual_attention_mask, visual_boxes, pixel_mask
-        )
+        if (input_ids is None) == (inputs_embeds is None) or (pixel_values is None) == (visual_features is None):
+            raise ValueError("Give input_ids or inputs_embeds, and pixel_values or visual_features; never both.")
+        if pixel_values is not None:
+            visual_features, visual_boxes, visual_attention_mask = self.get_visual_tokens(
+                pixel_values, pixel_mask, visual_boxes, visual_attention_mask
+            ).to_tuple()
+        features: Any = visual_features
+        check_visual_features(features, visual_attention_mask, self.config.visual_feature_size, "visual_attention_mask")
+        fields = f"geometric_bias={self.config.geometric_bias}" if self.config.needs_boxes else ""
+        check_visual_boxes(visual_boxes, features, fields)
+        if visual_attention_mask is None:
+            visual_attention_mask = (features != 0).any(-1).long()
         words: Any = input_ids if inputs_embeds is None else inputs_embeds
         if words.shape[0] != features.shape[0] or not words.shape[1]:
             raise ValueError(
@@ -338,10 +331,10 @@ class MCANModel(MCANPreTrainedModel):
         kwargs["return_dict"] = True  # type: ignore[typeddict-unknown-key]
         question = self.encoder(input_ids, attention_mask, inputs_embeds, **kwargs)
         image = self.decoder(
-            features, question.last_hidden_state, boxes, visual_mask, encoder_attention_mask=attention_mask, **kwargs
+            features, question.last_hidden_state, visual_boxes, visual_attention_mask, attention_mask, **kwargs
         )
         question_vector, question_glimpses = self.question_reduction(question.last_hidden_state, attention_mask)
-        image_vector, image_glimpses = self.image_reduction(image.last_hidden_state, visual_mask)
+        image_vector, image_glimpses = self.image_reduction(image.last_hidden_state, visual_attention_mask)
         return MCANOutput(
             last_hidden_state=image.last_hidden_state,
             pooler_output=self.norm(question_vector + image_vector),
@@ -362,36 +355,11 @@ class MCANModel(MCANPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         visual_attention_mask: torch.Tensor | None = None,
     ) -> Any:
-        """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`, by the vision encoder.
-
-        Args:
-            pixel_values, pixel_mask, visual_boxes, visual_attention_mask: see [`MCANModel.forward`].
-
-        Raises:
-            ValueError: the model has no vision encoder.
+        """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`; raises a ValueError without a
+        vision encoder.
         """
         vision = vision_of(self)
         return vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=visual_attention_mask)
-
-    def visual_inputs(
-        self,
-        pixel_values: torch.Tensor | None,
-        visual_features: torch.Tensor | None,
-        mask: torch.Tensor | None,
-        boxes: torch.Tensor | None,
-        pixel_mask: torch.Tensor | None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """Returns features, boxes and mask of the regions, of images or as they are given, checked."""
-        if (pixel_values is None) == (visual_features is None):
-            raise ValueError("Give the model pixel_values or visual_features, and not both.")
-        if pixel_values is not None:
-            seen = self.get_visual_tokens(pixel_values, pixel_mask, boxes, mask)
-            visual_features, boxes, mask = seen.visual_features, seen.visual_boxes, seen.attention_mask
-        features: Any = visual_features
-        check_visual_features(features, mask, self.config.visual_feature_size, "visual_attention_mask")
-        fields = f"geometric_bias={self.config.geometric_bias}" if self.config.needs_boxes else ""
-        check_visual_boxes(boxes, features, fields)
-        return features, boxes, (features != 0).any(-1).long() if mask is None else mask
 
 
 class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
@@ -444,7 +412,7 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
                 answer.
 
         Raises:
-            ValueError: see [`MCANModel`]; or labels of another shape.
+            ValueError: see [`MCANModel`]; or labels of another shape than the logits.
         """
         outputs = self.model(
             input_ids,
@@ -458,21 +426,14 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
             **{**kwargs, "return_dict": True},
         )
         logits = self.classifier(outputs.pooler_output)
-        loss = None if labels is None else self.answer_loss(logits, labels)
+        loss = None
+        if labels is not None:  # summed over the answers
+            loss = nn.functional.binary_cross_entropy_with_logits(
+                logits.float(), labels.to(logits.device, torch.float32), reduction="sum"
+            )
+            loss = loss if self.config.loss_reduction == "sum" else loss / len(labels)
         shared = {name: value for name, value in outputs.items() if name != "last_hidden_state"}
         return MCANOutput(loss=loss, logits=logits, **shared)
-
-    def answer_loss(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        """Returns the binary cross-entropy of all answers, summed, over the questions as the configuration says."""
-        if labels.shape != logits.shape:
-            raise ValueError(
-                f"labels has shape {tuple(labels.shape)}; with these questions and answers it must be "
-                f"{tuple(logits.shape)}, a score for each answer."
-            )
-        loss = nn.functional.binary_cross_entropy_with_logits(
-            logits.float(), labels.to(logits.device, torch.float32), reduction="sum"
-        )
-        return loss if self.config.loss_reduction == "sum" else loss / len(labels)
 
 
 __all__ = ["MCANForVisualQuestionAnswering", "MCANModel", "MCANPreTrainedModel"]

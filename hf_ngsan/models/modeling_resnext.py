@@ -3,13 +3,11 @@
 transformers' own ResNet has neither grouped convolutions nor frozen normalizations.
 """
 
-from typing import Any
-
 import torch
 from torch import nn
 from transformers import initialization as init
 
-from .configuration_hub import check_choice, strict
+from .configuration_hub import strict
 from .configuration_vision import ConvolutionalConfig
 from .modeling_vision import ConvolutionalBackbone, Normalized
 
@@ -35,10 +33,6 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
         width_per_group (`int`, defaults to 8): channels of a group in the first stage; they double with every stage.
         stride_in_1x1 (`bool`, defaults to `False`): halve the map in a block's first 1x1 convolution, as the first
             ResNets of He et al. do, and not in the 3x3 convolution, as torchvision and Caffe2 do.
-        last_stage_dilation (`int`, defaults to 1): 2 dilates the 3x3 convolutions of the last stage, which then leaves
-            the map's size alone.
-        deformable_stages (`list[int]`, defaults to `[]`): numbers of the stages, from 1, whose 3x3 convolutions are
-            deformable (Dai et al. 2017).
         frozen_batch_norm (`bool`, defaults to `False`): statistics, scale and shift of the normalizations are constants
             of the checkpoint, in training too, as in the detectors of detectron2.
         out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
@@ -61,23 +55,11 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
     groups: int = 32
     width_per_group: int = 8
     stride_in_1x1: bool = False
-    last_stage_dilation: int = 1
-    deformable_stages: list[int] | tuple[int, ...] = ()
     frozen_batch_norm: bool = False
-
-    def __post_init__(self, **kwargs: Any) -> None:
-        self.deformable_stages = list(self.deformable_stages)
-        super().__post_init__(**kwargs)
 
     @property
     def stage_sizes(self) -> dict[str, int]:
         return {"stem": self.embedding_size, **super().stage_sizes}
-
-    def validate_architecture(self) -> None:
-        super().validate_architecture()
-        check_choice("last_stage_dilation", self.last_stage_dilation, (1, 2))
-        for stage in self.deformable_stages:
-            check_choice("deformable_stages", stage, tuple(range(1, len(self.depths) + 1)))
 
 
 class FrozenBatchNorm2d(nn.Module):
@@ -112,43 +94,6 @@ class FrozenBatchNorm2d(nn.Module):
         return nn.functional.batch_norm(hidden_states, *statistics, weight=self.weight, bias=self.bias, eps=self.eps)
 
 
-class DeformableConvolution(nn.Conv2d):
-    """Convolution whose taps are moved by a second convolution of the same map (Dai et al. 2017, section 2.1).
-
-    As in detectron2, all channels share the offsets, and the map is 0 outside.
-    """
-
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
-
-    def __init__(self, in_channels: int, out_channels: int, kernel_size: int, *args: Any, **kwargs: Any):
-        super().__init__(in_channels, out_channels, kernel_size, *args, **kwargs)
-        self.offset = nn.Conv2d(in_channels, 2 * kernel_size**2, kernel_size, self.stride, self.padding, self.dilation)
-
-    def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
-        offsets = self.offset(hidden_states)
-        batch_size, _, rows, columns = offsets.shape
-        offsets = offsets.view(batch_size, *self.kernel_size, 2, rows, columns)
-        y, x = (
-            self.undisturbed(axis, length, offsets) + offsets[:, :, :, axis]
-            for axis, length in enumerate((rows, columns))
-        )
-        height, width = hidden_states.shape[2:]
-        grid = torch.stack([(2 * x + 1) / width - 1, (2 * y + 1) / height - 1], dim=-1)  # -1 and 1 are the map's edges
-        sampled = nn.functional.grid_sample(hidden_states, grid.view(batch_size, -1, columns, 2), align_corners=False)
-        sampled = sampled.view(batch_size, -1, rows, columns)  # the taps of a channel lie next to each other
-        weight = self.weight.flatten(1)[:, :, None, None]
-        return nn.functional.conv2d(sampled, weight, self.bias, groups=self.groups)
-
-    def undisturbed(self, axis: int, length: int, like: torch.Tensor) -> torch.Tensor:
-        """Returns the taps of an ordinary convolution along an axis, `(kernel, kernel, rows, columns)` with ones."""
-        taps = torch.arange(self.kernel_size[axis], device=like.device, dtype=like.dtype) * self.dilation[axis]
-        cells = torch.arange(length, device=like.device, dtype=like.dtype) * self.stride[axis] - self.padding[axis]
-        places = taps[:, None] + cells
-        return places[:, None, :, None] if axis == 0 else places[None, :, None, :]
-
-
 class NormalizedConvolution(Normalized):
     """Convolution without bias, then batch normalization."""
 
@@ -160,15 +105,11 @@ class NormalizedConvolution(Normalized):
         kernel_size: int = 1,
         stride: int = 1,
         groups: int = 1,
-        dilation: int = 1,
-        deformable: bool = False,
     ):
         super().__init__()
-        padding = dilation * (kernel_size // 2)
-        kind = DeformableConvolution if deformable else nn.Conv2d
-        self.convolution = kind(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, bias=False)
+        options = {"stride": stride, "padding": kernel_size // 2, "groups": groups, "bias": False}
+        self.convolution = nn.Conv2d(in_channels, out_channels, kernel_size, **options)
         self.normalization = (FrozenBatchNorm2d if config.frozen_batch_norm else nn.BatchNorm2d)(out_channels)
-        self.foldable = not deformable
 
 
 class ResNeXtStem(nn.Module):
@@ -189,20 +130,11 @@ class ResNeXtBlock(nn.Module):
     A projection stands in for the identity wherever the block changes the channels or the size of the map.
     """
 
-    def __init__(
-        self,
-        config: NGSANResNeXtConfig,
-        in_channels: int,
-        out_channels: int,
-        width: int,
-        stride: int,
-        dilation: int,
-        deformable: bool,
-    ):
+    def __init__(self, config: NGSANResNeXtConfig, in_channels: int, out_channels: int, width: int, stride: int):
         super().__init__()
         first, second = (stride, 1) if config.stride_in_1x1 else (1, stride)
         self.reduce = NormalizedConvolution(config, in_channels, width, stride=first)
-        self.transform = NormalizedConvolution(config, width, width, 3, second, config.groups, dilation, deformable)
+        self.transform = NormalizedConvolution(config, width, width, 3, second, config.groups)
         self.expand = NormalizedConvolution(config, width, out_channels)
         changes = stride != 1 or in_channels != out_channels
         self.shortcut = (
@@ -215,18 +147,12 @@ class ResNeXtBlock(nn.Module):
 
 
 def make_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
-    """Makes the blocks of a stage. All but the first stage halve the map in their first block, unless dilated."""
-    dilation = config.last_stage_dilation if stage == len(config.depths) - 1 else 1
-    stride = 2 if stage and dilation == 1 else 1
+    """Makes the blocks of a stage. All but the first stage halve the map in their first block."""
     width = config.groups * config.width_per_group * 2**stage
     out_channels = config.hidden_sizes[stage]
     in_channels = config.hidden_sizes[stage - 1] if stage else config.embedding_size
-    deformable = stage + 1 in config.deformable_stages
-    first = ResNeXtBlock(config, in_channels, out_channels, width, stride, dilation, deformable)
-    others = (
-        ResNeXtBlock(config, out_channels, out_channels, width, 1, dilation, deformable)
-        for _ in range(config.depths[stage] - 1)
-    )
+    first = ResNeXtBlock(config, in_channels, out_channels, width, stride=2 if stage else 1)
+    others = (ResNeXtBlock(config, out_channels, out_channels, width, 1) for _ in range(config.depths[stage] - 1))
     return nn.Sequential(first, *others)
 
 
@@ -260,11 +186,7 @@ class NGSANResNeXtBackbone(ConvolutionalBackbone):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         super()._init_weights(module)
-        if isinstance(module, DeformableConvolution):
-            init.zeros_(module.offset.weight)
-            bias: Any = module.offset.bias
-            init.zeros_(bias)
-        elif isinstance(module, FrozenBatchNorm2d):
+        if isinstance(module, FrozenBatchNorm2d):
             module.reset_parameters()
 
 

@@ -40,11 +40,7 @@ VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_o
 
 
 def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
-    """Returns rows and columns of a grid of some number of visual tokens.
-
-    Raises:
-        ValueError: the grid is no square, or not the configuration's `grid_size`.
-    """
+    """Returns rows and columns of a grid of some number of visual tokens: `grid_size`, or a square."""
     if config.grid_size is not None:
         rows, columns = config.grid_size
         if rows * columns != number:
@@ -102,18 +98,10 @@ def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tenso
 
 
 def sinusoidal_geometry(boxes: torch.Tensor, channels: int, size_offset: float) -> torch.Tensor:
-    """Returns a fixed embedding of the relative geometry of every pair of boxes, in place of a learned one.
+    """Returns a fixed embedding `(B, N, N, channels)` of the relative geometry of boxes `(B, N, 4)`, as released.
 
     The four features of [`geometry.relative_geometry`], times 100, have `channels / 8` wavelengths each, up to 1000 *
-    2 pi: first all sines, then all cosines (Zhang et al. 2021 as released, after Hu et al. 2018).
-
-    Args:
-        boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`).
-        channels (`int`): a multiple of 8.
-        size_offset (`float`): added to widths and heights.
-
-    Returns:
-        `torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, channels)`, float32.
+    2 pi: first all sines, then all cosines (after Hu et al. 2018).
     """
     features = relative_geometry(boxes, size_offset=size_offset) * 100.0
     steps = torch.arange(channels // 8, device=boxes.device, dtype=torch.float32) / (channels / 8)
@@ -136,14 +124,7 @@ class GridGeometry(nn.Module):
         self.weights = GeometricBias(config.hidden_size, config.num_attention_heads, self.channels, ["content"])
 
     def forward(self, boxes: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
-        """
-        Args:
-            boxes (`torch.FloatTensor` of shape `(batch_size or 1, num_regions, 4)`).
-            states (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`): for their dtype.
-
-        Returns:
-            `torch.FloatTensor` of shape `(batch_size or 1, num_heads, num_regions, num_regions)`.
-        """
+        """Returns the bias `(B or 1, h, N, N)` for boxes `(B or 1, N, 4)`, in the dtype of the states."""
         if self.embedding is None:
             geometry = sinusoidal_geometry(boxes, self.channels, self.size_offset).to(states.dtype)
         else:
@@ -152,32 +133,12 @@ class GridGeometry(nn.Module):
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
 
-class PlacedAttention(MultiHeadAttention):
-    """Attention whose keys, unlike its values, may have codes of their places (`grid_position_embedding`)."""
-
-    def forward(  # type: ignore[override]
-        self,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        cache: EncoderDecoderCache | None = None,
-        value_states: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Has the arguments of [`~attention.MultiHeadAttention.forward`], and the inputs of the values."""
-        query = self.q_proj(hidden_states)
-        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        is_cross_attention = encoder_hidden_states is not None
-        key, value = self.keys_and_values(source, None, cache, is_cross_attention, value_states)
-        return self.weighted_sum(query, key, value, attention_mask, self.scaling, **kwargs)
-
-
 class RSTNetEncoderLayer(TransformerLayer):
     """Self-attention with geometric weights (eq. 14 and 15) and feed-forward."""
 
     def __init__(self, config: RSTNetConfig):
         super().__init__()
-        self.self_attn = PlacedAttention(config)
+        self.self_attn = MultiHeadAttention(config)
         self.self_attn_norm = ResidualNorm(config)
         self.feed_forward = MaskedFeedForward(config)
 
@@ -199,16 +160,9 @@ class RSTNetEncoderLayer(TransformerLayer):
 class AdaptiveAttention(MultiHeadAttention):
     """Cross-attention with the language signal as one more key and value of each query: eq. 17-20 of Zhang et al. 2021.
 
-    One softmax runs over the visual tokens and the language signal, so that each word weighs the two. With
-    `config.language_signal_projection = "shared"` (eq. 17) the projections of the visual tokens make key and value
-    of the signal; with `"separate"`, as in the authors' release, one projection of its own makes a vector for both.
-    The weights have no dropout. They are computed the same way for any attention implementation. In training,
+    One softmax runs over the visual tokens and the language signal, so that each word weighs the two. The weights have
+    no dropout, and are computed the same way for any attention implementation. In training,
     `config.language_signal_dropout` of the words attend to the visual tokens alone.
-
-    Args:
-        config ([`RSTNetConfig`]): as for [`MultiHeadAttention`], with `language_signal_projection` and
-            `language_signal_dropout`.
-        layer_idx (`int`): position in the cache.
     """
 
     def __init__(self, config: RSTNetConfig, layer_idx: int):
@@ -228,19 +182,11 @@ class AdaptiveAttention(MultiHeadAttention):
         attn_implementation: str | None = None,
         value_states: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor]:
-        """
-        Args:
-            hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
-            encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`): `num_images`
-                divides `batch_size`.
-            language_signal (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`): s_t, one a query.
-            token_mask (`torch.Tensor` of shape `(num_images, num_regions)`, *optional*): 1 = real visual token.
-            cache, attn_implementation, value_states: as for [`PlacedAttention`].
+        """Has the arguments of [`MultiHeadAttention`], the signal s_t of each query, and the mask of visual tokens.
 
-        Returns:
-            The output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions + 1)`,
-            that of the language signal last (`None` unless the implementation is eager); and visualness `(batch_size,
-            query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
+        Returns the output, shaped as `hidden_states`; the weights `(batch_size, num_heads, query_length, num_regions +
+        1)`, that of the language signal last (`None` unless the implementation is eager); and visualness `(batch_size,
+        query_length)`, 1 minus the mean over heads of the signal's weight (eq. 22-24), in float32.
         """
         batch_size, query_length, _ = hidden_states.shape
         key, value = self.keys_and_values(encoder_hidden_states, None, cache, True, value_states)
@@ -275,21 +221,14 @@ class AdaptiveAttention(MultiHeadAttention):
 
 
 class RSTNetDecoderLayer(TransformerLayer):
-    """Causal self-attention, cross-attention and feed-forward.
-
-    Args:
-        config ([`RSTNetConfig`]).
-        layer_idx (`int`): position in the cache.
-        is_adaptive (`bool`): whether cross-attention takes the language signal too.
-    """
+    """Causal self-attention, cross-attention, to the language signal too if it is adaptive, and feed-forward."""
 
     def __init__(self, config: RSTNetConfig, layer_idx: int, is_adaptive: bool):
         super().__init__()
         self.self_attn = MultiHeadAttention(config, layer_idx, is_causal=True)
         self.self_attn_norm = ResidualNorm(config)
         self.is_adaptive = is_adaptive
-        kind = AdaptiveAttention if is_adaptive else PlacedAttention
-        self.encoder_attn = kind(config, layer_idx)
+        self.encoder_attn = (AdaptiveAttention if is_adaptive else MultiHeadAttention)(config, layer_idx)
         self.encoder_attn_norm = ResidualNorm(config)
         self.feed_forward = MaskedFeedForward(config)
 
@@ -384,8 +323,8 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
             hidden_states = hidden_states * attention_mask[..., None].to(hidden_states.dtype)
         geometric_bias = None
         if self.geometry is not None:
-            geometric_bias = self.geometry(self.boxes_of(hidden_states, visual_boxes, attention_mask), hidden_states)
-            geometric_bias = geometric_bias.expand(hidden_states.shape[0], -1, -1, -1)
+            boxes = self.boxes_of(hidden_states, visual_boxes, attention_mask)
+            geometric_bias = self.geometry(boxes, hidden_states).expand(hidden_states.shape[0], -1, -1, -1)
         bidirectional_mask = create_bidirectional_mask(
             config=self.config, inputs_embeds=hidden_states, attention_mask=attention_mask
         )
@@ -428,32 +367,20 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
     def __init__(self, config: RSTNetConfig):
         super().__init__(config)
         self.positions = WordPositions(config)
-        self.language_model = None
+        self.language_model: Any = None
         if config.adaptive_attention:
-            language_model_config: Any = config.language_model_config
-            self.language_model = RSTNetLanguageModel(language_model_config)
+            self.language_model = RSTNetLanguageModel(config.language_model_config)  # type: ignore[arg-type]
         self.post_init()
         if config.pretrained_language_model and self.device.type != "meta":
-            self.load_pretrained_language_model()
+            source = config.pretrained_language_model
+            loaded, report = RSTNetLanguageModel.from_pretrained(source, output_loading_info=True)
+            if report["missing_keys"]:
+                raise ValueError(f"{source} lacks weights of the language model, {min(report['missing_keys'])} first.")
+            self.language_model.load_state_dict(loaded.state_dict())
         self.train(self.training)
 
     def make_layer(self, config: Any, layer_idx: int) -> nn.Module:
         return RSTNetDecoderLayer(config, layer_idx, is_adaptive=layer_idx == config.plain_decoder_layers)
-
-    def load_pretrained_language_model(self) -> None:
-        """Loads the language model's weights from the folder or Hub repository that the configuration names.
-
-        Raises:
-            ValueError: weights are missing there.
-            RuntimeError: they have another shape than the configuration's.
-        """
-        source: Any = self.config.pretrained_language_model
-        found: Any = RSTNetLanguageModel.from_pretrained(source, output_loading_info=True)
-        loaded, report = found
-        if report["missing_keys"]:
-            raise ValueError(f"{source} lacks weights of the language model, {min(report['missing_keys'])} among them.")
-        language_model: Any = self.language_model
-        language_model.load_state_dict(loaded.state_dict())
 
     def train(self, mode: bool = True) -> Self:
         super().train(mode)
@@ -500,13 +427,13 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
                 "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
                 "with adaptive_attention."
             )
-        language_model: Any = self.language_model
         own_cache = None
         if cache is not None:  # its layers behind those of the decoder
             first, layers = self.config.num_hidden_layers, cache.self_attention_cache
-            add_cache_layers(layers, first + language_model.config.cached_layers)
+            add_cache_layers(layers, first + self.language_model.config.cached_layers)
             own_cache = Cache(layers=layers.layers[first:])
-        return language_model(input_ids, attention_mask, position_ids, own_cache, with_logits=False).last_hidden_state
+        outputs = self.language_model(input_ids, attention_mask, position_ids, own_cache, with_logits=False)
+        return outputs.last_hidden_state
 
 
 class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
@@ -524,10 +451,6 @@ class CompetingFinishedBeams(LogitsProcessor):
 
     Beam search without an end token then equals the release's. transformers' own sets finished captions aside and
     continues with as many beams as before, and finds captions that are at least as probable.
-
-    Args:
-        eos_token_ids (`list[int]`): end tokens.
-        pad_token_id (`int`): padding token.
     """
 
     def __init__(self, eos_token_ids: list[int], pad_token_id: int):
@@ -622,8 +545,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
         generation. These are the values of the decoding steps, whether greedy, sampled or of beams.
 
         Args:
-            inputs: outputs of the processor for B images, or `encoder_outputs`, and their `attention_mask` if there is
-                one; prefixes and labels are ignored.
+            inputs: outputs of the processor for B images, or `encoder_outputs` and their `attention_mask`.
             sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, start token included;
                 C captions an image, those of one image next to each other.
 
@@ -642,18 +564,18 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
         encoded = visual.get("encoder_outputs")
         encoded = (self.model.encoder(**visual) if encoded is None else encoded)[0]
         sequences = sequences.to(self.device)
-        words, at_once = sequences[:, :-1], self.config.language_attention == "causal"
+        words = sequences[:, :-1]
         mask = has_begun(words, self.config.pad_token_id).long()
+        step = words.shape[1] if self.config.language_attention == "causal" else 1
         found, cache = [], None
-        for start in range(0, words.shape[1], words.shape[1] if at_once else 1):
-            end = words.shape[1] if at_once else start + 1
+        for start in range(0, words.shape[1], step):
             outputs = self.model.decoder(
-                input_ids=words[:, start:end],
-                attention_mask=mask[:, :end],
+                input_ids=words[:, start : start + step],
+                attention_mask=mask[:, : start + step],
                 encoder_hidden_states=encoded,
                 encoder_attention_mask=visual.get("attention_mask"),
                 cache=cache,
-                use_cache=not at_once,
+                use_cache=step == 1,
                 output_visualness=True,
             )
             cache = outputs.cache

@@ -77,18 +77,7 @@ class WordPositions(nn.Module):
     def forward(
         self, position_ids: torch.Tensor, attention_mask: torch.Tensor | None, dtype: torch.dtype
     ) -> torch.Tensor:
-        """
-        Args:
-            position_ids (`torch.LongTensor` of shape `(batch_size or 1, length)`): counted from 0.
-            attention_mask (`torch.Tensor`, *optional*): if `(batch_size, at least length)`, 1 = word, 0 = padding.
-            dtype (`torch.dtype`): of the result.
-
-        Returns:
-            `torch.FloatTensor` of shape `(batch_size or 1, length, hidden_size)`.
-
-        Raises:
-            ValueError: there are more words than the table has rows.
-        """
+        """Returns codes `(batch_size or 1, length, hidden_size)` of positions, counted from 0."""
         if self.table is None:
             return sinusoids(position_ids, self.hidden_size).to(dtype)
         if not torch.compiler.is_compiling() and int(position_ids.max()) >= self.max_length:
@@ -109,12 +98,9 @@ def current_mask(attention_mask: torch.Tensor | None, length: int) -> torch.Tens
 
 
 class ResidualNorm(nn.Module):
-    """LayerNorm(x + sublayer), or in the authors' release LayerNorm(x + LayerNorm(x' + sublayer)).
+    """LayerNorm(x + sublayer), or with `double_residual`, as released, LayerNorm(x + LayerNorm(x' + sublayer)).
 
     The release's form has zeros where the tokens are padding.
-
-    Args:
-        config (`PreTrainedConfig`): gives `hidden_size`, `residual_dropout` and `double_residual`.
     """
 
     def __init__(self, config: PreTrainedConfig):
@@ -130,13 +116,7 @@ class ResidualNorm(nn.Module):
         token_mask: torch.Tensor | None = None,
         inner: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """
-        Args:
-            hidden_states (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): x.
-            attended (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): output of the sublayer.
-            token_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real token.
-            inner (`torch.FloatTensor`, *optional*): x'; x if `None`.
-        """
+        """Takes x, the output of the sublayer, the mask of real tokens, and x', which is x if `None`."""
         if self.outer_norm is None:
             return self.norm(hidden_states + self.dropout(attended))
         states = self.norm((hidden_states if inner is None else inner) + self.dropout(attended))
@@ -245,19 +225,14 @@ class RSTNetLanguageModel(HubPreTrainedModel):
             pieces_of: returns the ids of the pieces of a word, at least one.
 
         Raises:
-            ValueError: another number of words than the model's `vocab_size`, a word without pieces, a piece beyond
-                the text encoder's vocabulary, or a model that reads caption ids.
+            ValueError: another number of words than the model's `vocab_size`, a word without pieces, or a model that
+                reads caption ids.
         """
         if self.word_pieces is None:
             raise ValueError("This language model reads caption ids (language_tokenization='caption_ids').")
-        if len(words) != self.config.vocab_size:
-            raise ValueError(f"There are {len(words)} words, but the model's vocab_size is {self.config.vocab_size}.")
         pieces = [list(pieces_of(word)) for word in words]
-        embeddings: Any = self.get_input_embeddings()
-        largest = embeddings.num_embeddings
-        for word, ids in zip(words, pieces, strict=True):
-            if not ids or not all(0 <= piece < largest for piece in ids):
-                raise ValueError(f"The word {word!r} has the pieces {ids}; it needs one or more below {largest}.")
+        if len(words) != self.config.vocab_size or not all(pieces):
+            raise ValueError(f"{len(words)} words were given; each of {self.config.vocab_size} needs a piece or more.")
         self.config.max_word_pieces = max(map(len, pieces))
         table = torch.full((len(words), self.config.max_word_pieces), -1)
         for row, ids in zip(table, pieces, strict=True):
@@ -265,17 +240,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.word_pieces = table.to(self.device)
 
     def resize_vocabulary(self, vocab_size: int) -> None:
-        """Makes room for another number of words; new ones are aligned as those of a new model are.
-
-        Raises:
-            ValueError: the text encoder, which reads caption ids, has fewer embeddings.
-        """
-        encoder: Any = self.config.text_encoder_config
-        if self.word_pieces is None and vocab_size > encoder.vocab_size:
-            raise ValueError(
-                f"The language model reads caption ids, and its text encoder has {encoder.vocab_size} embeddings: the "
-                f"vocabulary cannot grow to {vocab_size} words."
-            )
+        """Makes room for another number of words; new ones are aligned as those of a new model are."""
         self.lm_head = self._get_resized_lm_head(self.lm_head, vocab_size)
         self.config.vocab_size = vocab_size
         if self.word_pieces is not None:
@@ -320,8 +285,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
             labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token; -100
                 at padding. A start token in front is dropped. Beside `input_ids` each label is the word after its
                 input.
-            with_logits (`bool`, defaults to `True`): `False` leaves out the predictions, for a captioner, which takes
-                the language signal alone.
+            with_logits (`bool`, defaults to `True`): `False` leaves out the predictions.
 
         Raises:
             ValueError: there are neither words nor labels, or the cache lacks words before these.
@@ -336,8 +300,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         elif labels is not None:
             labels = labels_beside_inputs(labels, input_ids, start)
         num_items_in_batch = kwargs.pop("num_items_in_batch", None)
-        length = input_ids.shape[1]
-        refuse_missing_past(length, cache, attention_mask, position_ids)
+        refuse_missing_past(input_ids.shape[1], cache, attention_mask, position_ids)
         if use_cache and cache is None:
             cache = DynamicCache()
         shared, own_cache = None, None
@@ -354,16 +317,10 @@ class RSTNetLanguageModel(HubPreTrainedModel):
             attention_mask=attention_mask,
             cache=own_cache,
         )
-        token_mask = current_mask(attention_mask, length)
         hidden_states = self.projection(self.encode(input_ids, attention_mask, position_ids, own_cache))
         hidden_states = hidden_states + self.positions(position_ids, attention_mask, hidden_states.dtype)
-        signal = self.layer(
-            self.dropout(hidden_states),
-            attention_mask=causal_mask,
-            token_mask=token_mask,
-            cache=shared,
-            **kwargs,
-        )
+        token_mask = current_mask(attention_mask, input_ids.shape[1])
+        signal = self.layer(self.dropout(hidden_states), causal_mask, token_mask, shared, **kwargs)
         logits = self.lm_head(signal) if with_logits or labels is not None else None
         return RSTNetLanguageModelOutput(
             loss=None if labels is None else loss_of_words(self, logits, labels, num_items_in_batch),  # type: ignore[arg-type]
@@ -373,11 +330,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         )
 
     def encode(
-        self,
-        input_ids: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor,
-        cache: Cache | None,
+        self, input_ids: torch.Tensor, attention_mask: Any, position_ids: torch.Tensor, cache: Cache | None
     ) -> torch.Tensor:
         """Runs the text encoder over words; returns its last states `(batch_size, length, size)`."""
         batch_size, length = input_ids.shape

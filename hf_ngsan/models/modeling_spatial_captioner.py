@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache, EncoderDecoderCache
+from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
@@ -36,32 +36,17 @@ class SpatialAttention(MultiHeadAttention):
     cache, beams and padding thus change nothing.
     """
 
-    def forward(  # type: ignore[override]
-        self,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        cache: EncoderDecoderCache | None = None,
-        key_counts: torch.Tensor | None = None,
-        **kwargs: Any,
+    def weighted_sum(
+        self, query: torch.Tensor, *args: Any, scaling: float, key_counts: torch.Tensor | None = None, **kwargs: Any
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Has the arguments of [`~attention.MultiHeadAttention.forward`], without norms of queries and keys.
-
-        Args:
-            key_counts (`torch.LongTensor` of shape `(num_images or 1, query_length or 1)`, *optional*): d_len of each
-                query, the same for all captions of an image; without it scores are divided by sqrt(d_attn).
-        """
-        query, scaling = self.q_proj(hidden_states), self.scaling
+        """Takes d_len of each query too, `(num_images or 1, query_length or 1)`; without, divides by sqrt(d_attn)."""
         if key_counts is not None:
             # On the queries, since the attention interface takes one scaling for all of them.
             captions_per_image = query.shape[0] // key_counts.shape[0]
             key_counts = key_counts[:, None].expand(-1, captions_per_image, -1).flatten(0, 1)
             temperature = (key_counts.float() + self.head_dim).sqrt()[..., None]
             query, scaling = (query / temperature).to(query.dtype), 1.0
-        is_cross_attention = encoder_hidden_states is not None
-        source = hidden_states if encoder_hidden_states is None else encoder_hidden_states
-        key, value = self.keys_and_values(source, None, cache, is_cross_attention)
-        return self.weighted_sum(query, key, value, attention_mask, scaling, **kwargs)
+        return super().weighted_sum(query, *args, scaling=scaling, **kwargs)
 
 
 class SpatialEncoderLayer(EncoderLayer):
@@ -157,7 +142,11 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         hidden_states = visual_features.to(self.dtype)
         if self.input_proj is not None:
             hidden_states = self.input_proj(hidden_states)
-        positions = self.position_embedding(hidden_states, visual_boxes, attention_mask)
+        if self.config.position_embedding == "boxes":
+            check_visual_boxes(visual_boxes, hidden_states, "position_embedding='boxes'")
+            positions = absolute_geometry(visual_boxes, self.config.hidden_size)  # type: ignore[arg-type]
+        else:
+            positions = sinusoids(positions_of_tokens(hidden_states, attention_mask), self.config.hidden_size)
         hidden_states = self.dropout(hidden_states + positions.to(hidden_states.dtype))
         key_counts = None
         if self.config.attention_temperature == "key_length":
@@ -168,13 +157,6 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         for layer in self.layers:
             hidden_states = layer(hidden_states, attention_mask=bidirectional_mask, key_counts=key_counts, **kwargs)
         return BaseModelOutput(last_hidden_state=hidden_states)
-
-    def position_embedding(self, cells: torch.Tensor, boxes: Any, attention_mask: torch.Tensor | None) -> torch.Tensor:
-        """Returns sinusoids, broadcastable to the cells `(batch_size, num_regions, hidden_size)`."""
-        if self.config.position_embedding == "sequence":
-            return sinusoids(positions_of_tokens(cells, attention_mask), self.config.hidden_size)
-        check_visual_boxes(boxes, cells, "position_embedding='boxes'")
-        return absolute_geometry(boxes, self.config.hidden_size)
 
 
 class SpatialCaptionerDecoder(WordDecoder):

@@ -295,11 +295,10 @@ class Normalized(nn.Module):
 
     convolution: Any
     normalization: Any
-    foldable = True  # but for a convolution that is not linear in its weights alone
 
     def forward(self, hidden_states: torch.Tensor) -> torch.Tensor:
         norm = self.normalization
-        if norm.training or not (self.foldable and is_inference()):
+        if norm.training or not is_inference():
             return norm(self.convolution(hidden_states))
         weight = self.convolution.weight
         scale = norm.weight.float() * (norm.running_var.float() + norm.eps).rsqrt()

@@ -97,8 +97,6 @@ def source_names(config: NGSANEfficientNetLiteConfig) -> Iterator[tuple[str, str
                 if stage > 1 or layer != "expand":
                     ours = f"stages.stage{stage}.{block}.{layer}"
                     yield from layer_names(ours, f"{theirs}.{convolution}", f"{theirs}.{normalization}")
-    if config.head_size is not None:
-        yield from layer_names("stages.head", "_conv_head", "_bn1")
 
 
 def layer_names(ours: str, convolution: str, normalization: str) -> Iterator[tuple[str, str]]:

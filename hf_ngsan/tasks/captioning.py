@@ -31,7 +31,6 @@ from ..training.objectives.self_critical_rewards import (
     CaptionRewards,
     ClipReward,
     TextRewards,
-    load_document_frequency,
     load_reward_function,
 )
 from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
@@ -279,11 +278,8 @@ class CaptioningTask(Task):
         check_self_critical(self.config)
         weights = {name: getattr(settings, f"{name}_weight") for name in ("cider_d", "bleu_4", "meteor")}
         options: dict[str, Any] = {"weights": weights, "functions": {}, "end_token": settings.end_token_in_reward}
-        options["document_frequency"] = None
         if (name := settings.reward_function) is not None:
             options["functions"] = {name: (load_reward_function(name), settings.reward_function_weight)}
-        if settings.document_frequency is not None:
-            options["document_frequency"] = load_document_frequency(settings.document_frequency)
         if settings.clip_score_model is not None:
             weights["clip_score"] = settings.clip_score_weight
             options["clip_score"] = ClipReward(load_clip_score(settings.clip_score_model, rows, truncate=True), rows)

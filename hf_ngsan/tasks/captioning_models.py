@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNKNOWN_WORD_ID = 3
-ONLY_OURS = ("data.image_size", "training.word_dropout", "self_critical.document_frequency")
+ONLY_OURS = ("data.image_size", "training.word_dropout")
 """Settings that captioners of transformers do not have."""
 
 

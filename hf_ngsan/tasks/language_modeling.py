@@ -15,7 +15,7 @@ from ..data.collator import IGNORED_LABEL
 from ..data.vocabulary import build_tokenizer
 from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
 from ..models.text_encoders import find_text_encoder
-from ..registry import processor_class
+from ..registry import model_class
 from ..training.batches import map_sharded, take
 from ..training.config import EvaluationSettings, TrainingConfig, TrainingSettings, another_default, setting
 from ..training.objectives.teacher_forcing import TeacherForcing
@@ -80,7 +80,7 @@ def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) 
     model = new_model(kind(**fields, **tokens, vocab_size=len(tokenizer)), "AutoModel")
     if model.config.language_tokenization == "word_pieces":
         align(model, tokenizer)
-    return model, processor_class(model_type)(tokenizer=tokenizer)
+    return model, model_class(model_type, "AutoProcessor")(tokenizer=tokenizer)
 
 
 def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> None:

@@ -25,7 +25,7 @@ from ..loading.preprocessing import load_image_processor
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.transformers_backbones import check_size, own_image_size
-from ..registry import config_class, model_class, model_types_of, processor_class
+from ..registry import model_class, own_model_types
 from ..training.config import ConfigError, TrainingConfig, suggestion
 
 logger = logging.getLogger(__name__)
@@ -41,11 +41,11 @@ FOLLOWS_FROM_DATA = {
 
 def config_class_of(model_type: str, task: str) -> Any:
     """Returns the configuration class of a model type; raises a ConfigError if the task has no such type."""
-    known = model_types_of(task)
+    known = own_model_types(task)
     if model_type not in known:
         of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
         raise ConfigError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
-    return config_class(model_type)
+    return model_class(model_type, "AutoConfig")
 
 
 def check_fields(fields: Mapping, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
@@ -91,7 +91,7 @@ def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: in
     """Returns the processor of a new model, with an image processor for its vision encoder, if it has one."""
     vision = model.base_model.vision
     image_processor = None if vision is None else new_image_processor(vision, image_size)
-    return processor_class(model.config.model_type)(image_processor=image_processor, tokenizer=tokenizer)
+    return model_class(model.config.model_type, "AutoProcessor")(image_processor=image_processor, tokenizer=tokenizer)
 
 
 def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:

@@ -1,4 +1,4 @@
-"""Batches of the rows: those of an epoch, cut into updates and micro-batches, and work split among processes.
+"""Batches of rows: those of an epoch, cut into updates and micro-batches, and work split among processes.
 
 An update of 50 rows on 2 processes with 2 accumulation steps has 25 rows per process, in micro-batches of 12 and 13.
 """
@@ -39,10 +39,7 @@ class MicroBatch(NamedTuple):
 
 
 def batches_of_rows(rows: Sequence, settings: TrainingSettings) -> Callable[..., EpochSampler]:
-    """Returns a function of `epoch`, `num_processes` and `process_index` that makes the batches of an epoch.
-
-    Each batch has `training.batch_size` rows.
-    """
+    """Returns a function of `epoch`, `num_processes` and `process_index` that makes the batches of an epoch."""
     return partial(
         EpochSampler,
         len(rows),
@@ -62,6 +59,8 @@ def take(rows: Sequence, indices: Iterable[int]) -> list[dict]:
 class UpdateBatches(Dataset):
     """Item i holds all micro-batches of update i in one process.
 
+    An error of a row is the item: a process that loads items would turn a raised one into a traceback.
+
     Args:
         rows: a sequence of rows.
         collate: makes a batch from a list of rows.
@@ -78,20 +77,20 @@ class UpdateBatches(Dataset):
         num_parts: int,
         with_row_index: bool = False,
     ):
-        self.rows = with_whole_arrays(rows)
-        self.collate = collate
-        self.shares = shares
-        self.num_parts = num_parts
-        self.with_row_index = with_row_index
+        self.rows, self.collate, self.shares = with_whole_arrays(rows), collate, shares
+        self.num_parts, self.with_row_index = num_parts, with_row_index
 
     def __len__(self) -> int:
         return len(self.shares)
 
-    def __getitem__(self, update: int) -> list[MicroBatch]:
+    def __getitem__(self, update: int) -> list[MicroBatch] | ValueError | OSError:
         parts = split_evenly(self.shares[update], self.num_parts)
-        if not parts:
-            return [MicroBatch(self.inputs([0]), num_rows=0)]
-        return [MicroBatch(self.inputs(part), len(part)) for part in parts]
+        try:
+            if not parts:
+                return [MicroBatch(self.inputs([0]), num_rows=0)]
+            return [MicroBatch(self.inputs(part), len(part)) for part in parts]
+        except (ValueError, OSError) as error:
+            return error
 
     def inputs(self, indices: list[int]) -> dict:
         inputs = self.collate(take(self.rows, indices))
@@ -105,38 +104,18 @@ def split_evenly(items: list, num_parts: int) -> list[list]:
     return [items[start:end] for start, end in pairwise(bounds)]
 
 
-class ErrorsAsItems(Dataset):
-    """Returns an error of a dataset as the item: a loading process would turn a raised one into a traceback."""
-
-    def __init__(self, items: UpdateBatches) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, index: int) -> list[MicroBatch] | ValueError | OSError:
-        try:
-            return self.items[index]
-        except (ValueError, OSError) as error:
-            return error
-
-
 def update_loader(
     batches: UpdateBatches, first: int, num_workers: int, pin_memory: bool = False
 ) -> Iterator[list[MicroBatch]]:
     """Yields updates `first`, `first + 1`, ... in order, without touching the global random state.
 
-    Args:
-        batches: the updates of an epoch.
-        first: number of the first one.
-        num_workers: processes that prepare them; 0 = this one.
-        pin_memory: whether the tensors are in page-locked memory, from which a GPU copies while it computes.
+    Tensors in page-locked memory (`pin_memory`) are copied to a GPU while it computes.
 
     Raises:
         ValueError, OSError: a row cannot be read or collated.
     """
     loader = DataLoader(
-        ErrorsAsItems(batches),
+        batches,
         batch_size=None,
         sampler=range(first, len(batches)),
         collate_fn=as_it_is,
@@ -157,17 +136,12 @@ def as_it_is(item: Any) -> Any:
 def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
     """Concatenates the tensors `(n, ...)` of all processes, whose n may differ, in the order of the processes.
 
-    Returns:
-        The whole tensor, without a graph and equal in every process, and the index in it of this process's first row.
+    Returns the whole, without a graph, and the index in it of this process's first row.
     """
     if accelerator.num_processes == 1:
         return tensor.detach(), 0
-    lengths = accelerator.gather(torch.tensor([len(tensor)], device=tensor.device)).tolist()
-    padded = tensor.new_zeros(max(lengths), *tensor.shape[1:])
-    padded[: len(tensor)] = tensor.detach()
-    parts = accelerator.gather(padded[None])
-    whole = torch.cat([part[:length] for part, length in zip(parts, lengths, strict=True)])
-    return whole, sum(lengths[: accelerator.process_index])
+    parts = gather_object([tensor.detach().cpu()])
+    return torch.cat(parts).to(tensor.device), sum(map(len, parts[: accelerator.process_index]))
 
 
 def map_sharded(

@@ -4,18 +4,12 @@
 base: ngsan/scenes
 training:
   epochs: 20
+with_lora: {training.learning_rate: 1.0e-4}
 ```
 
-```python
-load_training_config("mine.yaml", ["training.seed=1"], config_class_of).training.seed  # 1
-```
-
-A file may have values for the case that adapters are trained (`lora.rank` is set), which hold unless an override, or
-a file that names this one as its `base`, sets the key:
-
-    with_lora: {training.learning_rate: 1.0e-4}
-
-`hf_ngsan.tasks.load_training_config` finds the class by the model type.
+The section `with_lora` has values for the case that adapters are trained (`lora.rank` is set), which hold unless an
+override, or a file that names this one as its `base`, sets the key. `hf_ngsan.tasks.load_training_config` reads a file
+as the class of its task.
 """
 
 import dataclasses
@@ -26,7 +20,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -35,6 +29,16 @@ import yaml
 from ..io.bounds import MAX_INTEGER
 from ..io.files import write_text_atomically
 from ..io.packaged import find_config
+
+WITH_LORA = "with_lora"
+RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
+"""First line of the training config in the folder of a run."""
+LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
+"""Comparisons of a value with the limits of its setting, in words and as functions."""
+
+
+class ConfigError(ValueError):
+    """A training config that cannot be used; the message names the file and the key and says what to do."""
 
 
 def setting(
@@ -54,7 +58,7 @@ def setting(
 
 def another_default(kind: type, name: str, default: Any) -> Any:
     """Returns a key of a class of settings with another default, for a subclass."""
-    metadata = next(entry.metadata for entry in fields(kind) if entry.name == name)
+    metadata = next(entry.metadata for entry in dataclasses.fields(kind) if entry.name == name)
     return field(default=default, metadata=metadata)
 
 
@@ -167,15 +171,6 @@ class LoraSettings:
     )
 
 
-WITH_LORA = "with_lora"
-RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
-"""First line of the training config in the folder of a run."""
-
-
-class ConfigError(ValueError):
-    """A training config that cannot be used; the message names the file and the key and says what to do."""
-
-
 @dataclass(frozen=True)
 class TrainingConfig:
     """A training config: everything that a training run depends on.
@@ -216,17 +211,14 @@ class TrainingConfig:
             ConfigError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
         """
         kinds = cls.sections()
-        for name, values in sections.items():
+        for name in sections:
             if name not in kinds and name != "model":
                 raise ConfigError(f"{where}: unknown section {name!r}{suggestion(name, ['model', *kinds])}")
-            if not isinstance(values, Mapping):
-                raise ConfigError(f"{where}: section {name} must be a mapping of keys to values, not {values!r}.")
         parsed = {name: parse_section(name, kind, sections.get(name, {}), where) for name, kind in kinds.items()}
         return cls(model=dict(sections.get("model", {})), **parsed)
 
     def to_dict(self) -> dict:
-        settings = {name: dataclasses.asdict(getattr(self, name)) for name in self.sections()}
-        return {"model": dict(self.model), **settings}
+        return dataclasses.asdict(self)
 
     @property
     def output_dir(self) -> Path:
@@ -248,10 +240,6 @@ class TrainingConfig:
                 if not free and getattr(before, entry.name) != getattr(after, entry.name):
                     changed.append(f"{section}.{entry.name}")
         return changed
-
-
-LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
-"""Comparisons of a value with the limits of its setting, in words and as functions."""
 
 
 def parse_section(section: str, kind: type, values: Mapping, where: str) -> Any:
@@ -294,7 +282,7 @@ def check_value(value: Any, annotation: Any, bounds: Mapping, where: str) -> Any
 
 
 def suggestion(word: str, valid: Iterable[str], section: str | None = None) -> str:
-    """Returns the end of a message about an unknown name: the most similar valid name, or all valid names."""
+    """Returns the end of a message about an unknown name: the most similar valid name, or all."""
     prefix, valid = f"{section}." if section else "", list(valid)
     close = difflib.get_close_matches(str(word), valid, n=1, cutoff=0.5)
     return f"; did you mean {prefix}{close[0]}?" if close else f"; valid are {', '.join(map(prefix.__add__, valid))}."
@@ -350,10 +338,10 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
     if not isinstance(sections, dict):
         raise ConfigError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
     base = sections.pop("base", None)
+    sections = {name: {} if values is None else values for name, values in sections.items()}  # a section without keys
     for name, values in sections.items():
-        if not isinstance(values, dict | None):
+        if not isinstance(values, dict):
             raise ConfigError(f"{path}: section {name} must be a mapping of keys to values, not {values!r}.")
-    sections = {name: values or {} for name, values in sections.items()}  # YAML has null for a section without keys
     if base is None:
         return sections
     try:
@@ -369,11 +357,7 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
 
 
 def read_yaml(text: str | bytes, where: str) -> Any:
-    """Returns the value of YAML text.
-
-    Raises:
-        ConfigError: it is not YAML; the message begins with `where` and has the line.
-    """
+    """Returns the value of YAML text; a ConfigError begins with `where` and has the line."""
     try:
         return yaml.safe_load(text)
     except (yaml.YAMLError, ValueError) as error:
@@ -383,7 +367,7 @@ def read_yaml(text: str | bytes, where: str) -> Any:
 
 
 def parse_override(text: str) -> tuple[str, str, Any]:
-    """Splits `section.key=value` into section, key and YAML value; a bare key has the section `""`."""
+    """Splits `section.key=value` into section, key and YAML value; a bare key has the section ""."""
     name, equals, value = text.partition("=")
     if not equals or not name:
         raise ConfigError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
@@ -399,15 +383,15 @@ def section_of(key: str, kind: type[TrainingConfig]) -> str:
     if len(owners) > 1:
         raise ConfigError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
     if not owners:
-        close = difflib.get_close_matches(key, [name for _, name in keys], n=1)
-        hints = [f"did you mean {section}.{name}?" for section, name in keys if name in close]
-        hint = hints[0] if hints else "write section.key=value, for example model.hidden_size=256."
+        names = {name: f"{section}.{name}" for section, name in reversed(keys)}
+        close = difflib.get_close_matches(key, names, n=1)
+        hint = f"did you mean {names[close[0]]}?" if close else "write section.key=value, as model.hidden_size=256."
         raise ConfigError(f"unknown key {key!r}; {hint}")
     return owners[0]
 
 
 def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:
-    """Writes a training config as commented YAML, whole or not at all; [`load_training_config`] reads an equal one."""
+    """Writes a training config as commented YAML, which [`load_training_config`] reads."""
     model = yaml.safe_dump({"model": config.model}, sort_keys=False, width=float("inf"))
     lines = [RUN_HEADER, model.removesuffix("\n")]
     for section, kind in config.sections().items():

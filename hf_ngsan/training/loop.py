@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy
 import torch
@@ -25,8 +24,6 @@ from ..io.files import read_json_or_none, write_text_atomically
 from ..io.folders import replace_folder_contents, write_folder_atomically
 from ..io.progress_display import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
-from ..models.configuration_vision import OWN_CONFIGS
-from ..models.modeling_base import vision_encoders
 from .batches import MicroBatch, UpdateBatches, gather_rows, update_loader
 from .config import ConfigError
 from .optimizer import (
@@ -70,8 +67,7 @@ class TrainingLoop:
 
     Args:
         accelerator: an `accelerate.Accelerator`; the loop does not use its gradient accumulation.
-        task: gives stages, batches and scores; a later stage begins with the best weights so far and a new
-            optimizer. Sections `data` (num_workers), `training` and `evaluation` of its config are used.
+        task: gives stages, batches and scores; a later stage begins with the best weights so far and a new optimizer.
         model: the model; moved to the accelerator's device and wrapped.
         processor: processor of the model.
         rows: training rows.
@@ -90,9 +86,7 @@ class TrainingLoop:
         rows: Dataset,
         validation_rows: Dataset | None = None,
     ) -> None:
-        self.accelerator = accelerator
-        self.task = task
-        self.processor = processor
+        self.accelerator, self.task, self.processor = accelerator, task, processor
         self.rows, self.validation_rows = rows, validation_rows
         self.config, self.settings = task.config, task.config.training
         self.greater_is_better, self.unit = task.greater_is_better, task.unit
@@ -110,7 +104,8 @@ class TrainingLoop:
                 "training.drop_last leaves out a batch that is not full; lower the batch size."
             )
         optimizer = make_optimizer(model, self.settings, fused=accelerator.device.type in ("cpu", "cuda"))
-        if may_leave_weights_unused(model) or any(stage.prepare for stage in self.stages):
+        # Processes would wait for the gradients of weights that the loss does not depend on, as some of a backbone.
+        if is_guest(model.config) or trained_weights_of_vision(model) or any(stage.prepare for stage in self.stages):
             accelerator.ddp_handler = DistributedDataParallelKwargs(find_unused_parameters=True)
         self.model, self.optimizer = accelerator.prepare(model, optimizer)
         self.bare_model = accelerator.unwrap_model(self.model)
@@ -217,23 +212,15 @@ class TrainingLoop:
 
     def train_epoch(self) -> None:
         """Makes the remaining updates of the current epoch."""
-        progress, settings = self.progress, self.settings
+        progress, settings, on_gpu = self.progress, self.settings, self.accelerator.device.type == "cuda"
         if hasattr(self.collator, "set_epoch"):
             self.collator.set_epoch(progress.epoch)
-        shares = list(self.sampler(progress.epoch))
-        batches = UpdateBatches(
-            self.rows,
-            self.collator,
-            shares,
-            settings.gradient_accumulation_steps,
-            with_row_index=self.objective.needs_row_index,
-        )
+        shares, num_parts = list(self.sampler(progress.epoch)), settings.gradient_accumulation_steps
+        batches = UpdateBatches(self.rows, self.collator, shares, num_parts, self.objective.needs_row_index)
         self.model.train(self.objective.training_mode)
-        name = self.name_of_epoch(progress.stage_epoch + 1)
-        shown = self.accelerator.is_main_process
+        name, shown = self.name_of_epoch(progress.stage_epoch + 1), self.accelerator.is_main_process
         with ProgressDisplay(name, len(self.rows), self.rows_done(), self.unit, shown=shown) as display:
-            num_workers, on_gpu = self.config.data.num_workers, self.accelerator.device.type == "cuda"
-            for micro_batches in update_loader(batches, progress.step_in_epoch, num_workers, pin_memory=on_gpu):
+            for micro_batches in update_loader(batches, progress.step_in_epoch, self.config.data.num_workers, on_gpu):
                 self.update(micro_batches)
                 progress.step += 1
                 progress.step_in_epoch += 1
@@ -264,16 +251,11 @@ class TrainingLoop:
         set_learning_rate(self.optimizer, learning_rate_at(step_of_stage, self.steps_per_epoch, self.stage.settings))
 
         self.last_batches = micro_batches
-        batches = [batch.to(accelerator.device) for batch in micro_batches]
-        gather, one_process = partial(gather_rows, accelerator), self.model is self.bare_model
-        update = Update(self.settings.seed, progress.step, gather, one_process)
-        with accelerator.autocast():
-            prepared = self.objective.prepare(self.bare_model, batches, update)
+        batches, prepared = self.prepared(micro_batches, one_process=self.model is self.bare_model)
         weight = torch.zeros((), device=accelerator.device)
         for inputs, batch in zip(prepared, batches, strict=True):
             if batch.num_rows:
                 weight = weight + self.objective.weight(inputs)
-        prepared_at = time.perf_counter()
         # gradients are averaged over processes, hence the factor
         scale = accelerator.num_processes / accelerator.reduce(weight, reduction="sum").clamp(min=1)
 
@@ -292,7 +274,13 @@ class TrainingLoop:
         self.optimizer.zero_grad()
         if self.average is not None:
             self.average.update(progress.step + 1)
-        self.count(update_seconds=torch.tensor(time.perf_counter() - prepared_at))
+
+    def prepared(self, micro_batches: list[MicroBatch], one_process: bool) -> tuple[list[MicroBatch], list[dict]]:
+        """Returns micro-batches on the device, and the inputs of their losses."""
+        batches = [batch.to(self.accelerator.device) for batch in micro_batches]
+        update = Update(self.settings.seed, self.progress.step, partial(gather_rows, self.accelerator), one_process)
+        with self.accelerator.autocast():
+            return batches, self.objective.prepare(self.bare_model, batches, update)
 
     def count(self, **statistics: torch.Tensor) -> None:
         for name, value in statistics.items():
@@ -305,21 +293,15 @@ class TrainingLoop:
         self.new_sums = {}
 
     def training_summary(self) -> dict[str, float]:
-        """Returns the epoch so far in numbers.
-
-        Raises:
-            TrainingDivergedError: the loss is infinite or not a number.
-        """
+        """Returns the epoch so far in numbers; raises a TrainingDivergedError if the loss is none."""
         sums = self.progress.sums
         summary = self.objective.summary(sums)
-        if not math.isfinite(summary["loss"]):
-            raise TrainingDivergedError(f"The loss became {summary['loss']} {self.how_diverged()}")
+        self.check_loss(summary["loss"])
         if "updates" in sums:
             summary["gradient_norm"] = sums["gradient_norm"] / sums["updates"]
         return summary
 
     def log(self, values: dict[str, float]) -> None:
-        """Passes values to the trackers, and flushes the file of TensorBoard."""
         self.accelerator.log(values, step=self.progress.step)
         for tracker in self.accelerator.trackers:
             if tracker.name == "tensorboard":
@@ -352,10 +334,9 @@ class TrainingLoop:
         self.save_checkpoint()
 
     def scores(self) -> dict[str, float]:
-        with full_precision(self.bare_model):
-            return dict(
-                self.task.evaluate_all(self.bare_model, self.processor, self.validation_rows, self.accelerator).scores
-            )
+        task, model, rows = self.task, self.bare_model, self.validation_rows
+        with full_precision(model):
+            return dict(task.evaluate_all(model, self.processor, rows, self.accelerator).scores)
 
     def keep_if_best(self, epoch: int, scores: dict[str, float]) -> None:
         progress, score = self.progress, scores[self.task.metric]
@@ -371,30 +352,22 @@ class TrainingLoop:
 
     @torch.no_grad()
     def check_outputs(self) -> None:
-        """Checks the outputs of the model after the last update of an epoch: its losses were computed before it.
-
-        Raises:
-            TrainingDivergedError: the loss of the last batch, computed again, is infinite or not a number.
-        """
-        batches = [batch.to(self.accelerator.device) for batch in self.last_batches]
-        update = Update(self.settings.seed, self.progress.step, partial(gather_rows, self.accelerator))
+        """Computes the loss of the last batch again: that of the epoch was computed before the last update."""
+        batches, prepared = self.prepared(self.last_batches, one_process=False)
         sums = []
         with self.accelerator.autocast():
-            prepared = self.objective.prepare(self.bare_model, batches, update)
             for inputs, batch in zip(prepared, batches, strict=True):
                 if batch.num_rows:
                     _, statistics = self.objective.loss(self.bare_model, inputs)
-                    sums.append({"update_seconds": 0.0, **{name: float(value) for name, value in statistics.items()}})
-        loss = self.objective.summary(added(gather_object(sums)))["loss"]
+                    sums.append({name: float(value) for name, value in statistics.items()})
+        self.check_loss(self.objective.summary(added(gather_object(sums)))["loss"])
+
+    def check_loss(self, loss: float) -> None:
         if not math.isfinite(loss):
             raise TrainingDivergedError(f"The loss became {loss} {self.how_diverged()}")
 
     def check_end(self) -> None:
-        """Checks the last score at the end of a run.
-
-        Raises:
-            TrainingDivergedError: the last score that chooses the best model is infinite or not a number.
-        """
+        """Raises a TrainingDivergedError if the last score at the end of a run is no number."""
         metric, best = self.task.metric, self.progress.best_epoch
         last = next((entry for entry in reversed(self.progress.history) if metric in entry), None)
         if last is not None and not math.isfinite(last[metric]):
@@ -418,8 +391,7 @@ class TrainingLoop:
         of_stage = [earlier for earlier in progress.history if earlier["stage"] == self.stage.name]
         for warning in self.objective.warnings(of_stage):
             logger.warning("Warning: %s", warning)
-        scores = {name: value for name, value in entry.items() if isinstance(value, float)}
-        self.log({f"epoch/{name}": value for name, value in scores.items()})
+        self.log({f"epoch/{name}": value for name, value in entry.items() if isinstance(value, float)})
         if self.accelerator.is_main_process:
             lines = [json.dumps(entry) + "\n" for entry in progress.history]
             write_text_atomically(self.output_dir / HISTORY, "".join(lines))
@@ -448,10 +420,7 @@ class TrainingLoop:
         if not all(bool(tensor.isfinite().all()) for tensor in tensors if torch.is_tensor(tensor)):
             raise TrainingDivergedError(f"A weight is no longer a number {self.how_diverged()}")
         if not training_config_of(self.output_dir).is_file():
-            raise FileNotFoundError(
-                f"{self.output_dir} has been deleted or moved while it was written, so this run ends here and cannot "
-                "be resumed; start it again."
-            )
+            raise FileNotFoundError(f"{self.output_dir} has been deleted or moved while it was written; start again.")
 
     def how_diverged(self) -> str:
         return (
@@ -470,12 +439,8 @@ class TrainingLoop:
         self.accelerator.wait_for_everyone()
 
     def trained_objects(self) -> dict:
-        return {
-            "model": self.bare_model,
-            "optimizer": self.optimizer,
-            "scaler": self.accelerator.scaler,
-            "average": self.average,
-        }
+        own = {"model": self.bare_model, "optimizer": self.optimizer, "average": self.average}
+        return {**own, "scaler": self.accelerator.scaler}
 
     def rows_done(self) -> int:
         """Returns the approximate number of rows that the current epoch has trained on."""
@@ -496,9 +461,7 @@ class TrainingLoop:
 def full_precision(model: torch.nn.Module) -> Iterator[None]:
     """Lets a model that Accelerate prepared for mixed precision compute in float32 inside the `with` block.
 
-    Args:
-        model: a model that is not wrapped for several processes. Accelerate (1.15) sets a casting `forward` on the
-            object itself.
+    Accelerate (1.15) sets a casting `forward` on the bare model itself.
     """
     mixed = model.__dict__.pop("forward", None)
     try:
@@ -512,23 +475,6 @@ def added(statistics: Sequence[dict[str, float]]) -> dict[str, float]:
     """Returns the sums of statistics by their names."""
     names = dict.fromkeys(name for part in statistics for name in part)
     return {name: sum(part[name] for part in statistics if name in part) for name in names}
-
-
-def may_leave_weights_unused(model: PreTrainedModel) -> bool:
-    """Returns whether the loss may not depend on some trained weights; processes would wait for their gradients.
-
-    Boxes and scores of a detection model choose regions without a gradient, and backbones have weights that their
-    feature maps do not need, such as the mask token of DINOv2; of models of transformers nothing is known.
-    """
-    if is_guest(model.config):
-        return True
-    if not trained_weights_of_vision(model):
-        return False
-    backbones: list[Any] = [encoder.config.backbone_config for encoder in vision_encoders(model).values()]
-    return not all(
-        backbone.model_type in OWN_CONFIGS and backbone.out_features[-1] == backbone.stage_names[-1]
-        for backbone in backbones
-    )
 
 
 def seed_everything(seed: int, step: int, process_index: int) -> None:

@@ -1,4 +1,8 @@
-"""The folder of a training run: its lock, what a new run deletes, and checkpoints from which a run resumes."""
+"""The folder of a training run: its lock, what a new run deletes, and checkpoints from which a run resumes.
+
+A run begins in an empty folder or in place of an earlier run. Of that it deletes its own files and folders; files that
+somebody put beside them stay. A run that ended before it saved anything is replaced by the next.
+"""
 
 import json
 import logging
@@ -12,25 +16,23 @@ from pathlib import Path
 import torch
 from safetensors.torch import load_file, load_model, save_file, save_model
 
+from ..io import folders
 from ..io.files import read_json_or_none, temporary_path, write_text_atomically
-from ..io.folders import (
-    REPLACED_PREFIX,
-    DamagedFolderError,
-    FolderLock,
-    check_folder,
-    find_folder,
-    is_empty,
-    remove_leftovers,
-    write_folder_atomically,
-)
 from ..io.messages import one_sentence
 from .config import RUN_HEADER, ConfigError, TrainingConfig, load_training_config, save_training_config
 from .optimizer import WeightAverage, copy_into
 
 logger = logging.getLogger(__name__)
 
+TRAINING_CONFIG = "training_config.yaml"
+HISTORY = "history.jsonl"
+BEST_SCORES = "best_scores.json"
+"""File of a run's best model with its epoch, 0 for the initial model, and its scores."""
+STAGE_FILE = "end_of_stage.json"
+"""File with the last update of a stage, in the folder of its best model."""
 PROGRESS = "progress.json"
 """File with the progress, what identifies the training data (`data`) and `num_threads`."""
+LOCK = ".lock"
 
 
 class CheckpointError(ValueError):
@@ -43,10 +45,8 @@ class TrainingProgress:
 
     Attributes:
         stage: stages completed.
-        stage_epoch: epochs completed in the current stage.
-        epoch: epochs completed in all.
-        step_in_epoch: updates made in the current epoch.
-        step: updates made in all.
+        stage_epoch, epoch: epochs completed in the current stage, and in all.
+        step_in_epoch, step: updates made in the current epoch, and in all.
         sums: statistics of the current epoch, summed over all processes.
         best_score, best_epoch: score and epoch, counted from 1, of the best evaluation so far.
         evaluations_since_best: evaluations since then, which early stopping counts.
@@ -66,7 +66,7 @@ class TrainingProgress:
 
 
 class Checkpoints:
-    """The folder of a run's checkpoints, one folder `step-N` each.
+    """The folder of a run's checkpoints, one folder `step-N` each; an update adds one, whole or not at all.
 
     Args:
         folder: the folder.
@@ -74,20 +74,18 @@ class Checkpoints:
     """
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
-        self.folder = folder
-        self.keep = keep
+        self.folder, self.keep = folder, keep
 
     def all(self) -> list[Path]:
         """Returns every checkpoint, the oldest first."""
-        replaced = [path.name.removeprefix(REPLACED_PREFIX) for path in self.folder.glob(f"{REPLACED_PREFIX}step-*")]
-        names = {*replaced, *(path.name for path in self.folder.glob("step-*"))}
-        return [find_folder(self.folder / name) for name in sorted(names)]
+        names = {path.name.removeprefix(folders.REPLACED_PREFIX) for path in self.folder.glob("*step-*")}
+        return [folders.find_folder(self.folder / name) for name in sorted(names) if name.startswith("step-")]
 
     def save(self, step: int, write: Callable[[Path], None]) -> None:
-        """Adds the checkpoint of an update, whole or not at all, then removes old ones."""
+        """Adds the checkpoint of an update, then removes old ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
         newest = self.folder / f"step-{step:09d}"
-        write_folder_atomically(newest, write)
+        folders.write_folder_atomically(newest, write)
         self.remove_older(newest)
 
     def remove_older(self, newest: Path) -> None:
@@ -103,12 +101,12 @@ class Checkpoints:
         Raises:
             CheckpointError: all checkpoints are damaged.
         """
-        remove_leftovers(self.folder)
+        folders.remove_leftovers(self.folder)
         problems = []
         for folder in reversed(self.all()):
             try:
-                check_folder(folder)
-            except DamagedFolderError as error:
+                folders.check_folder(folder)
+            except folders.DamagedFolderError as error:
                 problems.append(str(error))
                 continue
             for problem in problems:
@@ -170,7 +168,7 @@ def read_checkpoint(
         if scaler is not None:
             scaler.load_state_dict(states["scaler"])
         if average is not None:
-            average.load(load_file(folder / "average.safetensors"))
+            copy_into(average.tensors, load_file(folder / "average.safetensors"))
     except (RuntimeError, KeyError, OSError, pickle.UnpicklingError) as error:
         raise CheckpointError(
             f"{folder} does not fit the model of this training config ({one_sentence(error)})."
@@ -178,37 +176,26 @@ def read_checkpoint(
     return TrainingProgress(**state["progress"])
 
 
-def average_checkpoints(model: torch.nn.Module, folders: Sequence[Path]) -> None:
+def average_checkpoints(model: torch.nn.Module, checkpoints: Sequence[Path]) -> None:
     """Gives a model the mean of the weights of some checkpoints (Vaswani et al. 2017, section 6.1).
 
     Args:
         model: model of the run, on the CPU; integer tensors become those of the last checkpoint.
-        folders: checkpoints of [`write_checkpoint`].
+        checkpoints: folders of [`write_checkpoint`].
 
     Raises:
         DamagedFolderError: a checkpoint is damaged.
-        CheckpointError: a checkpoint is of another model.
+        RuntimeError: a checkpoint is of another model.
     """
     sums: dict[str, torch.Tensor] = {}
-    for folder in folders:
-        check_folder(folder)
-        try:
-            load_model(model, str(folder / "model.safetensors"))
-        except RuntimeError as error:
-            raise CheckpointError(f"{folder} does not fit the model of this run ({one_sentence(error)}).") from error
+    for folder in checkpoints:
+        folders.check_folder(folder)
+        load_model(model, str(folder / "model.safetensors"))
         for name, tensor in model.state_dict().items():
             if tensor.is_floating_point():
                 sums[name] = sums.get(name, 0.0) + tensor.double()
-    copy_into({name: model.state_dict()[name] for name in sums}, {name: sums[name] / len(folders) for name in sums})
-
-
-TRAINING_CONFIG = "training_config.yaml"
-HISTORY = "history.jsonl"
-BEST_SCORES = "best_scores.json"
-"""File of a run's best model with its epoch, 0 for the initial model, and its scores."""
-STAGE_FILE = "end_of_stage.json"
-"""File with the last update of a stage, in the folder of its best model."""
-LOCK = ".lock"
+    weights = {name: model.state_dict()[name] for name in sums}
+    copy_into(weights, {name: total / len(checkpoints) for name, total in sums.items()})
 
 
 def training_config_of(run: Path) -> Path:
@@ -232,15 +219,14 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
     Raises:
         FileExistsError: the folder has other files, or a run that has saved something while neither `resume` nor
             `overwrite` is given.
-        ConfigError: `resume` and `overwrite` are both given, or the run to resume has other settings; the keys are
-            named.
+        ConfigError: `resume` and `overwrite` are both given, or the run to resume has other settings.
     """
     folder, file = config.output_dir, training_config_of(config.output_dir)
     if resume and overwrite:
         raise ConfigError("--resume continues a run and --overwrite deletes it; give one of the two.")
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"training.output_dir: {folder} is a file; choose another folder.")
-    if is_empty(folder, besides=(LOCK,)):
+    if folders.is_empty(folder, besides=(LOCK,)):
         return
     if not file.is_file() or not file.read_text(encoding="utf-8").startswith(RUN_HEADER):
         raise FileExistsError(
@@ -257,40 +243,34 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
     changed = load_training_config(file, (), lambda model: type(config)).changes_that_break_resuming(config)
     if changed:
         of_schedule = any(key.endswith(".epochs") for key in changed)
-        reason = " (the cosine schedule of every update depends on the number of epochs)" if of_schedule else ""
+        reason = " (the cosine schedule depends on the number of epochs)" if of_schedule else ""
         raise ConfigError(
-            f"{folder} cannot be resumed: {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from "
-            f"{file}{reason}; use the value there, or --overwrite to start again."
+            f"{folder} cannot be resumed: {', '.join(changed)} had another value in {file}{reason}; use the value "
+            "there, or --overwrite to start again."
         )
 
 
 def prepare_output_folder(config: TrainingConfig, overwrite: bool) -> None:
     """Makes the folder and writes the training config; deletes an earlier run that has saved nothing, and with
-    `overwrite` any."""
+    `overwrite` any.
+
+    The checkpoints go first, so that a killed deletion leaves nothing to resume, and the training config last, so that
+    it can continue.
+    """
     folder = config.output_dir
     if overwrite or not has_saved(folder):
-        delete_run(folder)
+        stages = [file.parent.name for file in folder.glob(f"*/{STAGE_FILE}")]
+        for name in ("checkpoints", "tensorboard", *stages, "best", "last"):
+            if (folder / name).is_dir():
+                shutil.rmtree(folder / name)
+        for name in (HISTORY, TRAINING_CONFIG):
+            (folder / name).unlink(missing_ok=True)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder)
+    folders.remove_leftovers(folder)
     save_training_config(config, training_config_of(folder))
 
 
-def locked(folder: Path) -> FolderLock:
-    """Returns a lock of the folder, which is made; no other run writes it inside the `with` block.
-
-    Raises:
-        FileExistsError: another run holds the lock.
-    """
+def locked(folder: Path) -> folders.FolderLock:
+    """Returns a lock of the folder, which is made; raises a FileExistsError if another run holds it."""
     refusal = f"Another training is writing {folder}; wait for its end or choose another training.output_dir."
-    return FolderLock(folder, FileExistsError(refusal), LOCK)
-
-
-def delete_run(folder: Path) -> None:
-    """Deletes what a run wrote, the checkpoints first, so that a killed deletion leaves nothing to resume, and the
-    training config last, so that it can continue."""
-    stages = [file.parent.name for file in folder.glob(f"*/{STAGE_FILE}")]
-    for name in ("checkpoints", "tensorboard", *stages, "best", "last"):
-        if (folder / name).is_dir():
-            shutil.rmtree(folder / name)
-    for name in (HISTORY, TRAINING_CONFIG):
-        (folder / name).unlink(missing_ok=True)
+    return folders.FolderLock(folder, FileExistsError(refusal), LOCK)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from accelerate import Accelerator
 from accelerate.tracking import LOGGER_TYPE_TO_CLASS, get_available_trackers
 from accelerate.utils import set_seed
 from datasets import Dataset
@@ -26,10 +25,10 @@ from ..data.readers import VALIDATION, set_aside
 from ..io.processes import make_accelerator
 from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from
-from .config import ConfigError, TrainingConfig, suggestion
+from .config import ConfigError, suggestion
 from .loop import TrainingLoop
 from .optimizer import adapt
-from .output_folder import TrainingProgress, check_output_folder, locked, prepare_output_folder
+from .output_folder import check_output_folder, locked, prepare_output_folder
 from .task import Task
 
 logger = logging.getLogger(__name__)
@@ -82,26 +81,24 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
         CheckpointError: no checkpoint is intact.
         TrainingDivergedError: the loss, or the last score, became infinite or not a number.
     """
-    config, settings = task.config, task.config.training
+    config, settings, folder = task.config, task.config.training, task.config.output_dir
     check_output_folder(config, resume, overwrite)
     check_tracker(settings.tracker)
     if settings.num_threads is not None:
         torch.set_num_threads(settings.num_threads)
     device = (torch.accelerator.is_available() and torch.accelerator.current_accelerator()) or torch.device("cpu")
-    accelerator = make_accelerator(
-        mixed_precision=precision_of(settings.mixed_precision, device),
-        log_with=settings.tracker,
-        project_dir=str(config.output_dir),
-    )
-    if not accelerator.is_main_process:
+    precision = precision_of(settings.mixed_precision, device)
+    accelerator = make_accelerator(mixed_precision=precision, log_with=settings.tracker, project_dir=str(folder))
+    is_main = accelerator.is_main_process
+    if not is_main:
         logging.getLogger("hf_ngsan").setLevel(logging.ERROR)
+
     with accelerator.main_process_first():
         train_rows = task.load_rows(config.data.train_split)
         validation_rows = None
         if config.data.validation_split is not None:
             train_rows, validation_rows = with_validation_rows(task, train_rows, config.data.validation_split)
             task.check_metric(validation_rows)
-
     set_seed(settings.seed)
     model, processor = task.build(train_rows)
     derive_from(model, [*names_of_parts(config.model), *(getattr(settings, "teachers", None) or [])])
@@ -110,8 +107,33 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
     if validation_rows is not None:
         validation_rows = task.evaluation_rows(model, processor, validation_rows)
     loop = TrainingLoop(accelerator, task, model, processor, train_rows, validation_rows)
-    with locked(config.output_dir) if accelerator.is_main_process else nullcontext():
-        return run_loop(loop, resume, overwrite)
+
+    with locked(folder) if is_main else nullcontext():
+        is_resumed = resume and loop.resume()  # before anything is written, since it may fail
+        accelerator.wait_for_everyone()
+        if is_resumed and loop.is_finished():
+            logger.info("The run in %s is finished; there is nothing to train.", folder)
+        else:
+            if is_main:
+                prepare_output_folder(config, overwrite)
+            accelerator.wait_for_everyone()
+            if not is_resumed:
+                number, processes = f"{loop.num_trained():,}", accelerator.num_processes
+                where = "one process" if processes == 1 else f"{processes} processes"
+                where += "" if precision == "no" else f", in {precision}"
+                logger.info("Training %s parameters on %d %s, on %s.", number, len(loop.rows), loop.unit, where)
+            if settings.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint once more
+                options = {"tensorboard": {"purge_step": loop.progress.step + 1}} if loop.progress.step else {}
+                accelerator.init_trackers("tensorboard", init_kwargs=options)
+            elif settings.tracker is not None:
+                accelerator.init_trackers("hf-ngsan", config=config.to_dict())
+            loop.run()
+            for tracker in accelerator.trackers:
+                tracker.finish()
+        loop.check_end()
+    progress = loop.progress
+    best_dir = folder / ("best" if progress.best_epoch is not None else "last")
+    return TrainingResult(folder, best_dir, progress.best_score, progress.best_epoch, progress.history)
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:
@@ -125,27 +147,33 @@ def precision_of(setting: str | None, device: torch.device) -> str:
     if device.type == "cuda":
         computes = torch.cuda.is_bf16_supported(including_emulation=False)
     elif device.type == "cpu" and hasattr(torch.cpu, "get_capabilities"):  # PyTorch 2.11 or later
-        found = torch.cpu.get_capabilities()
-        computes = any(found.get(name, False) for name in BF16_FEATURES)
+        capabilities = torch.cpu.get_capabilities()
+        computes = any(capabilities.get(name, False) for name in BF16_FEATURES)
     return "bf16" if computes else "no"
 
 
-def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:
-    """Returns the training rows and the rows that choose the best model.
+def check_tracker(name: str | None) -> None:
+    """Raises a ConfigError for a tracker that Accelerate would silently leave out."""
+    installed = sorted(map(str, get_available_trackers()))
+    if name is not None and name not in installed:
+        known = name in LOGGER_TYPE_TO_CLASS
+        hint = f"; pip install {name}, or set it to null." if known else suggestion(name, installed)
+        raise ConfigError(f"training.tracker: the tracker {name} is not installed{hint}")
 
-    If the dataset has no split `validation`, some training rows are set aside.
-    """
+
+def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[Dataset, Dataset]:
+    """Returns the training rows and those that choose the best model; without a split, some are set aside."""
     try:
         return train_rows, task.load_rows(split)
     except MissingSplitError:
         if split != VALIDATION:
             raise
-    data = task.config.data
-    rest, validation_rows = set_aside(train_rows, data.spec)
+    spec = task.config.data.spec
+    rest, validation_rows = set_aside(train_rows, spec)
     logger.info(
         "%s has no split 'validation': %d of its %d %s are set aside to choose the best model. "
         "data.validation_split=null trains on all.",
-        data.spec,
+        spec,
         len(validation_rows),
         len(train_rows),
         task.unit,
@@ -154,13 +182,7 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
 
 
 def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset:
-    """Returns the rows of a split; for a missing split `validation`, those that training sets aside.
-
-    Args:
-        load: returns the rows of a split by its name.
-        split: name of the split.
-        spec: name of the dataset in messages.
-    """
+    """Returns the rows of a split; for a missing split `validation`, those that training sets aside."""
     try:
         return load(split)
     except MissingSplitError:
@@ -170,63 +192,5 @@ def load_split(load: Callable[[str], Dataset], split: str, spec: str) -> Dataset
     return set_aside(load("train"), spec)[1]
 
 
-def run_loop(loop: TrainingLoop, resume: bool, overwrite: bool) -> TrainingResult:
-    """Trains in a locked folder, from the beginning or the newest checkpoint."""
-    accelerator, config = loop.accelerator, loop.config
-    is_resumed = resume and loop.resume()  # before anything is written, since it may fail
-    accelerator.wait_for_everyone()
-    if is_resumed and loop.is_finished():
-        logger.info("The run in %s is finished; there is nothing to train.", config.output_dir)
-        loop.check_end()
-        return result_of(config, loop.progress)
-    if accelerator.is_main_process:
-        prepare_output_folder(config, overwrite)
-    accelerator.wait_for_everyone()
-    if not is_resumed:
-        logger.info(
-            "Training %s parameters on %d %s, on %s%s.",
-            f"{loop.num_trained():,}",
-            len(loop.rows),
-            loop.unit,
-            "one process" if accelerator.num_processes == 1 else f"{accelerator.num_processes} processes",
-            "" if accelerator.mixed_precision == "no" else f", in {accelerator.mixed_precision}",
-        )
-    start_tracker(accelerator, config, loop.progress)
-    progress = loop.run()
-    for tracker in accelerator.trackers:
-        tracker.finish()
-    loop.check_end()
-    return result_of(config, progress)
-
-
-def check_tracker(name: str | None) -> None:
-    """Raises a ConfigError for a tracker that Accelerate would silently leave out."""
-    installed = sorted(map(str, get_available_trackers()))
-    if name is not None and name not in installed:
-        hint = (
-            f"; pip install {name}, or set it to null." if name in LOGGER_TYPE_TO_CLASS else suggestion(name, installed)
-        )
-        raise ConfigError(f"training.tracker: the tracker {name} is not installed{hint}")
-
-
-def start_tracker(accelerator: Accelerator, config: TrainingConfig, progress: TrainingProgress) -> None:
-    if config.training.tracker == "tensorboard":  # a resumed run writes the steps after its checkpoint once more
-        options = {"tensorboard": {"purge_step": progress.step + 1}} if progress.step else {}
-        accelerator.init_trackers("tensorboard", init_kwargs=options)
-    elif config.training.tracker is not None:
-        accelerator.init_trackers("hf-ngsan", config=config.to_dict())
-
-
 def short_checksum(value: Any) -> str:
     return hashlib.sha256(json.dumps(value).encode()).hexdigest()[:16]
-
-
-def result_of(config: TrainingConfig, progress: TrainingProgress) -> TrainingResult:
-    folder = config.output_dir
-    return TrainingResult(
-        output_dir=folder,
-        best_dir=folder / ("best" if progress.best_epoch is not None else "last"),
-        best_score=progress.best_score,
-        best_epoch=progress.best_epoch,
-        history=progress.history,
-    )

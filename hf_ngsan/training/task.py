@@ -50,10 +50,7 @@ class Update:
     one_process: bool = False
 
     def keeps_graph(self, batches: Sequence[MicroBatch]) -> bool:
-        """Returns whether [`Objective.prepare`] may keep a graph for the loss.
-
-        That needs a single process, and one micro-batch, so that only one graph is in memory.
-        """
+        """Returns whether [`Objective.prepare`] may keep a graph for the loss, the only one in memory."""
         return self.one_process and len(batches) == 1
 
 
@@ -62,13 +59,14 @@ class Objective(ABC):
 
     The loop divides by the weight of the *global* batch - all processes, all accumulation steps - so that the update
     does not depend on how the batch was cut.
+
+    Attributes:
+        training_mode: whether the model is in training mode, with dropout.
+        needs_row_index: whether the loop adds `row_index (B,)` to each batch, the number of each training row.
     """
 
     training_mode = True
-    """Whether the model is in training mode, with dropout."""
-
     needs_row_index = False
-    """Whether the loop adds `row_index (B,)` to each batch, the number of each training row."""
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Completes all micro-batches of an update before any of their losses is computed.
@@ -188,11 +186,8 @@ class Task(ABC):
     `collator`, `identity` and `sampler`, then `evaluate` and `save` once an epoch. `hf-ngsan evaluate` calls `load`,
     `load_rows`, `evaluation_rows` and `evaluate`, so that its scores are those of the training log.
 
-    Args:
-        config: an instance of `config_class`.
-
     Attributes:
-        config_class: the task's settings: [`TrainingConfig`] or a subclass.
+        config: the training config, an instance of `config_class`: [`TrainingConfig`] or a subclass.
         unit: name of a row in the log, in the plural, such as "images".
         model_noun: name of a model of the task, such as "a translator".
         does: verb phrase for its card, such as "translates sentences".
@@ -279,17 +274,12 @@ class Task(ABC):
     def evaluate(
         self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
     ) -> Evaluation | dict[str, float]:
-        """Scores a model in evaluation mode, not wrapped, on rows; called in every process, equal in all.
+        """Scores a model in evaluation mode, not wrapped, on rows of `evaluation_rows`.
+
+        It is called in every process and returns the same in all; scores alone for a task without results of rows.
 
         Args:
-            model: a model on the accelerator's device.
-            processor: its processor.
-            rows: rows of `evaluation_rows`.
-            accelerator: accelerator of the processes that share the work.
             options: given options of `add_evaluation_options`; none in training.
-
-        Returns:
-            The evaluation; scores alone for a task without results of rows.
         """
 
     def evaluate_all(self, *arguments: Any, **options: Any) -> Evaluation:
@@ -303,12 +293,7 @@ class Task(ABC):
 
     @classmethod
     def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
-        """Loads the model or ensemble of an evaluation, and its processor.
-
-        Args:
-            names: names for [`~hf_ngsan.loading.models.find_model_folder`]; one, unless the task `can_ensemble`.
-            task: registered name of the task.
-        """
+        """Loads the model of an evaluation, or the ensemble if the task `can_ensemble`, and its processor."""
         return load_model(names[0], task)
 
     @classmethod
@@ -317,7 +302,7 @@ class Task(ABC):
 
         Args:
             metric: name of the score.
-            generation: the model's settings of `generate()`, empty for a model that writes nothing.
+            generation: the model's settings of `generate()`, if it writes.
             options: options of the evaluation, from `add_evaluation_options`, or the section `evaluation` of a training
                 config.
         """
@@ -327,9 +312,7 @@ class Task(ABC):
     def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
         """Returns lines of Python that use a model with transformers alone; `None` for the usual lines that load it.
 
-        Args:
-            model: the model of the card.
-            place: Python arguments that name its repository.
+        `place` has the Python arguments that name its repository.
         """
         return None
 

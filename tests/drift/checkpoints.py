@@ -5,14 +5,13 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hf_ngsan.models.efficientnet_lite_classifier import NGSANEfficientNetLiteForImageClassification
+from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
 from hf_ngsan.models.modeling_mhsan_text import MHSANTextConfig, MHSANTextModel
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.models.processing_spatial_captioner import SpatialCaptionerProcessor
 from tests.models import tiny
-from tests.models.efficientnet_lite.tiny import classifier_config
 from tests.models.mhsan import tiny as mhsan
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial
@@ -20,6 +19,7 @@ from tests.models.tiny_photos import pixel_captioner
 
 WORDS = torch.tensor([[1, 5, 6, 7, 9, 4], [1, 8, 5, 11, 12, 3]])
 PIXELS = torch.randn(2, 3, 24, 32, generator=torch.Generator().manual_seed(0))
+EFFICIENTNET = {"embedding_size": 4, "hidden_sizes": [4, 6, 8], "depths": [1, 2, 1]}
 RESNEXT = {"embedding_size": 4, "hidden_sizes": [8, 16], "depths": [1, 1], "groups": 2, "width_per_group": 2}
 
 
@@ -80,7 +80,9 @@ CHECKPOINTS: dict[str, Callable[[], Frozen]] = {
         lively(NGSANResNeXtBackbone(NGSANResNeXtConfig(**RESNEXT))), None, {"pixel_values": PIXELS}
     ),
     "ngsan_efficientnet_lite": lambda: Frozen(
-        lively(NGSANEfficientNetLiteForImageClassification(classifier_config())), None, {"pixel_values": PIXELS}
+        lively(NGSANEfficientNetLiteBackbone(NGSANEfficientNetLiteConfig(**EFFICIENTNET))),
+        None,
+        {"pixel_values": PIXELS},
     ),
     "mcan": mcan,
     "nsa_transformer": nsa_transformer,

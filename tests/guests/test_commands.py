@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 from fastapi.testclient import TestClient
-from transformers import BlipConfig
 
-from hf_ngsan import register_model_type, registry
 from hf_ngsan.cli import main
-from hf_ngsan.loading.models import load_captioner, load_config, task_of
-from hf_ngsan.loading.pipelines import CaptioningPipeline, GuestCaptioningPipeline
+from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.loading.self_test import run_self_test
 from hf_ngsan.serving import create_app
 from tests.commands.running import fails, prints
@@ -49,26 +47,6 @@ def test_files_and_rows_are_captioned(blip, pictures, capsys):
     printed = prints(capsys, "caption", "--model", blip, *pictures, "--text", "the red", "--max-new-tokens", "3")
     assert [caption[:8] for caption in captions(printed)] == ["the red "] * 2
     assert len(captions(prints(capsys, "caption", "--model", blip, *SCENES))) == 3
-
-
-def test_a_registered_model_of_transformers_is_what_it_was(blip, pictures, tmp_path, capsys, monkeypatch):
-    command = ["caption", "--model", blip, *pictures, "--max-new-tokens", "3"]
-    before = prints(capsys, *command)
-    monkeypatch.setattr(registry, "MODEL_TYPES", dict(registry.MODEL_TYPES))
-    register_model_type(BlipConfig, task="captioning")
-    assert prints(capsys, *command) == before
-    model, processor = load_captioner(blip)
-    assert isinstance(CaptioningPipeline(model=model, processor=processor), GuestCaptioningPipeline)
-    for architecture, task in (
-        ("BlipForImageTextRetrieval", "retrieval"),
-        ("BlipForConditionalGeneration", "captioning"),
-    ):
-        described = {"model_type": "blip", "architectures": [architecture]}
-        assert task_of(described) == task
-        folder = tmp_path / architecture
-        folder.mkdir()
-        (folder / "config.json").write_text(json.dumps(described))
-        assert load_config(folder, task).model_type == "blip"
 
 
 def test_searches_are_those_of_other_captioners(blip, pictures, capsys):

@@ -22,21 +22,29 @@ def linear(module: torch.nn.Linear, states: torch.Tensor) -> torch.Tensor:
 
 
 def attend(
-    module, query: torch.Tensor, keys: list[torch.Tensor], temperature: str = "head_dim", projected=None
+    module, query: torch.Tensor, keys: list[torch.Tensor], temperature: str = "head_dim", projected=None, bias=None
 ) -> tuple[torch.Tensor, list]:
-    """Eq. 1-3: one query `(hidden_size,)` over its keys; the output and the weights, `[head][key]`."""
+    """Eq. 1-3: one query `(hidden_size,)` over its keys; the output and the weights, `[head][key]`.
+
+    The query may be projected already, and `bias[head][key]` is added to the scores.
+    """
     heads, size = module.config.num_attention_heads, module.head_dim
     tau = math.sqrt((len(keys) if temperature == "key_length" else 0) + size)
     projected = linear(module.q_proj, query) if projected is None else projected
     outputs, maps = [], []
     for head in range(heads):
         own = slice(head * size, (head + 1) * size)
-        scores = [math.exp((projected[own] @ linear(module.k_proj, key)[own]).item() / tau) for key in keys]
-        weights = [score / sum(scores) for score in scores]
+        scores = [(projected[own] @ linear(module.k_proj, key)[own]).item() / tau for key in keys]
+        weights = softmax(scores if bias is None else [score + b for score, b in zip(scores, bias[head], strict=True)])
         pairs = zip(weights, keys, strict=True)
         outputs.append(sum(weight * linear(module.v_proj, key)[own] for weight, key in pairs))
         maps.append(weights)
     return linear(module.out_proj, torch.cat(outputs)), maps
+
+
+def softmax(scores: list[float]) -> list[float]:
+    exponentials = [math.exp(score) for score in scores]
+    return [value / sum(exponentials) for value in exponentials]
 
 
 def normalize(norm: torch.nn.LayerNorm, states: torch.Tensor) -> torch.Tensor:

@@ -27,17 +27,16 @@ from tests.tables import each_row
 VGG = {"modeling_vgg.py"}
 RESNEXT_CODE = {"modeling_resnext.py"}
 EFFICIENTNET = {"modeling_efficientnet_lite.py"}
-CLASSIFIER = {"efficientnet_lite_classifier.py"}
 SOURCES = {"pretrained_weights.py", "transformers_backbones.py"}
 TRANSFORMERS = {"transformers_backbones.py"}
 DETECTION = {"transformers_backbones.py"}
 VISION = CODE_OF_VISION
-OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | CLASSIFIER | SOURCES | TRANSFORMERS | DETECTION | VISION
+OPTIONAL = VGG | RESNEXT_CODE | EFFICIENTNET | SOURCES | TRANSFORMERS | DETECTION | VISION
 NEEDED = {
     "ngsan_vision": VISION | VGG,
     "ngsan_vgg": VISION | VGG,
     "ngsan_resnext": VISION | RESNEXT_CODE,
-    "ngsan_efficientnet_lite": VISION | EFFICIENTNET | CLASSIFIER,
+    "ngsan_efficientnet_lite": VISION | EFFICIENTNET,
 }
 """Of the frozen checkpoints; the others have no vision encoder."""
 BACKBONES = {

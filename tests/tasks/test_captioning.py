@@ -5,7 +5,6 @@ import torch
 from datasets import DatasetDict
 from safetensors.torch import load_file
 
-from hf_ngsan.data import build_tokenizer
 from hf_ngsan.metrics import CiderD, DocumentFrequency
 from hf_ngsan.tasks import CaptioningConfig, train
 from hf_ngsan.tasks.caption_rows import load_rows
@@ -189,24 +188,6 @@ def test_a_reward_that_is_no_number_stops_the_run_which_can_be_resumed(tmp_path,
     resumed = train(config, resume=True)
     assert scores(resumed.history) == scores(straight.history)
     assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
-
-
-def test_document_frequencies_may_come_from_a_file(tmp_path, straight):
-    config = staged_config(tmp_path / "run", self_critical={"document_frequency": str(tmp_path / "df.npz")})
-    with pytest.raises(FileNotFoundError, match=r"df\.npz"):
-        train(config)
-    rows = load_rows(config.data.spec, "train")
-    captions = [caption for row in rows["captions"] for caption in row]
-    tokenizer = build_tokenizer(captions, min_count=1)
-    ids = [tokenizer(list(row))["input_ids"] for row in rows["captions"]]
-    special = (tokenizer.pad_token_id, tokenizer.bos_token_id)
-    DocumentFrequency.from_captions(ids, eos_token_id=tokenizer.eos_token_id, ignored_token_ids=special).save(
-        tmp_path / "df.npz"
-    )
-    assert scores(train(config).history) == scores(straight[1].history)
-    without_end = {"document_frequency": str(tmp_path / "df.npz"), "end_token_in_reward": False}
-    with pytest.raises(RewardError, match="end_token_in_reward"):
-        train(staged_config(tmp_path / "without", self_critical=without_end))
 
 
 def taught(folder, teachers, **training) -> CaptioningConfig:

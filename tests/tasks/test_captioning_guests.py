@@ -164,7 +164,7 @@ def test_adapters_alone_are_saved_where_whole_models_are_not_asked_for(start, tm
     [
         ({"lora": {"rank": 2, "target_modules": ["quary"]}}, "query"),
         ({"training": {"freeze": ["*"]}}, "training.freeze"),
-        ({"self_critical": {"document_frequency": "df.npz"}}, "self_critical.document_frequency"),
+        ({"training": {"word_dropout": 0.1}}, "training.word_dropout"),
     ],
 )
 def test_settings_that_a_captioner_cannot_have_are_named(start, tmp_path, change, name):

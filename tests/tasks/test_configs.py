@@ -13,7 +13,7 @@ from hf_ngsan.loading.models import load_config
 from hf_ngsan.models.configuration_mhsan import MHSANConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.text_encoders import PACKAGES
-from hf_ngsan.registry import MODEL_TYPES, config_class, model_class
+from hf_ngsan.registry import MODEL_TYPES, model_class
 from hf_ngsan.tasks import load_training_config
 from hf_ngsan.training.optimizer import learning_rate_at
 from tests.guests.tiny import save, tiny
@@ -45,7 +45,7 @@ def build_from(file):
     auto_class = "AutoModel"
     if MODEL_TYPES[fields["model_type"]].task == "captioning":
         fields["vocab_size"], auto_class = 9487 + SPECIAL_TOKENS, "AutoModelForImageTextToText"
-    config = config_class(fields.pop("model_type"))(**fields)
+    config = model_class(fields.pop("model_type"), "AutoConfig")(**fields)
     with torch.device("meta"):
         return model_class(config.model_type, auto_class)(config)
 

@@ -16,8 +16,6 @@ from ..task import Objective, Update
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - 2**64
 """The increment of SplitMix64, 2 ** 64 / golden ratio, as a signed number; below, its two mixing steps."""
 MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
-EPOCHS_TO_LEARN, MORE_THAN_CHANCE = 3, 2.0
-"""After 3 epochs a text should find its image at least twice as often as by guessing, else training warns."""
 
 
 @dataclass(frozen=True)
@@ -83,16 +81,7 @@ class Contrastive(Objective):
         self.parameters = parameters
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
-        """Embeds the global batch and attaches to each micro-batch the gradient of the loss at its embeddings.
-
-        Raises:
-            ValueError: the model recomputes activations (gradient checkpointing), which would draw other masks.
-        """
-        if any(getattr(module, "gradient_checkpointing", False) for module in model.modules()):
-            raise ValueError(
-                "A contrastive loss runs each micro-batch twice and does not go with gradient checkpointing; save "
-                "memory with training.gradient_accumulation_steps instead."
-            )
+        """Embeds the global batch and attaches to each micro-batch the gradient of the loss at its embeddings."""
         keeps_graph = update.keeps_graph(batches)
         outputs, embedded = None, []
         for batch in batches:
@@ -119,22 +108,15 @@ class Contrastive(Objective):
         for batch, (own_images, own_texts, _, _) in zip(batches, embedded, strict=True):
             of_images = slice(first_image, first_image := first_image + len(own_images))
             of_texts = slice(first_text, first_text := first_text + len(own_texts))
-            prepared.append(
-                {
-                    "batch": batch,
-                    "update": update,
-                    "outputs": outputs if keeps_graph else None,
-                    "image_gradients": image_gradients[of_images],
-                    "text_gradients": text_gradients[of_texts],
-                    "others": [
-                        (parameter, gradient * len(own_texts) / len(all_texts))
-                        for parameter, gradient in zip(trained, others, strict=True)
-                    ],
-                    "losses": losses.detach()[of_texts],
-                    "recalled": recalled[of_texts],
-                    "by_chance": len(recalled[of_texts]) / len(all_images),
-                }
-            )
+            inputs = {"batch": batch, "update": update, "outputs": outputs if keeps_graph else None}
+            inputs |= {"image_gradients": image_gradients[of_images], "text_gradients": text_gradients[of_texts]}
+            inputs["others"] = [
+                (weight, gradient * len(own_texts) / len(all_texts))
+                for weight, gradient in zip(trained, others, strict=True)
+            ]
+            inputs |= {"losses": losses.detach()[of_texts], "recalled": recalled[of_texts]}
+            inputs["by_chance"] = len(own_texts) / len(all_images)
+            prepared.append(inputs)
         return prepared
 
     def weight(self, inputs: dict) -> torch.Tensor:
@@ -162,15 +144,8 @@ class Contrastive(Objective):
         return images + texts + penalty + others, statistics
 
     def losses_of_settings(self, similarities: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
-        return pair_losses(
-            similarities,
-            is_own,
-            loss=self.settings.loss,
-            margin=self.settings.margin,
-            temperature=self.settings.temperature,
-            hardest_negatives=self.settings.hardest_negatives,
-            negated_positives=self.settings.negated_positives,
-        )
+        names = ("loss", "margin", "temperature", "hardest_negatives", "negated_positives")
+        return pair_losses(similarities, is_own, **{name: getattr(self.settings, name) for name in names})
 
     def diversity(self, outputs: Any, num_pairs: int) -> dict[str, torch.Tensor]:
         """Returns the diversity penalty of each side that has attention heads, as a sum over the pairs."""
@@ -184,7 +159,7 @@ class Contrastive(Objective):
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
         """Returns the mean loss, its diversity penalties, if any, before their weight, `batch_recall`, the share of
-        texts nearest to their own image in the batch, and `chance_recall`, the recall of guessing."""
+        texts nearest to their own image in the batch, and `chance_recall`, that of guessing."""
         pairs = sums["pairs"]
         return {
             "loss": sums["loss"] / pairs,
@@ -194,18 +169,8 @@ class Contrastive(Objective):
         }
 
     def describe(self, summary: dict[str, float]) -> str:
-        return f"loss {summary['loss']:.4f}, recall {summary['batch_recall']:.1%} in the batch"
-
-    def warnings(self, history: list[dict]) -> list[str]:
-        """Warns of collapsed embeddings, which the hardest negatives may cause with new weights."""
-        recall, chance = history[-1]["batch_recall"], history[-1]["chance_recall"]
-        if len(history) < EPOCHS_TO_LEARN or recall > min(MORE_THAN_CHANCE * chance, (1 + chance) / 2) or chance == 1:
-            return []
-        return [
-            f"after {len(history)} epochs {recall:.1%} of the texts find their image in the batch, and guessing finds "
-            f"{chance:.1%}: all embeddings may have become alike; train with contrastive.loss=info_nce or all, or "
-            "lower training.learning_rate."
-        ]
+        recall, chance = summary["batch_recall"], summary["chance_recall"]
+        return f"loss {summary['loss']:.4f}, recall {recall:.1%} in the batch ({chance:.1%} by chance)"
 
 
 def run(model: torch.nn.Module, batch: MicroBatch, update: Update) -> Any:
@@ -229,24 +194,16 @@ def embeddings(outputs: Any, batch: MicroBatch) -> tuple[torch.Tensor, ...]:
 
 
 class RowDropout(TorchFunctionMode):
-    """Makes every dropout mask inside the `with` block a function of the update, the row and the place in the tensor.
+    """Makes every dropout mask inside the `with` block a function of the update, the row and the indices in the row.
 
-    Repeated forward passes have equal masks, and the mask of a row does not depend on the other rows of the batch, nor
-    on padding: the mask of an element depends on its indices in the row, not on the row's length.
-
-    It applies to `torch.nn.functional.dropout`, which `nn.Dropout` calls, and to the dropout of
-    `scaled_dot_product_attention`, on tensors whose first dimension is the rows, or a multiple of them (captions of
-    each image, say). Other tensors and functions with a dropout inside (`nn.MultiheadAttention`, `nn.LSTM`) get the
-    masks of PyTorch's generator.
+    Repeated forward passes have equal masks, and the mask of a row depends neither on the other rows of the batch nor
+    on padding. This applies to `torch.nn.functional.dropout` and the dropout of `scaled_dot_product_attention`, on
+    tensors whose first dimension is the rows, or a multiple of them (captions of each image, say). Other tensors and
+    functions with a dropout inside (`nn.MultiheadAttention`, `nn.LSTM`) get the masks of PyTorch's generator.
 
     Args:
         keys: a number for each row of the batch.
         seed, step: seed of the run, and number of the update.
-
-    ```python
-    with RowDropout(row_index, seed=0, step=17):
-        outputs = model(**inputs)
-    ```
     """
 
     def __init__(self, keys: torch.LongTensor, seed: int, step: int):

@@ -55,20 +55,16 @@ class OnPolicyDistillation(Objective):
 
     @torch.no_grad()
     def prepare_batch(self, model: Any, inputs: dict, update: Update) -> dict:
-        visual = {
-            name: value for name, value in inputs.items() if name not in ("row_index", "labels", "caption_weights")
-        }
+        own = ("row_index", "labels", "caption_weights")
+        visual = {name: value for name, value in inputs.items() if name not in own}
         keys = [(update.seed, update.step, row) for row in inputs["row_index"].tolist()]
         uniforms = image_uniforms(keys, self.samples_per_image, self.policy.max_new_tokens)
         samples = sample_captions(model, self.policy, *encode_images(model, visual), uniforms)
         labels = labels_of(samples, self.policy.eos_token_id)
         visual["decoder_input_ids"] = model.prepare_decoder_input_ids_from_labels(labels)
         teacher = self.teacher.to(labels.device).eval()
-        return {
-            **visual,
-            "labels": labels,
-            "teacher_log_probs": self.log_probabilities(teacher(**visual).logits, labels),
-        }
+        taught = self.log_probabilities(teacher(**visual).logits, labels)
+        return {**visual, "labels": labels, "teacher_log_probs": taught}
 
     def log_probabilities(self, logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """Returns the log-probabilities of the words that can be said, at each target; `(targets, words)`."""
@@ -98,8 +94,8 @@ class OnPolicyDistillation(Objective):
         return loss, statistics
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the mean `loss` of a word in nats, `teacher_agreement` (share of places at which both have the same
-        likeliest word) and `caption_length` in tokens, the end included."""
+        """Returns the mean `loss` of a word in nats, `teacher_agreement` (share of places with the same likeliest word)
+        and `caption_length` in tokens, the end included."""
         return {
             "loss": sums["loss"] / sums["words"],
             "teacher_agreement": sums["agreed"] / sums["words"],
@@ -107,7 +103,5 @@ class OnPolicyDistillation(Objective):
         }
 
     def describe(self, summary: dict[str, float]) -> str:
-        return (
-            f"loss {summary['loss']:.4f}, the teachers' word at {summary['teacher_agreement']:.1%} of places, "
-            f"{summary['caption_length']:.1f} tokens"
-        )
+        agreement, length = summary["teacher_agreement"], summary["caption_length"]
+        return f"loss {summary['loss']:.4f}, the teachers' word at {agreement:.1%} of places, {length:.1f} tokens"

@@ -52,12 +52,9 @@ class Policy:
         )
 
     def logits(self, logits: torch.Tensor, chosen: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns logits of the policy, float32, `-inf` at words that it never says.
+        """Returns logits `(..., vocab_size)` of the policy, float32, `-inf` at words that it never says.
 
-        Args:
-            logits (`torch.Tensor` of shape `(..., vocab_size)`): the model's.
-            chosen (`torch.LongTensor` of shape `(...)`, *optional*): sampled words. They stay possible even if rounding
-                puts a word at the edge of the nucleus just outside it.
+        Words `chosen (...)` stay possible even if rounding puts them just outside of the nucleus.
         """
         suppressed = tokens_on(logits.device, self.suppressed_tokens)
         logits = logits.float().index_fill(-1, suppressed, -torch.inf) / self.temperature
@@ -98,11 +95,8 @@ def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> 
 
     Args:
         policy: the distribution to draw from.
-        logits (`torch.Tensor` of shape `(batch_size, vocab_size)`): the model's.
-        uniforms (`torch.Tensor` of shape `(batch_size,)`): independent, uniform in [0, 1).
-
-    Returns:
-        Token ids `(batch_size,)`.
+        logits: the model's, `(batch_size, vocab_size)`.
+        uniforms: `(batch_size,)`, independent, uniform in [0, 1).
     """
     cumulative = policy.logits(logits).softmax(-1).cumsum(-1)
     total = cumulative[:, -1:]
@@ -136,9 +130,9 @@ def sample_captions(
     Args:
         model: a captioner in evaluation mode, not wrapped.
         policy: the distribution to draw from.
-        states (`torch.Tensor` of shape `(B, N, hidden_size)`): last hidden states of the encoder.
-        attention_mask (`torch.Tensor` of shape `(B, N)`, *optional*): 1 = real, 0 = padding.
-        uniforms (`torch.Tensor` of shape `(B * k, max_new_tokens)`): see [`draw_words`].
+        states: last hidden states of the encoder, `(B, N, hidden_size)`.
+        attention_mask: `(B, N)`, 1 = real, 0 = padding.
+        uniforms: `(B * k, max_new_tokens)`, see [`draw_words`].
 
     Returns:
         Token ids `(B * k, T)` without the start token, the captions of an image next to each other, padded after their
@@ -150,10 +144,7 @@ def sample_captions(
 def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = None) -> Callable:
     """Returns a function for `generate(custom_generate=...)` that draws captions, one for each row of `uniforms`.
 
-    Args:
-        policy: the distribution to draw from.
-        uniforms (`torch.Tensor` of shape `(rows, max_new_tokens)`): see [`draw_words`].
-        greedy_each: the last of so many rows is the greedy caption; `None` for none.
+    The last of `greedy_each` rows, if given, is the greedy caption.
     """
     rows = torch.arange(len(uniforms), device=uniforms.device)
     is_greedy = None if greedy_each is None else rows % greedy_each == greedy_each - 1

@@ -13,7 +13,6 @@ biased whatever the baseline.
 """
 
 import math
-import time
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Any
@@ -35,7 +34,6 @@ MAX_BAD_ENDINGS = 0.05
 COLLAPSE = 2.0
 """Nats per word by which references may become less likely (e ** 2: about 7 times) while the reward rises, before
 training warns."""
-SECONDS = ("sampling_seconds", "reward_seconds", "update_seconds")
 
 
 @dataclass(frozen=True)
@@ -78,9 +76,6 @@ class SelfCriticalSettings(ScheduleSettings):
         None, "package.module:function of (captions, references) that returns a number for each caption; null = none"
     )
     reward_function_weight: float = setting(1.0, "weight of that function in the reward")
-    document_frequency: str | None = setting(
-        None, "file of document frequencies on token ids; null = those of the training captions"
-    )
 
 
 class SelfCritical(Objective):
@@ -98,7 +93,6 @@ class SelfCritical(Objective):
         bad_ending_ids: words that no caption should end with.
 
     A batch holds `row_index (B,)`, the number of each training row, the model's visual inputs, and `labels (B * C, T)`.
-    The likelihood of the first reference of each image is a statistic that shows whether the reward is exploited.
     """
 
     training_mode = False
@@ -111,9 +105,7 @@ class SelfCritical(Objective):
         policy: Policy,
         bad_ending_ids: Set[int] = frozenset(),
     ) -> None:
-        self.rewards = rewards
-        self.settings = settings
-        self.policy = policy
+        self.rewards, self.settings, self.policy = rewards, settings, policy
         self.bad_ending_ids = torch.tensor(sorted(bad_ending_ids), dtype=torch.long)
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
@@ -130,18 +122,12 @@ class SelfCritical(Objective):
         visual = dict(inputs)
         rows, references = visual.pop("row_index"), visual.pop("labels", None)
         visual.pop("caption_weights", None)
-        started_at = time.perf_counter()
         encoded, visual = self.encode(model, visual, keeps_graph)
         with torch.no_grad():
             samples, greedy = self.draw_captions(model, encoded, rows, update)
-            sampled_at = time.perf_counter()
             rewards, baselines = self.reward(samples, greedy, rows)
-            rewarded_at = time.perf_counter()
             labels = labels_of(samples, self.policy.eos_token_id)
             statistics = {
-                "batches": torch.tensor(1.0),
-                "sampling_seconds": torch.tensor(sampled_at - started_at),
-                "reward_seconds": torch.tensor(rewarded_at - sampled_at),
                 **self.statistics_of_captions(samples, labels, rewards, baselines),
                 **self.statistics_of_references(model, encoded, references, len(rows)),
             }
@@ -153,15 +139,9 @@ class SelfCritical(Objective):
         }
 
     def encode(self, model: Any, visual: dict, keeps_graph: bool) -> tuple[dict, dict]:
-        """Encodes the images.
+        """Returns inputs that captions are drawn from, without a graph, and those of the loss.
 
-        Args:
-            model: the bare model.
-            visual: its visual inputs.
-            keeps_graph: whether the loss may have the encoding that captions are drawn from.
-
-        Returns:
-            The inputs that captions are drawn from, without a graph, and those of the loss.
+        With `keeps_graph` the loss may have the encoding that captions are drawn from.
         """
         frozen = self.settings.freeze_encoder
         with torch.set_grad_enabled(keeps_graph and not frozen):
@@ -182,8 +162,7 @@ class SelfCritical(Objective):
     def draw_captions(
         self, model: PreTrainedModel, encoded: dict, rows: torch.Tensor, update: Update
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Returns token ids `(B * k, T)` of k captions an image, and `(B, T')` of the greedy ones if they are needed,
-        without the start token."""
+        """Returns ids `(B * k, T)` of k captions an image, and `(B, T')` of the greedy ones if they are needed."""
         states, mask = encoded["encoder_outputs"].last_hidden_state, encoded["attention_mask"]
         if self.settings.decoding == "beam":
             samples = search(model, self.policy, states, mask, num_beams=self.settings.samples_per_image)
@@ -193,7 +172,7 @@ class SelfCritical(Objective):
         return samples, greedy
 
     def uniforms(self, rows: torch.Tensor, update: Update) -> torch.Tensor:
-        """Returns the random numbers of the captions of an update, `(B * k, max_new_tokens)`."""
+        """Returns random numbers for the captions of an update, `(B * k, max_new_tokens)`."""
         keys = [(update.seed, update.step, row) for row in rows.tolist()]
         return image_uniforms(keys, self.settings.samples_per_image, self.policy.max_new_tokens)
 
@@ -243,6 +222,7 @@ class SelfCritical(Objective):
     def statistics_of_references(
         self, model: Any, encoded: dict, references: torch.Tensor | None, num_images: int
     ) -> dict[str, torch.Tensor]:
+        """Returns the log-likelihood of the first reference of each image, which tells if the reward is exploited."""
         if references is None:
             return {}
         references = references.view(num_images, -1, references.shape[-1])[:, 0]
@@ -279,10 +259,9 @@ class SelfCritical(Objective):
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
         """Returns means over samples: `reward`, `baseline`, `advantage_spread` (standard deviation), `caption_length`
         in words, `bad_endings` and `greedy_samples` (shares); per step `entropy`, per reference word
-        `reference_log_likelihood` (both in nats); seconds of drawing, rewarding and the rest for a process's batch."""
-        samples, batches = sums["samples"], sums["batches"]
-        mean_advantage = sums["advantages"] / samples
-        variance = sums["squared_advantages"] / samples - mean_advantage**2
+        `reference_log_likelihood` (both in nats)."""
+        samples = sums["samples"]
+        variance = sums["squared_advantages"] / samples - (sums["advantages"] / samples) ** 2
         summary = {name: sums[name] / samples for name in ("loss", "reward", "baseline")}
         summary |= {
             "advantage_spread": math.sqrt(max(variance, 0.0)),
@@ -293,15 +272,13 @@ class SelfCritical(Objective):
         }
         if sums.get("reference_words"):
             summary["reference_log_likelihood"] = sums["reference_log_likelihood"] / sums["reference_words"]
-        return summary | {name: sums[name] / batches for name in SECONDS}
+        return summary
 
     def describe(self, summary: dict[str, float]) -> str:
         return (
             f"reward {summary['reward']:.3f}, baseline {summary['baseline']:.3f} ± {summary['advantage_spread']:.3f}, "
             f"entropy {summary['entropy']:.2f}, {summary['caption_length']:.1f} words, "
-            f"{summary['bad_endings']:.1%} bad endings, {summary['greedy_samples']:.0%} greedy, "
-            + " + ".join(f"{summary[name]:.2f}" for name in SECONDS)
-            + " s sampling + reward + update"
+            f"{summary['bad_endings']:.1%} bad endings, {summary['greedy_samples']:.0%} greedy"
         )
 
     def warnings(self, history: list[dict]) -> list[str]:
@@ -310,8 +287,7 @@ class SelfCritical(Objective):
         if last["bad_endings"] > MAX_BAD_ENDINGS:
             warnings.append(
                 f"{last['bad_endings']:.1%} of the sampled captions end badly, with a word like 'a' or 'of' or without "
-                f"an end, more than {MAX_BAD_ENDINGS:.0%}: look at the captions and at max_new_tokens, or set "
-                "self_critical.bad_ending_penalty."
+                "an end: look at max_new_tokens, or set self_critical.bad_ending_penalty."
             )
         fallen = first.get("reference_log_likelihood", 0.0) - last.get("reference_log_likelihood", 0.0)
         if last["reward"] > first["reward"] and fallen > COLLAPSE:

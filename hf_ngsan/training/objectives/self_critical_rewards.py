@@ -1,7 +1,6 @@
-"""Rewards of sampled captions in self-critical training: CIDEr-D, BLEU-4, METEOR, functions of the user, weighted."""
+"""Rewards of sampled captions in self-critical training: CIDEr-D, BLEU-4, METEOR, CLIPScore, functions, weighted."""
 
 import math
-import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -12,6 +11,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
+from ...io.user_modules import import_user_module
 from ...metrics import CiderDReward, DocumentFrequency
 from ...metrics.clip_score import ClipScore, cosines
 from ...metrics.formulas import bleu_scores
@@ -19,7 +19,6 @@ from ...metrics.meteor import PreparedCaption, meteor_scores, shared_scorer
 from ...metrics.ngrams import ScoredGroups, count_ngrams, cut_sequences, expand_ranges
 from ...metrics.reward import PreparedReferences
 from ...metrics.tokenization import PTBTokenizer
-from ...registry import import_user_module
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
 
@@ -37,7 +36,8 @@ class CaptionRewards:
     trainer. Rewards of the two modes are not comparable (Hu et al. 2023, "SacreEOS"). Start and padding tokens are left
     out everywhere, and an unknown word of a sample matches nothing, not even an unknown word of a reference.
 
-    - `cider_d`: eq. 4 of Vedantam et al., CVPR 2015, on the scale 0 to 10 (see [`~hf_ngsan.metrics.CiderDReward`]);
+    - `cider_d`: eq. 4 of Vedantam et al., CVPR 2015, on the scale 0 to 10, with the document frequencies of the
+      references (see [`~hf_ngsan.metrics.CiderDReward`]);
     - `bleu_4`: BLEU-4 (Papineni et al., ACL 2002) of the single caption, on the scale 0 to 1;
     - `meteor`: METEOR 1.5 of the single caption, on the scale 0 to 1 (see [`MeteorReward`]);
     - `clip_score`: how well the caption fits the image, on the scale 0 to 2.5 (see [`ClipReward`]).
@@ -45,21 +45,17 @@ class CaptionRewards:
     The first two are 0 for an empty caption, one without any word before its end.
 
     Args:
-        references: reference captions of each training row, as text. Tokenized once, whole, and ended by the end
-            token; captions that have no word left are passed over.
+        references: reference captions of each training row, as text; captions that have no word left are passed over.
         tokenizer: the captioner's, with an end token.
-        weights: the weights of `cider_d`, `bleu_4`, `meteor` and `clip_score`; a reward of weight 0 is not computed.
+        weights: the weights of the rewards above; one of weight 0 is not computed.
         functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
             special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
             a list, an array or a tensor.
-        document_frequency: document frequencies for `cider_d`, counted on token ids with this tokenizer's end token,
-            and with that among its ignored tokens if `end_token` is `False`; by default those of `references`.
         end_token: whether the end token takes part in CIDEr-D and BLEU-4.
         clip_score: the reward `clip_score`.
 
     Raises:
-        RewardError: a row without references, unknown names, no weight other than 0, a tokenizer without an end token,
-            or document frequencies that do not fit.
+        RewardError: a row without references, unknown names, or no weight other than 0.
 
     Example:
 
@@ -85,7 +81,6 @@ class CaptionRewards:
         tokenizer: PreTrainedTokenizerBase,
         weights: Mapping[str, float],
         functions: Mapping[str, tuple[RewardFunction, float]] | None = None,
-        document_frequency: DocumentFrequency | None = None,
         end_token: bool = True,
         clip_score: "ClipReward | None" = None,
     ):
@@ -98,16 +93,12 @@ class CaptionRewards:
             )
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
-            raise RewardError(
-                f"The weights of the rewards must be finite numbers, and one other than 0, not {numbers}."
-            )
-        if tokenizer.eos_token_id is None:
-            raise RewardError("The tokenizer has no end token, without which no caption ends; set tokenizer.eos_token.")
+            raise RewardError(f"The weights of the rewards must be finite, and one other than 0, not {numbers}.")
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
-        self.tokenizer = tokenizer
-        self.eos_token_id = tokenizer.eos_token_id
-        ignored = {tokenizer.pad_token_id, tokenizer.bos_token_id} - {None, self.eos_token_id}
+        self.tokenizer: Any = tokenizer
+        self.eos_token_id: int = self.tokenizer.eos_token_id
+        ignored = {self.tokenizer.pad_token_id, self.tokenizer.bos_token_id} - {None, self.eos_token_id}
         self.ignored_tokens = tuple(ignored if end_token else {*ignored, self.eos_token_id})
         self.texts = [list(captions) for captions in references]
         self.references = self.prepare_references()
@@ -115,7 +106,9 @@ class CaptionRewards:
         if "clip_score" in self.weights and clip_score is None:
             raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
         if "cider_d" in self.weights:
-            self.cider_d = self.make_cider_d(document_frequency)
+            rows = np.repeat(np.arange(len(self.references)), self.references.number)
+            levels, special = count_ngrams(self.references.captions), (self.eos_token_id, self.ignored_tokens)
+            self.cider_d = CiderDReward(DocumentFrequency.from_sequences(levels, rows, None, *special), *special)
         if "meteor" in self.weights:
             self.meteor = MeteorReward(self.texts)
 
@@ -142,9 +135,7 @@ class CaptionRewards:
     ) -> dict[str, torch.Tensor]:
         """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each.
 
-        Args:
-            token_ids, image_indices: see [`__call__`].
-            captions: texts of the samples; those of their words if `None`.
+        The texts `captions` of the samples are by default those of their words.
         """
         ids, images = token_ids.detach().cpu(), image_indices.detach().cpu().numpy()
         words = cut_sequences(ids, self.eos_token_id, (*self.ignored_tokens, self.eos_token_id))
@@ -158,7 +149,7 @@ class CaptionRewards:
             parts["bleu_4"] = self.bleu_4(known, images)
         has_words = torch.from_numpy(words.lengths > 0)
         parts = {name: torch.where(has_words, values, 0.0) for name, values in parts.items()}
-        if captions is None and (self.functions or self.clip_score is not None or "meteor" in self.weights):
+        if captions is None and (self.functions or {"meteor", "clip_score"} & self.weights.keys()):
             parted = np.split(words.words, np.cumsum(words.lengths)[:-1]) if len(words) else []
             captions = self.tokenizer.batch_decode([ids.tolist() for ids in parted], skip_special_tokens=True)
         captions = captions or []
@@ -166,10 +157,10 @@ class CaptionRewards:
             parts["meteor"] = self.meteor(captions, images)
         if "clip_score" in self.weights and self.clip_score is not None:
             parts["clip_score"] = self.clip_score(captions, images)
-        if self.functions:
-            references = [self.texts[image] for image in images]
-            parts |= {name: call_function(name, self.functions[name], captions, references) for name in self.functions}
-        return parts
+        references = [self.texts[image] for image in images] if self.functions else []
+        return parts | {
+            name: call_function(name, self.functions[name], captions, references) for name in self.functions
+        }
 
     def prepare_references(self) -> PreparedReferences:
         flat = [text for texts in self.texts for text in texts]
@@ -182,30 +173,9 @@ class CaptionRewards:
                 f"Row {number.argmin()} of the training data has no word in its captions; "
                 "give it a reference caption or leave it out of self-critical training."
             )
-        captions = cut_sequences(
-            [[*words, self.eos_token_id] for words in ids if words], self.eos_token_id, self.ignored_tokens
-        )
+        ended = [[*words, self.eos_token_id] for words in ids if words]
+        captions = cut_sequences(ended, self.eos_token_id, self.ignored_tokens)
         return PreparedReferences(captions, np.cumsum(number) - number, number)
-
-    def make_cider_d(self, frequency: DocumentFrequency | None) -> CiderDReward:
-        if frequency is None:
-            rows = np.repeat(np.arange(len(self.references)), self.references.number)
-            levels = count_ngrams(self.references.captions)
-            frequency = DocumentFrequency.from_sequences(levels, rows, None, self.eos_token_id, self.ignored_tokens)
-        reward = CiderDReward(frequency, self.eos_token_id, self.ignored_tokens)
-        counted, rewarded = (
-            f"the end token {end} {'left out' if end in ignored else 'as a word'}"
-            for end, ignored in (
-                (frequency.eos_token_id, frequency.ignored_token_ids),
-                (self.eos_token_id, self.ignored_tokens),
-            )
-        )
-        if counted != rewarded:
-            raise RewardError(
-                f"The document frequencies were counted with {counted}, but the reward is computed with {rewarded}; "
-                "count them with this tokenizer, or change self_critical.end_token_in_reward."
-            )
-        return reward
 
     def bleu_4(self, token_ids: torch.Tensor, images: np.ndarray) -> torch.Tensor:
         # Each candidate stands as an image of its own, with a copy of the references.
@@ -253,14 +223,7 @@ class TextRewards(CaptionRewards):
 
 
 class MeteorReward:
-    """METEOR of captions, each scored alone (see [`~hf_ngsan.metrics.Meteor`]).
-
-    Args:
-        references: captions of each training row, as text.
-
-    Raises:
-        MeteorDataMissing: pycocoevalcap is missing.
-    """
+    """METEOR of captions of training rows, each scored alone (see [`~hf_ngsan.metrics.Meteor`])."""
 
     IMAGES_IN_MEMORY = 2**14
 
@@ -286,10 +249,7 @@ class MeteorReward:
 class ClipReward:
     """CLIPScore of captions of the training images (Hessel et al. 2021) as a reward (Cho et al. 2022).
 
-    Args:
-        metric: CLIPScore with a dual encoder.
-        images: training rows with images. Each image is embedded once, alone, so that its embedding depends on nothing
-            else.
+    Each of the `images`, rows with images, is embedded once, alone, so that its embedding depends on nothing else.
     """
 
     def __init__(self, metric: ClipScore, images: Sequence[Mapping[str, Any]]) -> None:
@@ -304,27 +264,8 @@ class ClipReward:
         return torch.from_numpy(self.metric.weight * cosines(self.metric.embed_texts(captions), seen))
 
 
-def load_document_frequency(path: str | os.PathLike) -> DocumentFrequency:
-    """Reads document frequencies for `cider_d` that `DocumentFrequency.save` wrote.
-
-    Raises:
-        OSError, ValueError: no such file, or a file of another kind.
-        RewardError: frequencies of text.
-    """
-    frequency = DocumentFrequency.load(os.path.expanduser(path))
-    if frequency.vocabulary is not None:
-        raise RewardError(
-            f"{os.fspath(path)} was counted on text; count it on the token ids of the training captions, with "
-            "eos_token_id, or leave it out to use those of the training split."
-        )
-    return frequency
-
-
 def load_reward_function(name: str) -> RewardFunction:
-    """Imports a reward function of the user.
-
-    Args:
-        name: `package.module:function`. Modules are also looked for in the current folder, after all other places.
+    """Imports a reward function of the user, `package.module:function`.
 
     Raises:
         UserModuleError: no such module, or a module that fails.
@@ -340,11 +281,7 @@ def load_reward_function(name: str) -> RewardFunction:
 def call_function(
     name: str, function: RewardFunction, captions: list[str], references: list[list[str]]
 ) -> torch.Tensor:
-    """Returns the rewards of a function of the user, float64 `(R,)`.
-
-    Raises:
-        RewardError: the function returns anything but R finite numbers.
-    """
+    """Returns the rewards of a function of the user, float64 `(R,)`; a RewardError if it returns anything else."""
     returned = function(list(captions), [list(texts) for texts in references])
     if isinstance(returned, torch.Tensor):
         returned = returned.detach().cpu().double()  # NumPy has no bfloat16

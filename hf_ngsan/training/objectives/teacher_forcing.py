@@ -15,14 +15,8 @@ class Distillation:
     """Probabilities of a trained captioner as targets, beside the words of captions (Hinton et al. 2015).
 
     The loss of a word is (1 - weight) * cross-entropy + weight * temperature^2 * KL(teacher || captioner), where both
-    probabilities are softened by the temperature. The teacher reads all words, also those that are dropped for the
-    captioner.
-
-    Attributes:
-        teacher: a captioner, or an ensemble, with the vocabulary and the inputs of the one that is trained; its outputs
-            are logits or log-probabilities.
-        weight: share of the teacher in the loss.
-        temperature: softens the probabilities of both.
+    probabilities are softened by the temperature. The teacher, a captioner or ensemble with the vocabulary and the
+    inputs of the one that is trained, reads all words, also those that are dropped for the captioner.
     """
 
     teacher: Any
@@ -47,8 +41,8 @@ class TeacherForcing(Objective):
 
     Args:
         label_smoothing: share of the target that is spread evenly over the vocabulary.
-        word_dropout: share of the words before a target that are replaced, at random, by the unknown word (Bowman et
-            al. 2016, section 3.1), so that the image has to tell the next one. The first token stays.
+        word_dropout: share of the words before a target, but for the first token, that are replaced at random by the
+            unknown word (Bowman et al. 2016, section 3.1), so that the image has to tell the next one.
         unknown_token_id: the unknown word; needed for word dropout.
         distillation: a trained captioner to learn from too, *optional*.
 
@@ -90,7 +84,9 @@ class TeacherForcing(Objective):
         taught = inputs.pop("teacher_log_probs", None)
         if self.word_dropout and model.training:
             words = inputs["decoder_input_ids"]
-            inputs["decoder_input_ids"] = words.where(self.kept_words(words), self.unknown_token_id)
+            kept = functional.dropout(torch.ones_like(words, dtype=torch.float32), self.word_dropout) > 0
+            kept[:, 0] = True
+            inputs["decoder_input_ids"] = words.where(kept, self.unknown_token_id)
         logits = self.logits(model, inputs)
         losses = functional.cross_entropy(
             logits.flatten(0, 1).float(),
@@ -112,11 +108,6 @@ class TeacherForcing(Objective):
     def logits(self, model: torch.nn.Module, inputs: dict) -> torch.Tensor:
         """Returns the logits of the target tokens, `(B * C, T, vocab_size)`."""
         return model(**inputs, use_cache=False).logits
-
-    def kept_words(self, decoder_input_ids: torch.Tensor) -> torch.Tensor:
-        kept = functional.dropout(torch.ones_like(decoder_input_ids, dtype=torch.float32), self.word_dropout) > 0
-        kept[:, 0] = True
-        return kept
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
         return {"loss": sums["loss"] / sums["weight"], "token_accuracy": sums["correct_tokens"] / sums["tokens"]}

@@ -23,11 +23,7 @@ VARIANTS = {
 
 def tiny_translator(seed: int = 10, **changes) -> NSATransformerForConditionalGeneration:
     """A translator in evaluation mode that depends on its inputs: matrices of unit gain, no parameter 0."""
-    attention = changes.pop("attn_implementation", None)
-    config = NSATransformerConfig(**{**SIZES, **changes})
-    if attention is not None:
-        config._attn_implementation = attention
-    model = NSATransformerForConditionalGeneration(config).eval()
+    model = NSATransformerForConditionalGeneration(NSATransformerConfig(**{**SIZES, **changes})).eval()
     make_lively(model, seed)
     with torch.no_grad():
         model.lm_head.weight.mul_(0.3)  # or every token would be followed by itself, as both are one matrix

@@ -17,10 +17,4 @@ class ResNeXtBackboneTest(BackboneTests, unittest.TestCase):
 
 @pytest.mark.slow
 class DetectorBackboneTest(ResNeXtBackboneTest):
-    fields = {
-        **TINY,
-        "stride_in_1x1": True,
-        "frozen_batch_norm": True,
-        "last_stage_dilation": 2,
-        "deformable_stages": [2, 3],
-    }
+    fields = {**TINY, "stride_in_1x1": True, "frozen_batch_norm": True}

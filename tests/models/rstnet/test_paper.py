@@ -12,6 +12,7 @@ from hf_ngsan.models.modeling_rstnet import (
     grid_positions,
     sinusoidal_geometry,
 )
+from tests.models.loops import attend, linear, normalize, sinusoid, softmax
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config
 from tests.tables import each_row
 
@@ -20,22 +21,13 @@ CLOSE = {"rtol": 1e-4, "atol": 1e-5}
 
 def relative(first: list[float], second: list[float], offset: float) -> list[float]:
     """Eq. 1-4 for two cells `x_min, y_min, x_max, y_max`; log 0 is cut at the log of 1e-3."""
-
-    def parts(cell):
-        return (
-            (cell[0] + cell[2]) / 2,
-            (cell[1] + cell[3]) / 2,
-            cell[2] - cell[0] + offset,
-            cell[3] - cell[1] + offset,
-        )
-
-    (cx_i, cy_i, w_i, h_i), (cx_j, cy_j, w_j, h_j) = parts(first), parts(second)
-    return [
-        math.log(max(abs(cx_i - cx_j) / w_i, 1e-3)),
-        math.log(max(abs(cy_i - cy_j) / h_i, 1e-3)),
-        math.log(w_i / w_j),
-        math.log(h_i / h_j),
-    ]
+    features = []
+    for low, high in ((0, 2), (1, 3)):
+        distance = abs(first[low] + first[high] - second[low] - second[high]) / 2
+        features.append(math.log(max(distance / (first[high] - first[low] + offset), 1e-3)))
+    for low, high in ((0, 2), (1, 3)):
+        features.append(math.log((first[high] - first[low] + offset) / (second[high] - second[low] + offset)))
+    return features
 
 
 def cells(rows: int, columns: int) -> list[list[float]]:
@@ -55,20 +47,16 @@ def test_geometric_weights_are_eq_1_to_6(offset, fusion, embedding):
     geometry, grid = GridGeometry(config), cells(2, 3)
     assert torch.allclose(grid_boxes(2, 3), torch.tensor(grid))
     found = geometry(grid_boxes(2, 3)[None], torch.zeros(1, 6, 32))[0]
-    weights, bias = geometry.weights.content_proj.weight, geometry.weights.content_proj.bias
+    found = found.exp() if fusion == "log" else found
     for i, first in enumerate(grid):
         for j, second in enumerate(grid):
             features = torch.tensor(relative(first, second, float(offset)))
             if embedding == "linear":
-                embedded = geometry.embedding.projection(features).relu()
+                embedded = linear(geometry.embedding.projection, features).relu()
             else:
                 embedded = torch.cat([(100 * features).sin(), (100 * features).cos()])
-            for head in range(4):
-                weight = max(float(weights[head] @ embedded + bias[head]), 0.0)
-                if fusion == "log":
-                    assert math.exp(found[head, i, j].item()) == pytest.approx(max(weight, 1e-6), abs=1e-4)
-                else:
-                    assert found[head, i, j].item() == pytest.approx(weight, abs=1e-4)
+            weights = linear(geometry.weights.content_proj, embedded).clamp(min=1e-6 if fusion == "log" else 0)
+            torch.testing.assert_close(found[:, i, j], weights, rtol=0, atol=1e-4)
 
 
 def test_sinusoids_of_geometry_have_wavelengths_up_to_1000():
@@ -82,9 +70,8 @@ def test_sinusoids_of_geometry_have_wavelengths_up_to_1000():
 def test_codes_of_a_grid_tell_rows_then_columns():
     found, half = grid_positions(2, 3, 16), 8
     for cell in range(6):
-        places = [(cell // 3 + 1) / 2, (cell % 3 + 1) / 3]
         expected = []
-        for place in places:
+        for place in ((cell // 3 + 1) / 2, (cell % 3 + 1) / 3):
             for channel in range(half):
                 angle = 2 * math.pi * place / 10000 ** (2 * (channel // 2) / half)
                 expected.append(math.cos(angle) if channel % 2 else math.sin(angle))
@@ -94,29 +81,22 @@ def test_codes_of_a_grid_tell_rows_then_columns():
 def adaptive_by_loops(module, query: torch.Tensor, tokens: torch.Tensor, signal: torch.Tensor):
     """Eq. 17-24 for one word: output, weights `(heads, tokens + 1)` and visualness."""
     size, outputs, maps = module.head_dim, [], []
-    keys, values = [module.k_proj(token) for token in tokens], [module.v_proj(token) for token in tokens]
-    if module.signal_proj is None:
-        keys.append(module.k_proj(signal))
-        values.append(module.v_proj(signal))
-    else:
-        keys.append(module.signal_proj(signal))
-        values.append(module.signal_proj(signal))
+    own_key, own_value = module.signal_proj or module.k_proj, module.signal_proj or module.v_proj
+    keys = [*(linear(module.k_proj, token) for token in tokens), linear(own_key, signal)]
+    values = [*(linear(module.v_proj, token) for token in tokens), linear(own_value, signal)]
     for head in range(module.config.num_attention_heads):
         own = slice(head * size, (head + 1) * size)
-        scores = [math.exp((module.q_proj(query)[own] @ key[own]).item() / math.sqrt(size)) for key in keys]
-        weights = [score / sum(scores) for score in scores]
+        weights = softmax([(linear(module.q_proj, query)[own] @ key[own]).item() / math.sqrt(size) for key in keys])
         outputs.append(sum(weight * value[own] for weight, value in zip(weights, values, strict=True)))
         maps.append(weights)
-    visualness = 1 - sum(weights[-1] for weights in maps) / len(maps)
-    return module.out_proj(torch.cat(outputs)), maps, visualness
+    return linear(module.out_proj, torch.cat(outputs)), maps, 1 - sum(weights[-1] for weights in maps) / len(maps)
 
 
 @torch.no_grad()
 @each_row("projection", ["shared", "separate"])
 @each_row("captions", [1, 2])
 def test_adaptive_attention_is_eq_17_to_24(projection, captions):
-    config = tiny_config(language_signal_projection=projection)
-    config._attn_implementation = "eager"
+    config = tiny_config(language_signal_projection=projection, attn_implementation="eager")
     module = AdaptiveAttention(config, 0).eval()
     query, signal = torch.randn(2 * captions, 3, 32), torch.randn(2 * captions, 3, 32)
     tokens, mask = torch.randn(2, 4, 32), torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
@@ -141,61 +121,44 @@ def test_words_without_the_language_signal_attend_to_the_cells_alone_in_training
     dropped = without == 1
     assert 0.2 < dropped.float().mean() < 0.3 and visualness.max() < 1
     assert torch.equal(of_training[~dropped], output[~dropped]) and torch.equal(without[~dropped], visualness[~dropped])
-    row, word = (int(one) for one in dropped.nonzero()[0])
-    cells = tokens[row // 2]
-    expected = attend(module, query[row, word], cells, cells)
+    row, word = dropped.nonzero()[0].tolist()
+    expected, _ = attend(module, query[row, word], tokens[row // 2])
     torch.testing.assert_close(of_training[row, word], expected, **CLOSE)
 
 
-def attend(module, query, keys, values, bias=None):
-    """One query over its keys; `bias` is `(heads, keys)`."""
-    size, outputs = module.head_dim, []
-    for head in range(module.config.num_attention_heads):
-        own = slice(head * size, (head + 1) * size)
-        scores = torch.stack([module.q_proj(query)[own] @ module.k_proj(key)[own] for key in keys]) / math.sqrt(size)
-        weights = (scores if bias is None else scores + bias[head]).softmax(0)
-        outputs.append(sum(weight * module.v_proj(value)[own] for weight, value in zip(weights, values, strict=True)))
-    return module.out_proj(torch.cat(outputs))
-
-
-def feed(block, states):
-    inner = block.feed_forward
-    return block.norm(states + inner.down(inner.up(states).relu()))
+def fed(block, state: torch.Tensor) -> torch.Tensor:
+    inner = linear(block.feed_forward.up, state).relu()
+    return normalize(block.norm, state + linear(block.feed_forward.down, inner))
 
 
 def caption_by_loops(model, features: torch.Tensor, words: list[int]) -> torch.Tensor:
     """Logits `(length, vocab_size)` of the paper's model, one layer, cell and word at a time."""
     encoder, decoder = model.model.encoder, model.model.decoder
-    states = [encoder.input_proj(cell).relu() for cell in features]
+    states = [linear(encoder.input_proj, cell).relu() for cell in features]
     side = math.isqrt(len(states))
     bias = encoder.geometry(grid_boxes(side, side)[None], features[None])[0]
     for layer in encoder.layers:
-        attended = [attend(layer.self_attn, state, states, states, bias[:, i]) for i, state in enumerate(states)]
-        normed = [layer.self_attn_norm.norm(state + new) for state, new in zip(states, attended, strict=True)]
-        states = [feed(layer.feed_forward, state) for state in normed]
+        attended = [attend(layer.self_attn, state, states, bias=bias[:, i])[0] for i, state in enumerate(states)]
+        normed = [normalize(layer.self_attn_norm.norm, old + new) for old, new in zip(states, attended, strict=True)]
+        states = [fed(layer.feed_forward, state) for state in normed]
     signals = decoder.language_model(torch.tensor([words])).last_hidden_state[0]
     scale = math.sqrt(32) if model.config.scale_embeddings else 1.0
-    steps = 10000 ** (torch.arange(0, 32, 2) / 32)
-    hidden = [
-        decoder.embed_tokens.weight[word] * scale + torch.cat([(t / steps).sin(), (t / steps).cos()])
-        for t, word in enumerate(words)
-    ]
+    hidden = [decoder.embed_tokens.weight[word] * scale + sinusoid(t, 32) for t, word in enumerate(words)]
     for layer in decoder.layers:
         new = []
         for t, state in enumerate(hidden):
-            attended = attend(layer.self_attn, state, hidden[: t + 1], hidden[: t + 1])
-            state = layer.self_attn_norm.norm(state + attended)
+            state = normalize(layer.self_attn_norm.norm, state + attend(layer.self_attn, state, hidden[: t + 1])[0])
             if layer.is_adaptive:
                 attended = adaptive_by_loops(layer.encoder_attn, state, torch.stack(states), signals[t])[0]
             else:
-                attended = attend(layer.encoder_attn, state, states, states)
-            new.append(feed(layer.feed_forward, layer.encoder_attn_norm.norm(state + attended)))
+                attended, _ = attend(layer.encoder_attn, state, states)
+            new.append(fed(layer.feed_forward, normalize(layer.encoder_attn_norm.norm, state + attended)))
         hidden = new
-    return torch.stack([model.lm_head(state) for state in hidden])
+    return torch.stack([linear(model.lm_head, state) for state in hidden])
 
 
 @torch.no_grad()
-@each_row(("implementation", "scale"), [("eager", False), ("sdpa", False), ("sdpa", True)])
+@each_row(("implementation", "scale"), [("eager", False), ("sdpa", True)])
 def test_the_captioner_is_its_equations(implementation, scale):
     model, grids = tiny_captioner(attn_implementation=implementation, scale_embeddings=scale), random_grids(2)
     words = torch.tensor([[1, 5, 6, 7], [1, 8, 5, 11]])

@@ -5,9 +5,8 @@ import torch
 from hf_ngsan.models.configuration_rstnet import RSTNetConfig, RSTNetLanguageModelConfig
 from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
 from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
-from tests.models.tiny import WORDS, make_lively
+from tests.models.tiny import FEATURE_SIZE, WORDS, make_lively, make_talkative
 
-FEATURE_SIZE = 12
 VOCAB_SIZE = len(WORDS) + 4
 TEXT_ENCODER = {
     "model_type": "bert",
@@ -18,14 +17,13 @@ TEXT_ENCODER = {
     "intermediate_size": 20,
     "max_position_embeddings": 64,
 }
-SIZES = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
+SIZES = {"vocab_size": VOCAB_SIZE, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 48}
 OUR_TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
 
 
 def tiny_config(release: bool = False, **changes) -> RSTNetConfig:
     sizes = {
         **SIZES,
-        "vocab_size": VOCAB_SIZE,
         "visual_feature_size": FEATURE_SIZE,
         "encoder_layers": 2,
         "plain_decoder_layers": 1,
@@ -40,33 +38,15 @@ def tiny_config(release: bool = False, **changes) -> RSTNetConfig:
 
 
 def tiny_captioner(seed: int = 1, **changes) -> RSTNetForConditionalGeneration:
-    """A captioner in evaluation mode that depends on its inputs.
-
-    Args:
-        seed: of the weights.
-        changes: fields of the configuration, `release`, and `attn_implementation`.
-    """
-    attention = changes.pop("attn_implementation", None)
-    config = tiny_config(**changes)
-    if attention is not None:
-        config._attn_implementation = attention
-    model = RSTNetForConditionalGeneration(config).eval()
-    make_lively(model, seed)
+    """A captioner in evaluation mode that depends on its inputs; `changes` are those of `tiny_config`."""
+    model = RSTNetForConditionalGeneration(tiny_config(**changes)).eval()
+    (make_lively if model.lm_head.bias is None else make_talkative)(model, seed)
     model.generation_config.max_new_tokens = 8
-    if model.lm_head.bias is not None:  # captions shall end, some early, and be of words
-        with torch.no_grad():
-            model.lm_head.bias[config.eos_token_id] += 2
-            model.lm_head.bias[[config.pad_token_id, config.bos_token_id]] -= 20
     return model
 
 
 def tiny_language_model(seed: int = 3, **changes) -> RSTNetLanguageModel:
-    attention = changes.pop("attn_implementation", None)
-    config = RSTNetLanguageModelConfig(
-        **{**SIZES, "vocab_size": VOCAB_SIZE, "text_encoder_config": TEXT_ENCODER, **changes}
-    )
-    if attention is not None:
-        config._attn_implementation = attention
+    config = RSTNetLanguageModelConfig(**{**SIZES, "text_encoder_config": TEXT_ENCODER, **changes})
     model = RSTNetLanguageModel(config).eval()
     make_lively(model, seed)
     return model

@@ -25,17 +25,8 @@ def tiny_config(**changes) -> SpatialCaptionerConfig:
 
 
 def tiny_captioner(seed: int = 26, **changes) -> SpatialCaptionerForConditionalGeneration:
-    """A captioner in evaluation mode that depends on its inputs.
-
-    Args:
-        seed: of the weights.
-        changes: fields of the configuration, and `attn_implementation`.
-    """
-    attention = changes.pop("attn_implementation", None)
-    config = tiny_config(**changes)
-    if attention is not None:
-        config._attn_implementation = attention
-    model = SpatialCaptionerForConditionalGeneration(config).eval()
+    """A captioner in evaluation mode that depends on its inputs; `changes` are those of `tiny_config`."""
+    model = SpatialCaptionerForConditionalGeneration(tiny_config(**changes)).eval()
     make_talkative(model, seed)
     return model
 

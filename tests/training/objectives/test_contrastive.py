@@ -121,29 +121,6 @@ def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls):
     assert summary["chance_recall"] == pytest.approx(1 / 4)
 
 
-@each_row(
-    ("recalls", "chance", "warned"),
-    [
-        ([0.01, 0.01], 0.01, False),  # too early to say
-        ([0.01, 0.01, 0.012], 0.01, True),
-        ([0.01, 0.02, 0.05], 0.01, False),
-        ([0.5, 0.5, 0.55], 0.5, True),
-        ([0.5, 0.5, 0.9], 0.5, False),
-        ([1.0, 1.0, 1.0], 1.0, False),  # one image a batch has no negatives
-    ],
-)
-def test_embeddings_that_have_become_alike_are_told(recalls, chance, warned):
-    history = [{"batch_recall": recall, "chance_recall": chance} for recall in recalls]
-    assert bool(Contrastive().warnings(history)) == warned
-
-
-def test_checkpointed_activations_are_refused():
-    model = Linear()
-    model.gradient_checkpointing = True
-    with pytest.raises(ValueError, match="gradient_accumulation_steps"):
-        Contrastive().prepare(model, [], Update(0, 0))
-
-
 def weights(folder) -> torch.Tensor:
     state = load_file(folder / "last" / "model.safetensors")
     return torch.cat([state[name].double().flatten() for name in sorted(state)])

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.data import build_tokenizer
+from hf_ngsan.io.user_modules import UserModuleError
 from hf_ngsan.metrics import Bleu, CiderD, DocumentFrequency, Meteor
-from hf_ngsan.registry import UserModuleError
 from hf_ngsan.training.objectives.self_critical_rewards import (
     CaptionRewards,
     RewardError,
-    load_document_frequency,
     load_reward_function,
 )
 from tests.tables import each_row
@@ -103,18 +102,6 @@ def test_without_the_end_token_a_reward_is_the_metric_on_plain_text(name):
     torch.testing.assert_close(rewards(broken_off, rows), rewards(samples, rows))
 
 
-@each_row("counted", [True, False])
-def test_frequencies_must_be_counted_as_the_reward_counts(counted):
-    ids = [[[*words, END] for words in TOKENIZER(texts, add_special_tokens=False)["input_ids"]] for texts in REFERENCES]
-    frequency = DocumentFrequency.from_captions(ids, eos_token_id=END, ignored_token_ids=() if counted else (END,))
-    arguments = (REFERENCES, TOKENIZER, {"cider_d": 1.0}, None, frequency)
-    own = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, end_token=counted)
-    given = CaptionRewards(*arguments, end_token=counted)
-    assert torch.equal(given(*sample_batch()), own(*sample_batch()))
-    with pytest.raises(RewardError, match="end token"):
-        CaptionRewards(*arguments, end_token=not counted)
-
-
 def test_the_total_is_the_weighted_sum_of_the_parts():
     rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 0.5, "bleu_4": -2.0}, {"mine:brevity": (brevity, 0.3)})
     parts = rewards.parts(*sample_batch())
@@ -179,15 +166,12 @@ def test_a_caption_that_breaks_off_is_worth_less():
 
 @each_row("row", [[END, PAD, PAD], [END, 5, 6], [PAD, PAD, PAD], [START, END, 7]])
 def test_an_empty_sample_is_worth_nothing(row):
-    # With these frequencies the end token has a weight, so that only the rule keeps the reward at 0.
-    unrelated = DocumentFrequency.from_captions([[[7, 8]], [[9]], [[10]]], eos_token_id=END)
     seen = []
     rewards = CaptionRewards(
         REFERENCES,
         TOKENIZER,
         {"cider_d": 1.0, "bleu_4": 1.0},
         {"mine": (lambda captions, references: seen.extend(captions) or [0.5] * len(captions), 1.0)},
-        document_frequency=unrelated,
     )
     parts = rewards.parts(torch.tensor([row, [END, 9, 9]]), torch.tensor([0, 1]))
     assert {name: values.tolist() for name, values in parts.items()} == {
@@ -227,20 +211,6 @@ def test_long_references_are_not_cut_and_blank_ones_passed_over():
     long = " ".join(["a cat on a mat"] * 20)
     rewards = CaptionRewards([[long, "", " ... "], *REFERENCES], TOKENIZER, {"cider_d": 1.0})
     assert rewards(encode([long]), torch.tensor([0])).item() == pytest.approx(10)
-
-
-def test_the_frequencies_of_the_references_are_the_default(tmp_path):
-    ids = [[[*words, END] for words in TOKENIZER(texts, add_special_tokens=False)["input_ids"]] for texts in REFERENCES]
-    frequency = DocumentFrequency.from_captions(ids, eos_token_id=END)
-    frequency.save(tmp_path / "df.npz")
-    default, given_, loaded = (
-        CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, document_frequency=source)(*sample_batch())
-        for source in (None, frequency, load_document_frequency(tmp_path / "df.npz"))
-    )
-    assert torch.equal(default, given_) and torch.equal(default, loaded)
-    other = DocumentFrequency.from_captions([*ids, *ids[:1], *ids[:1]], eos_token_id=END)
-    changed = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0}, document_frequency=other)(*sample_batch())
-    assert not torch.allclose(default, changed)
 
 
 def test_references_are_tokenized_once_and_what_weighs_nothing_is_not_computed(monkeypatch):
@@ -305,9 +275,6 @@ def test_a_function_must_return_a_finite_number_for_each_caption(values):
         rewards(encode(["a cat", "two dogs"]), torch.tensor([0, 1]))
 
 
-TEXT = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
-
-
 @each_row(
     ("changed", "named"),
     [
@@ -316,19 +283,11 @@ TEXT = DocumentFrequency.from_captions(REFERENCES, tokenizer=None)
         ({"functions": {"mine": (brevity, math.inf)}}, "inf"),
         ({"functions": {"bleu_4": (brevity, 1.0)}}, "'bleu_4'"),
         ({"references": [["a cat"], ["a dog"], ["...", ""]]}, "Row 2"),
-        ({"document_frequency": DocumentFrequency.from_captions([[[5, 6]], [[7, 6]]], eos_token_id=6)}, "token 6"),
-        ({"document_frequency": DocumentFrequency.from_captions([[[5, 2]], [[7, 2]]])}, "None"),
     ],
 )
 def test_rewards_that_cannot_be_computed(changed, named):
     with pytest.raises(RewardError, match=named):
         CaptionRewards(**{"references": REFERENCES, "tokenizer": TOKENIZER, "weights": {"cider_d": 1.0}, **changed})
-
-
-def test_frequencies_of_text_are_refused(tmp_path):
-    TEXT.save(tmp_path / "text.npz")
-    with pytest.raises(RewardError, match=r"text\.npz"):
-        load_document_frequency(tmp_path / "text.npz")
 
 
 @pytest.fixture
