@@ -311,7 +311,7 @@ def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str
 
 def paths_of_images(places: Iterable[str]) -> Iterator[str]:
     """Yields paths and URLs, with each folder replaced by its images in the order of `hf-ngsan extract`."""
-    from ..data.image_files import sorted_image_files
+    from ..data.images import sorted_image_files
 
     for place in places:
         if os.path.isdir(place):

@@ -143,8 +143,7 @@ def show(options: argparse.Namespace) -> None:
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
     from ..data.formats import some_files
-    from ..data.images.folder import holds_photographs, is_metadata
-    from ..data.images.sources import is_saved
+    from ..data.images.sources import holds_photographs, is_metadata, is_saved
     from ..data.inspection import inspect_data
     from ..extraction.image_list import inspect_images
 
@@ -266,13 +265,13 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
 def image_of(row: dict[str, Any], folder: str | None) -> Any:
     """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
     from ..data.coco_files import number_at_the_end
-    from ..data.image_files import image_files
+    from ..data.images import is_image, visible_files
     from ..data.inspection import sample_image
     from ..models.image_processing_captioning import load_image
 
     if folder is None:
         return sample_image(row)
-    for name in image_files(Path(folder)):
+    for name in filter(is_image, visible_files(Path(folder))):
         if number_at_the_end(name) == row["image_id"]:
             return load_image(Path(folder) / name)
     raise FileNotFoundError(f"{folder} has no image whose name ends in {row['image_id']}.")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .contract import check_row as check_row
     from .contract import clamp_boxes as clamp_boxes
     from .errors import DataError as DataError
-    from .images import shuffle_buffer_of as shuffle_buffer_of
+    from .images.loading import shuffle_buffer_of as shuffle_buffer_of
     from .parallel_text import load_parallel as load_parallel
     from .readers import ExtraScores as ExtraScores
     from .readers import Reader as Reader

@@ -311,7 +311,7 @@ for built_in in (
     ),
     Reader(
         name="images",
-        loader="hf_ngsan.data.images:load_images",
+        loader="hf_ngsan.data.images.loading:load_images",
         source="SOURCE",
         usage="images:SOURCE[,image=COLUMN][,captions=COLUMN+…][,config=NAME]",
         summary="images with captions: a folder of Parquet files, of WebDataset's tar files, of image files with"

@@ -26,10 +26,9 @@ from transformers import BaseImageProcessor
 from ..data import DataError, load_data
 from ..data.annotations import has_any
 from ..data.coco_files import images_by_id, in_order, number_at_the_end, read_json, records_of
-from ..data.image_files import is_image, sorted_image_files, visible_files
+from ..data.images import is_image, sorted_image_files, visible_files
 from ..data.images.files import decode_image
-from ..data.images.folder import how_to_caption, is_metadata
-from ..data.images.sources import split_names
+from ..data.images.sources import how_to_caption, is_metadata, split_names
 from ..data.inspection import Findings
 from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content

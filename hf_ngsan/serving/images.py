@@ -15,7 +15,7 @@ from urllib.parse import urljoin, urlsplit
 import httpx
 from PIL import Image
 
-from ..data.image_files import FORMATS
+from ..data.images import FORMATS
 from .limits import RequestError, ServingLimits
 
 T = TypeVar("T")

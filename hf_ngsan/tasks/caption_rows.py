@@ -19,7 +19,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixi
 
 from ..data import DataError, load_data
 from ..data.contract import ARRAY_COLUMNS
-from ..data.images import check_captions
+from ..data.images.loading import check_captions
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
 from ..training.config import DataSettings, setting

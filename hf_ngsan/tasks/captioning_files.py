@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image, ImageOps
 
-from ..data.image_files import FORMATS
+from ..data.images import FORMATS
 from ..exporting.captioner import Captioner, is_one_of
 
 

@@ -9,7 +9,7 @@ import pytest
 from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, List, Value, concatenate_datasets, config
 
 from hf_ngsan.data import caption_features, load_data
-from hf_ngsan.data.images import check_captions
+from hf_ngsan.data.images.loading import check_captions
 from hf_ngsan.io.files import temporary_path
 from tests.data.facts import fails_naming
 from tests.data.rows import dataset_of, make_row

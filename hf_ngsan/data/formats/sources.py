@@ -19,9 +19,9 @@ import numpy as np
 
 from ..coco_files import number_of
 from ..errors import DataError, naming_damage
-from ..image_files import visible_files
-from ..images import load_images
+from ..images import visible_files
 from ..images.files import decode_image
+from ..images.loading import load_images
 from ..images.sources import column_of_splits, open_source
 from ..images.tar_files import TAR_SUFFIXES, TarFile
 

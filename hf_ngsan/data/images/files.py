@@ -3,7 +3,6 @@
 ```python
 OwnFiles("photos").find("garden/cats.jpg", "row 3")  # "/home/me/photos/garden/cats.jpg"
 OwnFiles("photos").find("http://example.org/a.jpg", "row 4")  # DataError
-with_named_images(rows, "photos")  # the error of a damaged image names its row
 ```
 """
 
@@ -26,7 +25,7 @@ from datasets.utils.file_utils import xopen
 from huggingface_hub import constants
 
 from ..errors import DataError, reason_of
-from ..image_files import FORMATS
+from . import FORMATS
 
 ZIP = "zip://"
 HUB = "hf://datasets/"
@@ -69,25 +68,20 @@ class OwnFiles:
             member, _, archive = path.removeprefix(ZIP).partition("::")
             if archive and "::" not in archive and "://" not in member:
                 return f"{ZIP}{member}::{self.find(archive, where)}"
-        elif (
-            self.hub and path.startswith((f"{self.hub}@", f"{self.hub}/")) and not re.search(r"::|(^|/)\.\.(/|$)", path)
-        ):
+        is_of_hub = self.hub and path.startswith((f"{self.hub}@", f"{self.hub}/"))
+        if is_of_hub and not re.search(r"::|(^|/)\.\.(/|$)", path):
             return path
         if "://" in path:
             raise DataError(f"{where}: the image is a URL, {path}; download the images first.")
         file = os.path.normpath(os.path.join(self.folders[0], path))
-        if not self.holds(file):
+        folder, name = os.path.split(file)
+        real = os.path.realpath(file) if os.path.islink(file) else os.path.join(self.real_folder_of(folder), name)
+        if not (is_within(file, self.folders + self.real_folders) and is_within(real, self.real_folders)):
             raise DataError(
                 f"{where}: the image {path} lies outside of the dataset's folder, {self.folders[0]}, or is a link that"
                 " leads out of it; copy the files into it, and name them by relative paths."
             )
         return file
-
-    def holds(self, file: str) -> bool:
-        """Returns whether a file lies in the dataset, also if links are followed."""
-        folder, name = os.path.split(file)
-        real = os.path.realpath(file) if os.path.islink(file) else os.path.join(self.real_folder_of(folder), name)
-        return is_within(file, self.folders + self.real_folders) and is_within(real, self.real_folders)
 
 
 def is_within(file: str, folders: list[str]) -> bool:
@@ -95,17 +89,7 @@ def is_within(file: str, folders: list[str]) -> bool:
 
 
 def with_own_files(dataset: Dataset, column: str, source: str, name: str) -> Dataset:
-    """Returns a dataset whose images without bytes have absolute paths of files of the dataset.
-
-    Args:
-        dataset: its column `column` holds images, undecoded or not.
-        column: the column.
-        source: of the dataset, see [`OwnFiles`].
-        name: name of the dataset in errors.
-
-    Raises:
-        DataError: a URL, or a file outside of the dataset.
-    """
+    """Returns a dataset whose images without bytes have absolute paths of its own files ([`OwnFiles`])."""
     own, parts, is_changed, first = OwnFiles(source), [], False, 0
     table = dataset.with_format("arrow")[:]
     for chunk in table.column(column).chunks:
@@ -124,21 +108,6 @@ def with_own_files(dataset: Dataset, column: str, source: str, name: str) -> Dat
         return dataset
     table = table.set_column(table.column_names.index(column), column, pa.chunked_array(parts))
     return Dataset(table, info=datasets.DatasetInfo(features=dataset.features), split=dataset.split)
-
-
-class RasterImage(datasets.Image):
-    """The type of a column of images that [`decode_image`] decodes."""
-
-    def decode_example(self, value: Any, token_per_repo_id: Any = None) -> PIL.Image.Image | None:
-        return decode_image(value, self)
-
-
-def with_raster_images(dataset: Dataset) -> Dataset:
-    """Returns a dataset whose columns of images are decoded by [`decode_image`]."""
-    for name, feature in dataset.features.items():
-        if isinstance(feature, Image) and feature.decode:
-            dataset = dataset.cast_column(name, RasterImage(mode=feature.mode))
-    return dataset
 
 
 def decode_image(value: Mapping | PIL.Image.Image | None, feature: Image) -> PIL.Image.Image | None:
@@ -173,13 +142,28 @@ def read_image(path: str) -> bytes:
         return file.read()
 
 
+class RasterImage(Image):
+    """The type of a column of images that [`decode_image`] decodes."""
+
+    def decode_example(self, value: Any, token_per_repo_id: Any = None) -> PIL.Image.Image | None:
+        return decode_image(value, self)
+
+
+def with_raster_images(dataset: Dataset) -> Dataset:
+    """Returns a dataset whose columns of images are decoded by [`decode_image`]."""
+    for name, feature in dataset.features.items():
+        if isinstance(feature, Image) and feature.decode:
+            dataset = dataset.cast_column(name, RasterImage(mode=feature.mode))
+    return dataset
+
+
 def with_named_images(rows: Dataset, name: str, stream: Any = None) -> Dataset:
-    """Returns rows whose images raise a [`DataError`] with the name of their row if they cannot be decoded.
+    """Returns rows whose images are decoded by [`decode_image`], and whose errors name the dataset and the row.
 
     Args:
         rows: a dataset with a column of images.
-        name: name of the dataset in errors.
-        stream: the [`~images.ImageStream`] with the images, if the rows only have their numbers there.
+        name: name of the dataset.
+        stream: the [`~loading.ImageStream`] with the images, if the rows only have their numbers there.
     """
     return rows.with_format(NAMED_IMAGES, origin=Origin(name), stream=stream)
 
@@ -192,13 +176,7 @@ class Origin:
 
 
 class NamedImagesFormatter(PythonFormatter):
-    """The format of Python objects, whose images [`decode_image`] decodes.
-
-    Args:
-        features: of the dataset.
-        origin: of its rows.
-        stream: see [`with_named_images`].
-    """
+    """The format of [`with_named_images`]."""
 
     def __init__(
         self,

@@ -29,16 +29,8 @@ IMAGE_NAMES = ("image", "img", "images", "picture", "photo", "jpg", "jpeg", "png
 CAPTION_NAMES = ("captions", "caption", "sentences", "sentence", "texts", "text", "descriptions", "description", "txt")
 NUMBERED_CAPTION = re.compile(r"(captions?|sentences?|texts?|descriptions?|comments?)[_ ]?(\d+)")
 ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
-FILE_NAMES = (
-    "file_name",
-    "filename",
-    "image_name",
-    "image_file",
-    "image_path",
-    "img_path",
-    "file_path",
-    "filepath",
-    "__key__",
+FILE_NAMES = tuple(
+    ["file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath", "__key__"]
 )
 TYPES = {
     "image_id": Value("int64"),
@@ -81,13 +73,7 @@ class Columns:
 
 
 def find_columns(dataset: Dataset, source: str, image: str | None, captions: str | None) -> Columns:
-    """Finds the columns by their types and names, unless they are given.
-
-    Args:
-        dataset: the dataset as it is stored.
-        source: name for errors.
-        image: the column of images.
-        captions: the column of captions, or several with `+` between.
+    """Finds the columns by their types and names, unless they are given; `source` is a name for errors.
 
     Raises:
         DataError: no image column, several of them, or a given column that is not there or of another type.
@@ -108,9 +94,9 @@ def find_columns(dataset: Dataset, source: str, image: str | None, captions: str
     return Columns(
         image=image,
         captions=tuple(chosen),
-        id=find_name(dataset, ID_NAMES, is_scalar),
-        row_id=find_name(dataset, ("id",), is_scalar),
-        file_name=find_name(dataset, FILE_NAMES, is_text),
+        id=find_name(dataset, ID_NAMES, lambda kind: isinstance(kind, Value | ClassLabel)),
+        row_id=find_name(dataset, ("id",), lambda kind: isinstance(kind, Value | ClassLabel)),
+        file_name=find_name(dataset, (*FILE_NAMES, "__key__"), is_text),
         size=size if len(size) == 2 else (),
     )
 
@@ -170,10 +156,6 @@ def find_name(
     return name if name is not None and fits(dataset.features[name]) else None
 
 
-def is_scalar(kind: object) -> bool:
-    return isinstance(kind, Value | ClassLabel)
-
-
 def is_bytes(kind: object) -> bool:
     return isinstance(kind, Value) and kind.dtype in ("binary", "large_binary")
 
@@ -182,12 +164,8 @@ def is_text(kind: object) -> bool:
     return isinstance(kind, Value) and kind.dtype in ("string", "large_string", "string_view")
 
 
-def is_text_list(kind: object) -> bool:
-    return isinstance(kind, List | LargeList) and is_text(kind.feature)
-
-
 def is_text_or_list(kind: object) -> bool:
-    return is_text(kind) or is_text_list(kind)
+    return is_text(kind.feature if isinstance(kind, List | LargeList) else kind)
 
 
 def is_integer(kind: object) -> bool:
@@ -196,11 +174,9 @@ def is_integer(kind: object) -> bool:
 
 def is_encoded_image(kind: object) -> bool:
     """Returns whether a type is the struct in which the datasets library stores images."""
-    return (
-        isinstance(kind, dict)
-        and set(kind) == {"bytes", "path"}
-        and (is_bytes(kind["bytes"]) or kind["bytes"] == Value("null"))
-    )
+    if not isinstance(kind, dict) or set(kind) != {"bytes", "path"}:
+        return False
+    return is_bytes(kind["bytes"]) or kind["bytes"] == Value("null")
 
 
 def is_image(kind: object) -> bool:
@@ -209,12 +185,16 @@ def is_image(kind: object) -> bool:
 
 def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, name: str, source: str) -> Dataset:
     """Returns the images in some rows of a dataset, each with all of its captions."""
-    images = image_column(dataset, columns.image, source, name)
+    images = dataset.select_columns([columns.image]).with_format(None)
+    if not (isinstance(dataset.features[columns.image], Image) and dataset.features[columns.image].decode):
+        images = images.cast_column(columns.image, Image())
+    images = with_own_files(images, columns.image, source, name)
+    images = images if columns.image == "image" else images.rename_column(columns.image, "image")
     table = dataset.select_columns(columns.besides_images).with_format("arrow")[:]
     in_split = np.full(len(dataset), numbers is None)
     in_split[numbers or []] = True
     owners = np.where(in_split, np.arange(len(dataset)), -1)
-    if len(columns.captions) == 1 and not is_text_list(dataset.features[columns.captions[0]]):
+    if len(columns.captions) == 1 and not isinstance(dataset.features[columns.captions[0]], List | LargeList):
         owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
         if columns.key is not None:
             refuse_other_images(images, owners, table[columns.key], f"{name}: rows", columns.key)
@@ -245,7 +225,7 @@ def all_but_images(
     content: dict[str, Any] = {}
     if columns.captions:
         captions = gather_captions([table[column] for column in columns.captions], owners)
-        has_captions = np.asarray(captions.value_lengths())[chosen] > 0
+        has_captions = np.array([bool(captions[row]) for row in chosen.tolist()], dtype=bool)
         if has_captions.any():
             content["captions"] = captions
             if left_out := int((~has_captions).sum()):
@@ -259,15 +239,6 @@ def all_but_images(
         content[side] = table[column].cast(pa.int32())
     id_column = columns.id or (columns.row_id if is_image_a_row else None)
     return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **content}, chosen
-
-
-def image_column(dataset: Dataset, column: str, source: str, name: str) -> Dataset:
-    """Returns only the images, as column `image`, with absolute paths where no bytes are stored."""
-    images = dataset.select_columns([column]).with_format(None)
-    if not (isinstance(dataset.features[column], Image) and dataset.features[column].decode):
-        images = images.cast_column(column, Image())
-    images = with_own_files(images, column, source, name)
-    return images if column == "image" else images.rename_column(column, "image")
 
 
 def refuse_missing(images: Dataset, rows: np.ndarray, name: str) -> None:
@@ -319,15 +290,7 @@ def image_digests(images: Dataset, read_files: bool) -> Iterator[bytes]:
 
 
 def first_rows(keys: Sequence, is_used: np.ndarray) -> np.ndarray:
-    """Finds the first row of each image.
-
-    Args:
-        keys: n values, equal for rows of the same image.
-        is_used: `(n,)`, whether a row is used.
-
-    Returns:
-        `(n,)`, the first used row with the same key; -1 at unused rows.
-    """
+    """Returns `(n,)`, for each of n rows the first used one with the same key; -1 at unused rows."""
     first: dict[Any, int] = {}
     places = np.full(len(is_used), -1)
     for row in np.flatnonzero(is_used).tolist():
@@ -388,10 +351,11 @@ def image_ids(
 
 def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
     """Returns the values as int64 if all are whole numbers, possibly written in digits; else None."""
-    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        if not pc.all(pc.match_substring_regex(column, r"^[0-9]{1,18}$"), skip_nulls=False).as_py():
+    kind, of_type = column.type, pa.types
+    if of_type.is_string(kind) or of_type.is_large_string(kind):
+        if not all(text and re.fullmatch("[0-9]{1,18}", text) for text in column.to_pylist()):
             return None
-    elif not (pa.types.is_integer(column.type) or pa.types.is_floating(column.type)):
+    elif not (of_type.is_integer(kind) or of_type.is_floating(kind)):
         return None
     try:
         return None if column.null_count else np.asarray(column.cast(pa.int64()))
@@ -399,33 +363,16 @@ def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
         return None
 
 
-def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> pa.ListArray:
-    """Gathers the captions of each image at one row.
+def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> list[list[str]]:
+    """Returns for each of n rows the captions of the image that begins there, those with words.
 
     Args:
         columns: n strings or lists of strings each; null for no caption.
         owners: `(n,)`, the row that gets the captions of each row; -1 leaves them out.
-
-    Returns:
-        n lists of captions, in the order of rows and, within a row, of columns. Captions without a word are left out.
     """
-    parts = [part for column in columns for part in texts_of(column)]
-    rows = np.concatenate([part_rows for part_rows, _ in parts])
-    texts = pa.chunked_array([part_texts for _, part_texts in parts], pa.string())
-    has_words = np.asarray(pc.fill_null(pc.not_equal(pc.utf8_trim_whitespace(texts), ""), False))
-    places = np.flatnonzero(has_words & (owners[rows] >= 0))
-    owner = owners[rows[places]]
-    places = places[np.lexsort((rows[places], owner))]  # a stable sort: the columns of a row stay in order
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(owners)))])
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), texts.take(pa.array(places)).combine_chunks())
-
-
-def texts_of(column: pa.ChunkedArray) -> Iterator[tuple[np.ndarray, pa.Array]]:
-    """Yields row numbers and the strings in these rows, chunk by chunk."""
-    first = 0
-    for chunk in column.chunks:
-        rows, texts = np.arange(len(chunk)), chunk
-        if pa.types.is_nested(chunk.type):
-            rows, texts = np.asarray(pc.list_parent_indices(chunk)), pc.list_flatten(chunk)
-        yield first + rows.astype(np.int64), texts.cast(pa.string())
-        first += len(chunk)
+    captions: list[list[str]] = [[] for _ in owners]
+    for owner, *cells in zip(owners.tolist(), *(column.to_pylist() for column in columns), strict=True):
+        for cell in cells if owner >= 0 else ():
+            texts = cell if isinstance(cell, list) else [cell]
+            captions[owner] += [str(text) for text in texts if text is not None and str(text).strip()]
+    return captions

@@ -1,10 +1,11 @@
-"""Opens a split of a dataset in a folder, in a file or on the Hub.
+"""Opens a split of a dataset: a folder of photographs, of tables or archives, a file, or a dataset on the Hub.
 
 ```python
 dataset, numbers = open_split("nlphuji/flickr30k", "test")  # numbers: rows of the split, None for all
 ```
 """
 
+import csv
 import json
 import logging
 import os
@@ -16,43 +17,48 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 import datasets
+import pyarrow.parquet as pq
 import yaml
 from datasets import ClassLabel, Dataset, DatasetDict
 from huggingface_hub import HfApi, constants, metadata_load
 
 from ...io.messages import chain
 from ...io.shards import without_progress_bars
-from ..errors import DataError, MissingSplitError, reason_of
-from ..image_files import visible_files
-from ..readers import find_split
+from ..errors import DataError, MissingSplitError, naming_damage, reason_of
+from ..readers import OTHER_NAMES, VALIDATION, find_split
+from . import is_image, visible_files
 from .files import OwnFiles, with_own_files
-from .folder import SPLITS, holds_photographs, read_folder
 from .tar_files import TAR_SUFFIXES, open_tar_files
 
 HUB_NAME = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 HUB_SECONDS = 10
 """Timeout of the Hub; the datasets library itself retries for minutes."""
 PATTERN_CHARACTERS = re.compile(r"[*?\[\]]")
-SAVED_DATASET_FILES = ("dataset_dict.json", "state.json")
 CSV_OPTIONS = {"keep_default_na": False, "na_values": [""]}
 """Pandas would take captions such as None and NA for missing ones."""
-WEBDATASET = "webdataset"
-"""The name of the datasets library for tar files."""
 TABLES = (".parquet", ".arrow", ".tar", ".zip", ".jsonl", ".csv")
 """Suffixes of files whose names say their splits; of a folder, those of the first suffix that it has are read."""
+SPLIT_FOLDERS = {"train", "test", VALIDATION, *OTHER_NAMES[VALIDATION]}
+"""Names, in any case, of folders that are splits."""
 SPLIT_IN_FILE_NAME = re.compile(
     r"(?<![a-z])(train|training|validation|valid|val|dev|test|testing|eval|evaluation)(?![a-z])", re.IGNORECASE
 )
 SHARD = re.compile(r"data/(\w+)-\d{5}-of-\d{5}\b.*")
 OTHER_WORDS = {"training": "train", "testing": "test", "eval": "test", "evaluation": "test"}
-CARDS = ("README.md", ".huggingface.yaml")
+METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+"""Files that name images of their folder and of those below it, with their captions."""
+BESIDE = (".txt", ".caption")
+"""Suffixes of a file with the captions of the image beside it, one a line."""
+FILE_NAME = "file_name"
+"""Column of metadata with the path of an image."""
 
 
 def open_split(source: str, split: str, config: str | None = None) -> tuple[Dataset, list[int] | None]:
     """Opens one split of a dataset.
 
     Args:
-        source: a folder that `load_from_disk` or `load_dataset` reads, a Parquet or tar file, or a name on the Hub.
+        source: a folder of photographs, one that `load_from_disk` or `load_dataset` reads, a Parquet or tar file, or a
+            name on the Hub.
         split: a key of a `DatasetDict`; for a dataset in one part, a value of its column `split` or, without this
             column, the name of the part, by default `train`.
         config: which of several configurations, for `load_dataset`.
@@ -97,11 +103,6 @@ def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
     return list(map(str, values))
 
 
-def is_saved(folder: Path) -> bool:
-    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
-    return any((folder / name).is_file() for name in SAVED_DATASET_FILES)
-
-
 def open_source(source: str, config: str | None, streaming: bool = False) -> dict[str, Any]:
     """Opens all splits of a dataset by name, as `Dataset` or, if streamed, as `IterableDataset`."""
     path = Path(source)
@@ -119,7 +120,7 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
             raise DataError(f"{path} is no Parquet or tar file; give one, or the folder that holds the data.")
         files = {split_of_file(path.name) or "train": [place]}
-        place = "parquet" if path.suffix.lower() == ".parquet" else WEBDATASET
+        place = "parquet" if path.suffix.lower() == ".parquet" else "webdataset"
     elif HUB_NAME.fullmatch(source):
         check_hub(source)
         place = source
@@ -129,7 +130,7 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
             builder = datasets.load_dataset_builder(place, name=config, data_files=files, **CSV_OPTIONS)  # nosec B615
-        if builder.info.builder_name == WEBDATASET:
+        if builder.info.builder_name == "webdataset":
             return open_tar_files(builder.config.data_files, streaming)
         if not streaming:
             builder.download_and_prepare()
@@ -137,23 +138,34 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     return {str(name): part for name, part in parts.items()}
 
 
-def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
-    """Returns whether a source is a folder that [`read_folder`] reads: not saved, and without configurations."""
-    path = Path(source)
-    if not path.is_dir() or is_saved(path):
-        return False
-    return not card_configs(path) and config is None and holds_photographs(path)
+def is_saved(folder: Path) -> bool:
+    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
+    return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
+
+
+def open_saved(folder: Path) -> Dataset | DatasetDict:
+    """Loads what `save_to_disk` wrote; raises a DataError if it names files that are not its own, or is damaged."""
+    own = OwnFiles(str(folder))
+    with naming_source(str(folder)):
+        for file in (*folder.glob("dataset_dict.json"), *folder.glob("state.json"), *folder.glob("*/state.json")):
+            content = json.loads(file.read_text(encoding="utf-8"))
+            splits, shards = content.get("splits") or [], content.get("_data_files") or []
+            for name in (*splits, *(shard["filename"] for shard in shards)):
+                own.find(os.path.join(file.parent.relative_to(folder), name), str(file))
+        saved = datasets.load_from_disk(str(folder))
+    parts = saved if isinstance(saved, DatasetDict) else DatasetDict({"": saved})
+    for split, part in parts.items():
+        for column in [name for name, feature in part.features.items() if isinstance(feature, datasets.Image)]:
+            part = with_own_files(part, column, str(folder), f"{folder}{split and f', split {split}'}")
+        parts[split] = part
+    return parts if isinstance(saved, DatasetDict) else parts[""]
 
 
 def card_configs(folder: Path) -> list[Any]:
-    """Returns the configurations, with their files by split, that the card of a dataset declares.
-
-    Raises:
-        DataError: they name files that are not the dataset's own.
-    """
+    """Returns the configurations that a dataset's card declares; a DataError if they name files of others."""
     configs: list[Any] = []
     with naming_source(str(folder)):
-        for file in (folder / name for name in CARDS if (folder / name).is_file()):
+        for file in (folder / name for name in ("README.md", ".huggingface.yaml") if (folder / name).is_file()):
             content = metadata_load(file) if file.suffix == ".md" else yaml.safe_load(file.read_text(encoding="utf-8"))
             configs += (content or {}).get("configs") or []
     check_configs(configs, str(folder))
@@ -169,7 +181,6 @@ def check_configs(configs: Any, source: str) -> None:
 
 
 def strings_in(value: Any) -> Iterator[str]:
-    """Yields the strings in nested lists and dictionaries."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, list | dict):
@@ -177,12 +188,8 @@ def strings_in(value: Any) -> Iterator[str]:
             yield from strings_in(part)
 
 
-def files_of_splits(folder: Path) -> dict[str, list[str]] | None:
-    """Returns the files of tables or archives by split, from folders and file names; None without such files.
-
-    Raises:
-        DataError: some files have a split in their names and others have none, or a name has a pattern.
-    """
+def files_of_splits(folder: Path) -> dict[str, list[str]]:
+    """Returns the files of tables or archives by split, from folders and file names; empty without such files."""
     names = sorted(visible_files(folder))
     of_suffix = ([name for name in names if suffix in suffixes_of(name)] for suffix in TABLES)
     parts: dict[str, list[str]] = {}
@@ -206,32 +213,10 @@ def split_of_file(name: str) -> str:
 
     Photographs have no splits in their names: people name them after what they show.
     """
-    folders = [part.lower() for part in PurePosixPath(name).parts[:-1] if part.lower() in SPLITS]
+    folders = [part.lower() for part in PurePosixPath(name).parts[:-1] if part.lower() in SPLIT_FOLDERS]
     words = folders or [word.lower() for word in SPLIT_IN_FILE_NAME.findall(PurePosixPath(name).stem)]
     shard = SHARD.fullmatch(name)
     return OTHER_WORDS.get(words[-1], words[-1]) if words else shard[1] if shard else ""
-
-
-def open_saved(folder: Path) -> Dataset | DatasetDict:
-    """Loads what `save_to_disk` wrote.
-
-    Raises:
-        DataError: it names files that are not its own, as shards or as images, or cannot be loaded.
-    """
-    own = OwnFiles(str(folder))
-    with naming_source(str(folder)):
-        for file in (*folder.glob("dataset_dict.json"), *folder.glob("state.json"), *folder.glob("*/state.json")):
-            content = json.loads(file.read_text(encoding="utf-8"))
-            splits, shards = content.get("splits") or [], content.get("_data_files") or []
-            for name in (*splits, *(shard["filename"] for shard in shards)):
-                own.find(os.path.join(file.parent.relative_to(folder), name), str(file))
-        saved = datasets.load_from_disk(str(folder))
-    parts = saved if isinstance(saved, DatasetDict) else DatasetDict({"": saved})
-    for split, part in parts.items():
-        for column in [name for name, feature in part.features.items() if isinstance(feature, datasets.Image)]:
-            part = with_own_files(part, column, str(folder), f"{folder}{split and f', split {split}'}")
-        parts[split] = part
-    return parts if isinstance(saved, DatasetDict) else parts[""]
 
 
 def refuse_patterns(source: str) -> None:
@@ -258,10 +243,7 @@ def check_hub(name: str) -> None:
 
 @contextmanager
 def naming_source(source: str) -> Iterator[None]:
-    """Turns errors of the datasets library inside the `with` block into a DataError that names the source.
-
-    Its log is silenced meanwhile, and its bars are shown only in a terminal.
-    """
+    """Turns errors of the datasets library, whose log and bars are silenced meanwhile, into a DataError."""
     verbosity = datasets.logging.get_verbosity()
     datasets.logging.set_verbosity(logging.CRITICAL)
     try:
@@ -278,3 +260,158 @@ def naming_source(source: str) -> Iterator[None]:
         ) from error
     finally:
         datasets.logging.set_verbosity(verbosity)
+
+
+def is_metadata(name: str) -> bool:
+    return name.rpartition("/")[2].lower() in METADATA
+
+
+def is_folder_of_photographs(source: str, config: str | None = None) -> bool:
+    """Returns whether a source is a folder that [`read_folder`] reads: not saved, and without configurations."""
+    path = Path(source)
+    if not path.is_dir() or is_saved(path):
+        return False
+    return not card_configs(path) and config is None and holds_photographs(path)
+
+
+def holds_photographs(folder: Path) -> bool:
+    """Returns whether a folder has image files or metadata; beside Parquet, Arrow or tar files, whether it has both."""
+    names = list(visible_files(folder))
+    metadata, has_images = list(filter(is_metadata, names)), any(map(is_image, names))
+    holding_rows = {".parquet", ".arrow", ".tar"}
+    if any(not holding_rows.isdisjoint(suffixes_of(name)) and not is_metadata(name) for name in names):
+        return has_images and bool(metadata)
+    return has_images or any(not name.endswith(".parquet") for name in metadata)
+
+
+def read_folder(folder: Path) -> dict[str, Dataset]:
+    """Reads a folder of photographs, one dataset a split.
+
+    A split is a folder `train`, `validation` (`val`, `valid`, `dev`) or `test` directly below the root, unless the root
+    has metadata. No other name of a file or folder makes a split; all images are then `train`.
+
+    The images of a split with metadata are those that these name. Of a split without, they are all, and the lines of
+    `photo.txt` (or `photo.caption`) are the captions of `photo.jpg`.
+
+    Returns:
+        Rows with `image`, undecoded, and the other columns of the metadata or, if there are any, `captions`.
+
+    Raises:
+        DataError: metadata or captions cannot be read, name a file outside of the folder, or splits are unclear.
+    """
+    names = sorted(visible_files(folder))
+    parts = {}
+    for split, files in splits_of([name for name in names if is_image(name) or is_metadata(name)], folder).items():
+        metadata = list(filter(is_metadata, files))
+        columns = read_metadata(folder, metadata) if metadata else read_beside(folder, files, names)
+        with naming_damage(f"{folder}, split {split}"):
+            parts[split] = Dataset.from_dict(columns)
+        if "image" in columns:
+            parts[split] = parts[split].cast_column("image", datasets.Image())
+    return parts
+
+
+def splits_of(names: list[str], folder: Path) -> dict[str, list[str]]:
+    """Returns names of images and metadata by split, see [`read_folder`]."""
+    parts: dict[str, list[str]] = {}
+    for name in names:
+        first, inside, _ = name.partition("/")
+        parts.setdefault(first.lower() if inside and first.lower() in SPLIT_FOLDERS else "", []).append(name)
+    outside = parts.pop("", [])
+    if not outside:
+        return parts
+    has_metadata = any(is_metadata(name) and "/" not in name for name in outside)
+    # one such name among others may mean a vehicle or an exam
+    if not has_metadata and (len(parts) > 1 or not parts.keys().isdisjoint((VALIDATION, "val", "valid"))):
+        raise DataError(
+            f"{folder} has folders of splits ({', '.join(parts)}) and images outside of them, {outside[0]} among"
+            " them; move these into one, or list all images in a metadata.csv in the folder itself."
+        )
+    return {"train": names}
+
+
+def read_beside(folder: Path, images: list[str], names: list[str]) -> dict[str, list]:
+    """Returns images with the captions in the text files beside them, a line each."""
+    texts = {name.rpartition(".")[0]: name for end in reversed(BESIDE) for name in names if name.lower().endswith(end)}
+    captions: list[list[str]] = []
+    for stem in (name.rpartition(".")[0] for name in images):
+        lines: list[str] = []
+        if stem in texts:
+            with naming_damage(str(folder / texts[stem])):
+                lines = (folder / texts[stem]).read_text(encoding="utf-8-sig").split("\n")
+        captions.append([line.strip() for line in lines if line.strip()])
+    columns: dict[str, list] = {"image": [os.path.join(os.path.abspath(folder), name) for name in images]}
+    return {**columns, "captions": captions} if any(captions) else columns
+
+
+def read_metadata(folder: Path, names: list[str]) -> dict[str, list]:
+    """Returns the rows of several metadata files, whose paths are relative to the folder of each."""
+    own, columns = OwnFiles(str(folder)), list[str]()
+    files_of_paths: dict[str, Path] = {}
+    all_rows: list[dict[str, Any]] = []
+    for name in names:
+        file = folder / name
+        with naming_damage(str(file)):
+            rows = METADATA_READERS[file.suffix.lower()](file)
+        keys = list(dict.fromkeys(key for row in rows for key in row))
+        if rows and columns and set(keys) != set(columns):
+            raise DataError(
+                f"{file} has the columns {', '.join(keys)}, and {folder / names[0]} {', '.join(columns)}; give both the"
+                " same ones."
+            )
+        columns = columns or keys
+        if rows and FILE_NAME not in keys:
+            raise DataError(
+                f"{file} has no column {FILE_NAME} among {', '.join(keys)}; begin it with the line file_name,caption."
+            )
+        for number, row in enumerate(rows):
+            path = row.get(FILE_NAME)
+            if not isinstance(path, str) or not path:
+                raise DataError(f"{file}, row {number}: {FILE_NAME} is {path!r}; it must be the name of an image file.")
+            if "\\" in path and not (file.parent / path).exists():
+                path = path.replace("\\", "/")  # as Windows writes paths
+            path = own.find(os.path.join(file.parent.relative_to(folder), path), f"{file}, row {number}")
+            if files_of_paths.setdefault(path, file) != file:
+                raise DataError(f"{file} and {files_of_paths[path]} both name {path}; leave it out of one of them.")
+            all_rows.append({**row, FILE_NAME: path})
+    return {"image" if key == FILE_NAME else key: [row.get(key) for row in all_rows] for key in columns}
+
+
+def read_csv(file: Path) -> list[dict[str, Any]]:
+    with open(file, encoding="utf-8-sig", newline="") as text:
+        reader = csv.DictReader(text, strict=True, skipinitialspace=True)
+        rows: list[dict[str, Any]] = []
+        for row in reader:
+            if None in row:
+                raise DataError(
+                    f"{file}, line {reader.line_num} has more fields than columns; put a caption with a comma into"
+                    " quotation marks."
+                )
+            rows.append({key: value or None for key, value in row.items()})
+    for side in ("width", "height"):
+        if all((row.get(side) or "").isdecimal() for row in rows):
+            rows = [{**row, side: int(row[side])} for row in rows]
+    return rows
+
+
+def read_jsonl(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text(encoding="utf-8-sig").split("\n") if line.strip()]
+
+
+METADATA_READERS = {".csv": read_csv, ".jsonl": read_jsonl, ".parquet": lambda file: pq.read_table(file).to_pylist()}
+
+
+def how_to_caption(folder: Path) -> tuple[str, list[str]]:
+    """Returns how to add captions to a folder without any, and two lines of such a `metadata.csv`."""
+    names = sorted(name for name in visible_files(folder) if is_image(name) or is_metadata(name))
+    metadata = next(filter(is_metadata, names), None)
+    image = next(filter(is_image, names), "beach.jpg")
+    place = folder / (metadata or METADATA[0])
+    first, inside, rest = image.partition("/")
+    if metadata is None and inside and first.lower() in SPLIT_FOLDERS:
+        place, image = folder / first / METADATA[0], rest
+    quoted = f'"{image}"' if "," in image else image
+    example = [f"{FILE_NAME},caption", f"{quoted},A child runs into the sea."]
+    if metadata is not None:
+        return f"give {place} a column caption (or name its column of captions with captions=COLUMN)", example
+    return f"list them in {place} (or in text files beside the images, such as {Path(image).stem}.txt)", example

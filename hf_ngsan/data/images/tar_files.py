@@ -5,7 +5,6 @@ tar = TarFile(Path("000.tar"))
 for key in tar.samples:
     content, name = tar.image_of(key)
     tar.captions_of(key)  # ("a dog on a beach",)
-open_tar_files({"train": ["photos/000.tar"]}, streaming=True)["train"]  # an `IterableDataset`
 ```
 """
 
@@ -61,36 +60,34 @@ class TarFile:
                     raise DataError(f"{self.name}, {member.name} has {member.size} bytes; get it again.")
                 if not member.isdir() and not PurePosixPath(member.name).name.startswith("._"):  # attributes of macOS
                     self.add(member)
-            self.refuse_more(archive)
+            self.refuse_more(archive.offset)
 
     def add(self, member: tarfile.TarInfo) -> None:
-        key, suffix = key_of(member.name)
+        folder, _, last = member.name.rpartition("/")
+        stem, _, suffix = last.partition(".")
+        key, suffix = f"{folder}/{stem}" if folder else stem, suffix.lower()
         sample = self.samples.setdefault(key, {})
-        path = PurePosixPath(member.name.replace("\\", "/"))
-        fault = ""
         if suffix in sample:
-            fault = "is there twice; leave one out, or give it another name"
+            self.faults.setdefault(key, f"{member.name} is there twice; leave one out, or give it another name")
         elif not member.isreg() or member.issparse():
-            fault = "is a link, a device or a sparse file; it must be a plain file"
-        elif path.is_absolute() or ".." in path.parts or ":" in "".join(path.parts[:1]):
-            fault = "has a name that leads out of the folder; such a file is an attack"
-        if fault:
-            self.faults.setdefault(key, f"{member.name} {fault}")
+            self.faults.setdefault(key, f"{member.name} is a link, a device or a sparse file; it must be a plain file")
+        elif member.name.startswith("/") or ".." in PurePosixPath(member.name).parts:
+            self.faults.setdefault(key, f"{member.name} has a name that leads out of the folder")
         sample[suffix] = member
 
-    def refuse_more(self, archive: tarfile.TarFile) -> None:
+    def refuse_more(self, end: int) -> None:
         """Raises a DataError for data behind the end mark, or without one, of which tarfile says nothing."""
         with open(self.path, "rb") as file:
-            file.seek(archive.offset)
-            if not file.read(tarfile.BLOCKSIZE):
+            file.seek(end)
+            if not (chunk := file.read(tarfile.BLOCKSIZE)):
                 raise DataError(f"{self.name} stops without the zeros that end a tar file, so it may be cut.")
-            file.seek(archive.offset)
-            while chunk := file.read(2**20):
+            while chunk:
                 if chunk.strip(b"\0"):
                     raise DataError(
-                        f"{self.name} goes on behind its end at byte {archive.offset}, so it is damaged, or several tar"
-                        " files in one: get it again, or give these as files of their own."
+                        f"{self.name} goes on behind its end at byte {end}, so it is damaged, or several tar files in"
+                        " one: get it again, or give these as files of their own."
                     )
+                chunk = file.read(2**20)
 
     def members_of(self, key: str) -> dict[str, tarfile.TarInfo]:
         if key in self.faults:
@@ -121,8 +118,7 @@ class TarFile:
             if suffix != "json":
                 return with_words(LINE_END.split(text))
             document = json.loads(text)
-        values = list(map(document.get, JSON_KEYS)) if isinstance(document, dict) else [document]
-        for value in values:
+        for value in map(document.get, JSON_KEYS) if isinstance(document, dict) else [document]:
             captions = [value] if isinstance(value, str) else value or []
             if isinstance(captions, list) and all(isinstance(caption, str) for caption in captions):
                 if words := with_words(captions):
@@ -142,13 +138,6 @@ def with_words(captions: list[str]) -> tuple[str, ...]:
     return tuple(" ".join(caption.split()) for caption in captions if caption.strip())
 
 
-def key_of(name: str) -> tuple[str, str]:
-    """Returns `shard/000012` and `jpg` of `shard/000012.jpg`: the key ends at the first point of the last part."""
-    folder, _, last = name.rpartition("/")
-    stem, _, suffix = last.partition(".")
-    return f"{folder}/{stem}" if folder else stem, suffix.lower()
-
-
 def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict[str, Dataset | IterableDataset]:
     """Opens the samples of tar files by split, as `IterableDataset` or else as `Dataset`, prepared in the cache.
 
@@ -159,16 +148,18 @@ def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict
     Raises:
         DataError: a file or a sample cannot be read.
     """
-    return {str(split): open_files(str(split), list(map(str, files)), streaming) for split, files in places.items()}
-
-
-def open_files(split: str, files: list[str], streaming: bool) -> Dataset | IterableDataset:
-    if streaming:
-        return IterableDataset.from_generator(samples_of, features=FEATURES, gen_kwargs={"places": files})
-    # a URL of the Hub names its revision
-    states = [(file, None if "://" in file else Path(file).stat()) for file in files]
-    key = fingerprint("webdataset", [(file, state and (state.st_size, state.st_mtime_ns)) for file, state in states])
-    return prepare("webdataset", key, split, lambda: Rows(FEATURES, samples_of(files))).with_format(None)
+    parts: dict[str, Dataset | IterableDataset] = {}
+    for split, files in ((str(split), list(map(str, files))) for split, files in places.items()):
+        if streaming:
+            parts[split] = IterableDataset.from_generator(samples_of, features=FEATURES, gen_kwargs={"places": files})
+            continue
+        # a URL of the Hub names its revision
+        states = [(file, None if "://" in file else Path(file).stat()) for file in files]
+        stamps = [(file, state and (state.st_size, state.st_mtime_ns)) for file, state in states]
+        rows = Rows(FEATURES, samples_of(files))  # a generator: nothing is read yet
+        prepared = prepare("webdataset", fingerprint("webdataset", stamps), split, lambda rows=rows: rows)  # type: ignore[misc]
+        parts[split] = prepared.with_format(None)
+    return parts
 
 
 def samples_of(places: list[str]) -> Iterator[dict[str, Any]]:

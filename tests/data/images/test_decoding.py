@@ -10,7 +10,7 @@ from datasets import Dataset, DatasetDict
 from PIL import Image, UnidentifiedImageError
 
 from hf_ngsan.data import caption_features, load_data
-from hf_ngsan.data.image_files import FORMATS
+from hf_ngsan.data.images import FORMATS
 from hf_ngsan.data.images import files as decoding
 from hf_ngsan.models import image_processing_captioning
 from tests.models.test_load_image import encoded, photo

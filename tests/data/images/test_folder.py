@@ -10,8 +10,8 @@ import pytest
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.data.errors import MissingSplitError
-from hf_ngsan.data.images import check_captions
-from hf_ngsan.data.images.folder import METADATA
+from hf_ngsan.data.images.loading import check_captions
+from hf_ngsan.data.images.sources import METADATA
 from hf_ngsan.extraction import list_images
 from hf_ngsan.extraction.image_list import inspect_images
 from tests.commands.running import fails, prints

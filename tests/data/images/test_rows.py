@@ -10,7 +10,7 @@ from PIL import Image as PillowImage
 
 from hf_ngsan.data import CaptionCollator, load_data
 from hf_ngsan.data.images import files as row_formats
-from hf_ngsan.data.images import load_images
+from hf_ngsan.data.images.loading import load_images
 from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     CAPTIONS,

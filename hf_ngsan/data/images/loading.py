@@ -1,0 +1,211 @@
+"""The reader of `images:SOURCE`: images with captions from any dataset that the datasets library reads.
+
+```python
+load_images("flickr8k", "train")[0]  # {"image_id": 0, "image": <PIL image>, "captions": [...], ...}
+```
+"""
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from datasets import Dataset, Features, Image, IterableDataset
+
+from ..errors import DataError, MissingSplitError, naming_damage
+from ..readers import find_reader, find_split, parse_spec
+from .files import NAMED_IMAGES, OwnFiles, with_named_images
+from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
+from .sources import how_to_caption, is_folder_of_photographs, open_source, open_split
+
+SHUFFLE_BUFFER = 1000
+PLACE = "stream:"
+"""Prefix of the path of an image in a stream, before its number."""
+BATCH = 16
+
+
+def load_images(
+    source: str,
+    split: str,
+    *,
+    image: str | None = None,
+    captions: str | None = None,
+    config: str | None = None,
+    streaming: bool = False,
+    shuffle_buffer: int = SHUFFLE_BUFFER,
+) -> Dataset:
+    """Loads one split of a dataset of images, with captions if it has any.
+
+    Captions are in a column of lists, in several columns, or in a column of strings; rows with one string each are
+    merged if they show the same image: the same id, else the same file name, else the same bytes or path. Images
+    without a caption are left out, unless no image has one.
+
+    The id of an image comes from its id column; else from the number at the end of its file name, if these numbers are
+    unique; else it is the number of its row.
+
+    Args:
+        source: a folder of photographs ([`~sources.read_folder`]), one written by `save_to_disk` or that `load_dataset`
+            reads, such as of Parquet files; one of WebDataset's tar files ([`~tar_files.open_tar_files`]); a Parquet
+            or tar file; or the name of a dataset on the Hub. No other files than those of the dataset are opened
+            ([`~files.OwnFiles`]).
+        split: `train`, `validation` (or `val`), `test`, or any other that exists.
+        image: the column of images, their bytes or the paths of their files; found by type and name if None.
+        captions: the column of captions, or several with `+` between; found by name if None.
+        config: which of several configurations of the dataset.
+        streaming: whether the images are read from beginning to end in each epoch, and nothing is prepared on the disk;
+            all but the images is then read into memory first, and a row is an image with all of its captions.
+        shuffle_buffer: rows of a stream that are shuffled together and held in memory.
+
+    Returns:
+        `datasets.Dataset`, memory-mapped, with `image_id`, `image` (decoded when it is read, as `PIL.Image.Image`) and,
+        if known, `captions`, `file_name`, `width` and `height`. Reading a damaged image raises a [`DataError`] that
+        names its row.
+
+    Raises:
+        DataError: there is no such dataset, split or column, or it cannot be read.
+    """
+    name = f"{source}, split {split}"
+    if streaming and not is_folder_of_photographs(source, config):  # which is read in place anyway
+        return stream_images(source, split, name, image, captions, config, shuffle_buffer)
+    dataset, numbers = open_split(source, split, config)
+    if not len(dataset):
+        raise DataError(f"{name}: the dataset has no rows.")
+    return make_rows(dataset, find_columns(dataset, source, image, captions), numbers, name, source)
+
+
+def stream_images(
+    source: str, split: str, name: str, image: str | None, captions: str | None, config: str | None, buffer: int
+) -> Dataset:
+    if buffer < 1:
+        raise DataError(f"In images:{source}, shuffle_buffer is {buffer}; it must be at least 1.")
+    parts = open_stream(source, config)
+    part = find_split(split, parts)
+    if part is None:
+        raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
+    columns = replace(find_columns(parts[part], source, image, captions), row_id=None)
+    stream = ImageStream(source, config, part, columns.image, buffer)
+    with naming_damage(name):
+        table = read_all_but_images(parts[part], columns)
+    if not len(table):
+        raise DataError(f"{name}: the dataset has no rows.")
+    file_names = None if columns.file_name is None else table[columns.file_name].to_pylist()
+    content, chosen = all_but_images(table, columns, np.arange(len(table)), file_names, name)
+    types = {key: TYPES[key] for key in content} | {"image": Image()}
+    content["image"] = [{"bytes": None, "path": f"{PLACE}{number}"} for number in range(len(table))]
+    rows = Dataset.from_dict(content, features=Features(types))
+    return with_named_images(rows.select(chosen), name, stream)
+
+
+def open_stream(source: str, config: str | None) -> dict[str, IterableDataset]:
+    # Streams may not know their columns before they are read; datasets (tested with 5.2) has no public way to ask.
+    return {name: part._resolve_features() for name, part in open_source(source, config, streaming=True).items()}
+
+
+def read_all_but_images(stream: IterableDataset, columns: Columns) -> pa.Table:
+    """Returns the other columns that are needed, with the number of rows in `__row__`."""
+    names = columns.besides_images
+    values: dict[str, list] = {name: [] for name in names}
+    number = 0
+    for row in stream.select_columns(names or [columns.image]).decode(False):
+        number += 1
+        for name in names:
+            values[name].append(row[name])
+    schema = Features({name: stream.features[name] for name in names}).arrow_schema
+    arrays = {name: pa.array(values[name], schema.field(name).type) for name in names}
+    return pa.table({**arrays, "__row__": np.arange(number)})
+
+
+class ImageStream:
+    """The images of a stream by the numbers of their rows, in any order.
+
+    A number that is further behind the largest one so far than the buffer is long makes the stream start again.
+
+    Args:
+        source, config, split: the stream, see [`open_stream`].
+        column: column of the images.
+        buffer: number of images that are kept behind the largest number so far.
+    """
+
+    def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:
+        self.source, self.config, self.split, self.column, self.buffer = source, config, split, column, buffer
+        self.own = OwnFiles(source)
+        self.close()
+
+    def close(self) -> None:
+        self.items: Iterator[Any] | None = None
+        self.held: dict[int, Any] = {}
+        self.first, self.next, self.largest = 0, 0, -1
+        self.process = os.getpid()
+
+    def __reduce__(self) -> tuple:
+        return ImageStream, (self.source, self.config, self.split, self.column, self.buffer)
+
+    def images_at(self, places: Sequence[Mapping]) -> list[Mapping]:
+        """Returns the images, as stored, of rows with their numbers in the column `image`."""
+        numbers = [int(place["path"].removeprefix(PLACE)) for place in places]
+        lowest, highest = min(numbers), max(numbers)
+        is_far = lowest > self.next + self.buffer
+        if self.items is None or self.process != os.getpid() or lowest < self.first or is_far:
+            self.begin(max(0, lowest - self.buffer))
+        while self.next <= highest:
+            try:
+                self.held[self.next] = next(self.items)  # type: ignore[arg-type]
+            except StopIteration:
+                raise DataError(
+                    f"{self.source} has {self.next} images now; it had more when it was opened. Start again."
+                ) from None
+            self.next += 1
+        stored = [self.held[number] for number in numbers]
+        self.largest = max(self.largest, highest)
+        while self.first <= self.largest - self.buffer:
+            self.held.pop(self.first, None)
+            self.first += 1
+        return [self.own_image(value) for value in stored]
+
+    def own_image(self, value: Any) -> Mapping:
+        """Returns an image as stored: its bytes, or the path of one of the dataset's own files."""
+        if not isinstance(value, Mapping):
+            value = {"bytes": None, "path": value} if isinstance(value, str) else {"bytes": value, "path": None}
+        if value["bytes"] is not None or value["path"] is None:
+            return value
+        return {"bytes": None, "path": self.own.find(value["path"], f"{self.source}, split {self.split}")}
+
+    def begin(self, number: int) -> None:
+        """Reads the stream again, from a row on."""
+        self.close()
+        stream = open_stream(self.source, self.config)[self.split].select_columns([self.column])
+        if isinstance((stream.features or {})[self.column], Image):
+            stream = stream.cast_column(self.column, Image(decode=False))
+        # Iteration by rows would split the files among loading processes.
+        values = (value for batch in stream.iter(batch_size=BATCH) for value in batch[self.column])
+        self.items = islice(values, number, None)
+        self.first = self.next = number
+
+
+def check_captions(rows: Dataset, spec: str, split: str) -> None:
+    """Raises a [`DataError`] for rows without captions, which training and evaluation need."""
+    if "captions" in rows.column_names:
+        return
+    reader = find_reader(spec)
+    fix = "training and evaluation need them"
+    if "captions" in reader.keys:
+        fix = "name the columns that hold them with captions=COLUMN or captions=COLUMN+COLUMN"
+        source, keys = parse_spec(spec, reader)
+        if is_folder_of_photographs(source, keys.get("config")):
+            how, example = how_to_caption(Path(source))
+            fix = f"{how}, beginning with the lines {example[0]!r} and, for example, {example[1]!r}"
+    elif "caption" in rows.column_names:
+        fix = "rename its column 'caption' to 'captions', whose values are lists of strings"
+    raise DataError(f"{spec}, split {split}, has no captions; {fix}.")
+
+
+def shuffle_buffer_of(rows: Any) -> int | None:
+    """Returns the size of the windows in which streamed rows are shuffled; None for other rows."""
+    if not isinstance(rows, Dataset) or rows.format["type"] != NAMED_IMAGES:
+        return None
+    stream = rows.format["format_kwargs"]["stream"]
+    return None if stream is None else stream.buffer
