@@ -21,9 +21,7 @@ class ModelType:
     """An architecture."""
 
     configuration: str  # the module that has its configuration class
-    task: str | None = (
-        None  # by its name in `hf_ngsan.tasks`; none for parts of models
-    )
+    task: str | None = None  # by its name in `hf_ngsan.tasks`; none for parts of models
     name: str = ""  # of its models in texts, such as "NG-SAN"; the model type itself if it is empty
     paper: Paper | None = None
 
