@@ -290,7 +290,7 @@ for built_in in (
         name="moving_scenes",
         loader="hf_ngsan.data.moving_scenes:load_moving_scenes",
         usage="moving_scenes[:KEY=VALUE,…]",
-        summary="synthetic clips that only the order of their frames tells apart, e.g. `moving_scenes:size=2000,seed=1`",
+        summary="synthetic clips that the order of their frames tells apart, e.g. `moving_scenes:size=2000,seed=1`",
         columns=("frames", "captions", "action", "object"),
         keys={
             "size": int,

@@ -48,7 +48,7 @@ class CaptioningDataSettings(CaptionDataSettings):
     )
 
 
-COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
+COLUMNS_READ = ("image_id", "file_name", "image", "frames", *ARRAY_COLUMNS)
 """Columns that captioners read, and those that name the image in errors."""
 
 
@@ -100,8 +100,9 @@ def rows_for(
         DataError: the features are missing, or not of the kind that the model takes.
         ValueError: the features are of another backbone.
     """
-    if reads_images(model.config) and "image" in rows.column_names:
-        return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
+    for column in ("image", "frames"):
+        if reads_images(model.config) and column in rows.column_names:
+            return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
     if is_guest(model.config):
         raise DataError(
             f"{data} has no images, which a {model.config.model_type} model needs; give a dataset with images."
