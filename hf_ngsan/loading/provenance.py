@@ -26,7 +26,7 @@ FIELDS = ("kind", "backbone_type", "checksums")
 SETTINGS = {
     "grid": ("grid_size",),
     "frames": ("grid_size", "num_frames", "seconds_per_frame"),
-    "regions": ("num_regions", "score_threshold", "suppression_threshold"),
+    "regions": ("num_regions", "score_threshold", "suppression_threshold", "region_features", "grid_size"),
 }
 """Settings in the checksum of the configuration beside the backbone, by kind."""
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}

@@ -34,9 +34,11 @@ class VisionConfig(HubConfig):
             position, by default the last. Stages of a patch encoder are `"stem"`, its embeddings, and `"stage1"` and so
             on, its layers. Channels of several maps are put side by side, in the cells of the last.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average);
-            of frames 1 and 1 by default.
+            of frames 1 and 1 by default. With regions, so many cells of the detection model's finest map follow them.
         num_frames (`int`, defaults to 8): frames of a clip, from the middles of as many equal parts.
         seconds_per_frame (`float`, *optional*): instead, a frame from the middle of every so many seconds.
+        region_features (`str`, defaults to `"queries"`): features of a region: `"queries"`, the decoder's state, or
+            `"pooled"`, the mean of the detection model's finest map within its box.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
         score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one never is.
         suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
@@ -64,7 +66,11 @@ class VisionConfig(HubConfig):
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
     parts = ("backbone_config",)
-    field_choices = {"kind": ("grid", "regions", "frames"), "feature_dtype": (None, "float16")}
+    field_choices = {
+        "kind": ("grid", "regions", "frames"),
+        "feature_dtype": (None, "float16"),
+        "region_features": ("queries", "pooled"),
+    }
 
     kind: str | None = None
     # types are tried in this order, and a wrong try makes a message with the whole configuration: 2 ms
@@ -73,6 +79,7 @@ class VisionConfig(HubConfig):
     grid_size: list[int] | tuple[int, ...] | None = None
     num_frames: int = 8
     seconds_per_frame: float | int | None = None
+    region_features: str = "queries"
     num_regions: int = 36
     score_threshold: float | int = 0.0
     suppression_threshold: float | int = 1.0
