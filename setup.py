@@ -54,6 +54,6 @@ setup(
         "hf_ngsan.sharing": ["*.jinja"],
         "hf_ngsan.space": ["*.css", "*.js"],
         CONFIGS: ["*/*.yaml", "*/README.md"],
-        MODELS: ["*/*", "*/.eval_results/*", "*/onnx/*"],
+        MODELS: ["*/*", "*/onnx/*"],
     },
 )

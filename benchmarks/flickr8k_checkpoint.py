@@ -15,7 +15,7 @@ from hf_ngsan.io.weight_sources import FIELD as WEIGHTS_FROM
 from hf_ngsan.io.weight_sources import Source, without_unknown
 from hf_ngsan.loading.models import load_config, load_model
 from hf_ngsan.loading.self_test import write_self_test
-from hf_ngsan.sharing.cards import write_card, write_eval_results
+from hf_ngsan.sharing.cards import write_card
 from hf_ngsan.sharing.facts import CardFacts, RecordedEvaluation, fingerprints_of
 from hf_ngsan.tasks import CaptioningTask, RetrievalTask
 from hf_ngsan.training.output_folder import training_config_of
@@ -125,7 +125,6 @@ def write_files(checkpoint: Path, model: PreTrainedModel, processor: Any, facts:
         write_self_test(*load_model(folder), folder)
         (folder / "training_config.yaml").write_text(yaml.safe_dump(facts.training_config, sort_keys=False))
         (folder / "scores.json").write_text(json.dumps(scores, indent=1) + "\n")
-        write_eval_results(folder, facts)
         write_card(model, folder, checkpoint.name, None, facts)
         state_licence(folder, Source(checkpoint.name, facts.license, facts.license_name))
         leave_out_code(folder, checkpoint)

@@ -6,7 +6,7 @@ from contextlib import suppress
 
 from ..io.packaged import CAPTIONER
 from ..serving.hosts import listen
-from .arguments import DATASETS, MODEL, add_address_arguments, add_engine_argument, user_path
+from .arguments import DATASETS, MODEL, add_shared, user_path
 
 SUMMARY = """Open a web page with captions, attention maps and search.
 
@@ -22,15 +22,12 @@ Ctrl-C ends it. It needs the extra demo. The page works without a network: it lo
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
-    parser.add_argument("--data", type=user_path, metavar="SPEC", help="dataset of images with regions to drag")
-    parser.add_argument("--split", default="test", help="split of the dataset (%(default)s)")
-    parser.add_argument(
-        "--index", type=user_path, metavar="INDEX", help="index of images to search by words, written by hf-ngsan index"
-    )
-    add_engine_argument(parser)
-    add_address_arguments(parser, None, "port to listen at (the first free port from 7860)")
-    parser.add_argument("--open", action="store_true", help="open the page in the browser")
+    add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} ({CAPTIONER})")
+    add_shared(parser, "--data", required=False, help="dataset of images with regions to drag")
+    add_shared(parser, "--split")
+    parser.add_argument("--index", type=user_path, metavar="INDEX", help="index to search, written by hf-ngsan index")
+    add_shared(parser, "--engine", "--host", "--allowed-host")
+    add_shared(parser, "--port", help="port to listen at (the first free port from 7860)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -46,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
     use_engine(parts.pipeline.model, parts.pipeline.processor, options.engine)
     page = make_page(parts)
     try:
-        url = launch(page, options.host, options.port, options.open, options.allowed_host)
+        url = launch(page, options.host, options.port, allowed_hosts=options.allowed_host)
         print(f"{options.model} is at {url}", flush=True)
         with suppress(KeyboardInterrupt):
             threading.Event().wait()

@@ -10,15 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..io.bounds import (
-    MAX_BATCH_SIZE,
-    MAX_CAPTION_LENGTH,
-    MAX_CAPTIONS,
-    MAX_GRID,
-    MAX_REGIONS,
-    MAX_SIDE,
-    MAX_WORKERS,
-)
+from ..io import bounds
 from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..serving.hosts import host_name
@@ -27,7 +19,6 @@ DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
-MAX_PORT = 65_535
 MAX_PROCESSES = max(16, 4 * (os.cpu_count() or 1))
 MAX_SHOWN_REASONS = 20
 """Records and images whose reasons for being skipped are printed."""
@@ -39,16 +30,9 @@ def between(least: float, most: float, kind: Callable[[str], float] = float) -> 
     """Returns the type of a number within two bounds, which are included."""
 
     def number(text: str) -> float:
-        try:
-            value = kind(text)
-        except ValueError:
-            raise argparse.ArgumentTypeError(
-                f"{text[:50]!r} is not a {'whole ' if kind is int else ''}number"
-            ) from None
-        if value > most:
-            raise argparse.ArgumentTypeError(f"{text[:50]} is too large; it can be {most:g} at most")
-        if not value >= least:  # NaN, too
-            raise argparse.ArgumentTypeError(f"{text[:50]} is too small; it must be at least {least:g}")
+        value = kind(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text[:50]} is not between {least:g} and {most:g}")
         return value
 
     return number
@@ -80,257 +64,146 @@ def key_and_value(text: str) -> tuple[str, Any]:
         raise argparse.ArgumentTypeError(f"the value of {key} is not valid YAML") from None
 
 
-def add_model_argument(
-    parser: argparse.ArgumentParser, default: str | None = None, *, or_ensemble: bool = False
-) -> None:
-    """Adds `--model`; with `or_ensemble` it takes several models, and its value is a list."""
-    ensemble = "; several models form an ensemble" if or_ensemble else ""
-    comes_with = "" if default is None else f" ({default}, which comes with the package)"
-    parser.add_argument(
-        "--model",
-        required=default is None,
-        default=[default] if default is not None and or_ensemble else default,
-        nargs="+" if or_ensemble else None,
-        type=user_path,
-        metavar="DIR",
-        help=f"{MODEL}{ensemble}{comes_with}",
-    )
+def stage(text: str) -> int | str:
+    """Returns the position or the name of a stage of a backbone."""
+    return int(text) if text.lstrip("-").isdecimal() else text
 
 
-def add_image_source_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the arguments of [`~hf_ngsan.extraction.list_images`], without the split."""
-    parser.add_argument(
-        "--images",
-        required=True,
-        type=user_path,
-        metavar="SOURCE",
-        help="folder of images, COCO file with images (captions_*.json, instances_*.json), or dataset with images",
-    )
-    parser.add_argument(
-        "--image-folder",
-        type=user_path,
-        metavar="DIR",
-        help="folder of the images of a COCO file (its own folder, or images/ there)",
-    )
+SHARED: dict[str, dict[str, Any]] = {
+    "--model": {"required": True, "type": user_path, "metavar": "DIR", "help": MODEL},
+    "--data": {"required": True, "metavar": "SPEC", "help": "dataset, such as scenes or images:DIR"},
+    "--split": {"default": "test", "help": "train, validation or test (%(default)s)"},
+    "--limit": {"type": positive_int, "metavar": "N", "help": "use the first N images only"},
+    "--num-beams": {"type": at_most(bounds.MAX_CAPTIONS), "metavar": "N", "help": "number of beams (the model's)"},
+    "--max-new-tokens": {"type": at_most(bounds.MAX_CAPTION_LENGTH), "metavar": "N", "help": "tokens of a text"},
+    "--generate": {
+        "nargs": "+",
+        "action": "extend",
+        "type": key_and_value,
+        "metavar": "KEY=VALUE",
+        "help": "other arguments of generate(), such as length_penalty=2 (the model's)",
+    },
+    "--batch-size": {"type": at_most(bounds.MAX_BATCH_SIZE), "metavar": "N", "help": "batch size (%(default)s)"},
+    "--engine": {
+        "choices": ENGINES,
+        "default": "torch",
+        "help": "runtime of the convolutional backbone on a CPU (torch): onnx, or auto: onnx where it is installed",
+    },
+    "--json": {"action": "store_true", "help": "print a JSON object a line, with log-probabilities of text and words"},
+    "--output": {"type": user_path, "metavar": "FILE", "help": "write the lines to this file (print them)"},
+    "--skip-errors": {"action": "store_true", "help": "leave out, name and count what cannot be used"},
+    "--images": {
+        "required": True,
+        "type": user_path,
+        "metavar": "SOURCE",
+        "help": "folder of images, COCO file (captions_*.json, instances_*.json), or dataset with images",
+    },
+    "--image-folder": {"type": user_path, "metavar": "DIR", "help": "images of a COCO file (beside it, or images/)"},
+    "--num-workers": {"type": at_most(bounds.MAX_WORKERS, 0), "metavar": "N", "help": "processes that read images"},
+    "--images-per-shard": {
+        "type": positive_int,
+        "metavar": "N",
+        "help": "images per shard, which a kill loses at most",
+    },
+    "--dtype": {"choices": ("float16", "float32"), "default": "float16", "help": "of stored features (%(default)s)"},
+    "--num-processes": {"type": at_most(MAX_PROCESSES), "metavar": "N", "help": "split the work among N processes (1)"},
+    "--backbone": {
+        "required": True,
+        "type": user_path,
+        "metavar": "ID_OR_DIR",
+        "help": "backbone, detection model, vision encoder, or captioner that has one: folder or name on the Hub",
+    },
+    "--out-features": {
+        "nargs": "+",
+        "type": stage,
+        "metavar": "STAGE",
+        "help": "stages of a backbone to concatenate, by name or position: stage5 stage7, or -2 (the last stage)",
+    },
+    "--grid-size": {
+        "nargs": 2,
+        "type": at_most(bounds.MAX_GRID),
+        "metavar": ("ROWS", "COLUMNS"),
+        "help": "pool feature maps to this grid (not pooled)",
+    },
+    "--image-size": {"type": at_most(bounds.MAX_SIDE), "metavar": "PIXELS", "help": "resize images to this square"},
+    "--num-regions": {"type": at_most(bounds.MAX_REGIONS), "metavar": "K", "help": "maximal regions of an image (36)"},
+    "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
+    "--suppression-threshold": {
+        "type": fraction,
+        "metavar": "IOU",
+        "help": "leave out regions whose IoU with a better one of their class is above this (1: keep all)",
+    },
+    "--host": {"default": "127.0.0.1", "help": "address to listen at (%(default)s: this machine only)"},
+    "--port": {"type": at_most(65_535, 0), "metavar": "N"},
+    "--allowed-host": {
+        "action": "append",
+        "type": host_name,
+        "default": [],
+        "metavar": "NAME",
+        "help": "also answer requests for this name or address, such as that of a proxy; may be repeated",
+    },
+}
+"""Settings of the options that several commands have."""
+DATA = ("--data", "--split", "--limit")
+GENERATION = ("--num-beams", "--max-new-tokens", "--generate")
+READING = ("--num-workers", "--images-per-shard", "--skip-errors")
+VISION = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
+"""Arguments of a vision encoder beside its backbone."""
 
 
-def add_reading_arguments(parser: argparse.ArgumentParser) -> None:
-    """Adds the options for reading images and for writing them in shards."""
-    parser.add_argument(
-        "--num-workers",
-        type=at_most(MAX_WORKERS, 0),
-        metavar="N",
-        help="number of processes that read images (one per processor, at most 4)",
-    )
-    parser.add_argument(
-        "--images-per-shard",
-        type=positive_int,
-        metavar="N",
-        help="images per shard; a run that is killed loses at most one shard (depends on the number of images)",
-    )
-    add_skip_errors_argument(parser, "images that cannot be read, which are named and counted")
-
-
-def add_data_arguments(parser: argparse.ArgumentParser, required: bool = True, default_split: str = "test") -> None:
-    parser.add_argument("--data", required=required, metavar="SPEC", help="dataset, such as scenes or images:DIR")
-    parser.add_argument("--split", default=default_split, help="train, validation or test (%(default)s)")
-    parser.add_argument("--limit", type=positive_int, metavar="N", help="use the first N images only")
-
-
-def add_generation_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="number of beams (the model's)")
-    parser.add_argument(
-        "--max-new-tokens",
-        type=at_most(MAX_CAPTION_LENGTH),
-        metavar="N",
-        help="maximal tokens of a text, with its end token (the model's)",
-    )
-    parser.add_argument(
-        "--generate",
-        nargs="+",
-        action="extend",
-        type=key_and_value,
-        metavar="KEY=VALUE",
-        help="other arguments of generate(), such as length_penalty=2 or no_repeat_ngram_size=3 (the model's)",
-    )
-
-
-def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
-    """Returns the arguments of `generate()` that a command line gives.
-
-    Raises:
-        ValueError: one is given twice.
-    """
-    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
-    pairs = [*((key, value) for key, value in given.items() if value is not None), *(options.generate or ())]
-    if len(dict(pairs)) < len(pairs):
-        twice = next(key for key, _ in pairs if [other for other, _ in pairs].count(key) > 1)
-        raise ValueError(f"{twice} is given twice; give it once.")
-    return dict(pairs)
-
-
-def add_batch_size_argument(parser: argparse.ArgumentParser, default: int) -> None:
-    parser.add_argument(
-        "--batch-size", type=at_most(MAX_BATCH_SIZE), default=default, metavar="N", help="batch size (%(default)s)"
-    )
-
-
-def add_engine_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--engine",
-        choices=ENGINES,
-        default="torch",
-        help="runtime of the vision encoder's convolutional backbone on a CPU (torch): onnx exports it on "
-        "first use; auto is onnx where it is installed and can run the model",
-    )
-
-
-def add_skip_errors_argument(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--skip-errors", action="store_true", help=f"continue after {what}; exit code 2 if that leaves nothing"
-    )
-
-
-def add_address_arguments(parser: argparse.ArgumentParser, port: int | None, port_help: str) -> None:
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s: this machine only)")
-    parser.add_argument("--port", type=at_most(MAX_PORT, 0), default=port, metavar="N", help=port_help)
-    parser.add_argument(
-        "--allowed-host",
-        action="append",
-        type=host_name,
-        default=[],
-        metavar="NAME",
-        help="also answer requests for this name or address, such as that of a proxy, beside localhost and --host; may "
-        "be repeated",
-    )
+def add_shared(parser: Any, *names: str, **changes: Any) -> None:
+    """Adds options of [`SHARED`], with changes to the settings of each."""
+    for name in names:
+        parser.add_argument(name, **SHARED[name] | changes)
 
 
 def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--backbone",
-        required=True,
-        type=user_path,
-        metavar="ID_OR_DIR",
-        help="backbone, detection model, vision encoder, or captioner with a vision encoder: folder or name on the Hub",
-    )
-    parser.add_argument(
-        "--out-features",
-        nargs="+",
-        type=lambda text: int(text) if text.lstrip("-").isdecimal() else text,
-        metavar="STAGE",
-        help="stages of a backbone, whose feature maps are concatenated, by name or position: stage5 stage7, or -2 for "
-        "the layer before the last (the last stage)",
-    )
-    parser.add_argument(
-        "--grid-size",
-        nargs=2,
-        type=at_most(MAX_GRID),
-        metavar=("ROWS", "COLUMNS"),
-        help="pool the feature map of a backbone to this grid (not pooled)",
-    )
-    parser.add_argument(
-        "--image-size",
-        type=at_most(MAX_SIDE),
-        metavar="PIXELS",
-        help="resize images to this height and width, for a finer feature map than the backbone's own size gives",
-    )
-    parser.add_argument(
-        "--num-regions", type=at_most(MAX_REGIONS), metavar="K", help="maximal number of regions of an image (36)"
-    )
-    parser.add_argument(
-        "--score-threshold", type=fraction, metavar="S", help="leave out regions with a lower score (0)"
-    )
-    parser.add_argument(
-        "--suppression-threshold",
-        type=fraction,
-        metavar="IOU",
-        help="leave out a region if its IoU with a region of its class and a higher score is above this (1: keep all)",
-    )
+    add_shared(parser, "--backbone", *(f"--{name.replace('_', '-')}" for name in VISION))
 
 
 def vision_fields(options: argparse.Namespace) -> dict:
-    """Returns the values of [`add_vision_arguments`] but the backbone, by name; None where an option is left out."""
-    names = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
-    return {name: getattr(options, name) for name in names}
+    """Returns the values of [`VISION`] by name; None where an option is left out."""
+    return {name: getattr(options, name) for name in VISION}
 
 
-def add_launch_argument(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--num-processes", type=at_most(MAX_PROCESSES), metavar="N", help="split the work among N processes (1)"
-    )
+def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the arguments of `generate()` that a command line gives; those of --generate replace others."""
+    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
+    return {name: value for name, value in given.items() if value is not None} | dict(options.generate or ())
 
 
-def add_json_arguments(parser: argparse.ArgumentParser, what: str) -> None:
-    parser.add_argument(
-        "--json",
-        action="store_true",
-        help=f"print a JSON object a line: the {what} with its score, the mean log-probability of its tokens, and the "
-        "log-probability of each word",
-    )
-    parser.add_argument("--output", type=user_path, metavar="FILE", help="write the lines to this file (print them)")
-
-
-def check_output_file(path: str, option: str = "--output", inputs: Iterable[str | None] = ()) -> None:
-    """Checks that a file can be written, before hours of work on its contents, and is none that the command reads.
+def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | None] = ()) -> None:
+    """Checks that the files that options name can be written, before hours of work on their contents.
 
     Args:
-        path: file to write.
-        option: option that names it.
-        inputs: files, folders and datasets that the command reads; `None` is none.
+        outputs: files by the options that name them; `None` is none.
+        inputs: files, folders and datasets that the command reads.
 
     Raises:
-        OSError: the file cannot be written.
-        ValueError: it is an input, by whatever spelling or link, or a file in a folder that is one.
+        OSError: a file cannot be written.
+        ValueError: it is an input, by whatever spelling or link, a file in a folder that is one, or another output.
     """
-    if os.path.isdir(path):
-        raise IsADirectoryError(f"{option} {path} is a folder; name a file, such as captions.json.")
-    check_replaces_none([path], f"{option} {path}", inputs)
-    check_place(Path(path))
-
-
-def check_output_files(outputs: Mapping[str, str | None], inputs: Sequence[str | None]) -> None:
-    """Checks the files that several options name, by [`check_output_file`], and that no two are the same file."""
     given = {option: path for option, path in outputs.items() if path}
     for option, path in given.items():
-        check_output_file(path, option, inputs)
+        if os.path.isdir(path):
+            raise IsADirectoryError(f"{option} {path} is a folder; name a file, such as captions.json.")
+        check_place(Path(path))
+        check_replaces_none([path], f"{option} {path}", inputs)
     if len(set(map(os.path.realpath, given.values()))) < len(given):
         raise ValueError(f"{' and '.join(given)} name the same file; name two.")
 
 
-def check_figure_file(path: str, inputs: Iterable[str | None] = ()) -> None:
-    """Checks that the file of --figure can be drawn and written; see [`check_output_file`].
-
-    Raises:
-        OSError: the file cannot be written.
-        ValueError: matplotlib has no format with the suffix of the name, or the file is an input.
-        MissingPlotsError: matplotlib is not installed.
-    """
+def check_figures(option: str, folder: str | None, inputs: Iterable[str | None]) -> None:
+    """Checks that figures NAME.png can be drawn and written into a folder, and replace no image that is read."""
+    if folder is None:
+        return
     from ..visualization import check_matplotlib
 
     check_matplotlib()
-    from matplotlib.backend_bases import FigureCanvasBase
-
-    kinds = FigureCanvasBase.get_supported_filetypes()
-    if Path(path).suffix.lower().removeprefix(".") not in kinds:
-        raise ValueError(f"--figure {path}: the name must end with one of {', '.join(f'.{kind}' for kind in kinds)}.")
-    check_output_file(path, "--figure", inputs)
-
-
-def check_figure_folder(path: str, option: str, inputs: Iterable[str | None]) -> None:
-    """Checks that figures NAME.png can be written into a folder, and replace no image that the command reads.
-
-    Raises:
-        OSError: the folder is a file, or cannot be made.
-        ValueError: the folder has PNG files that are inputs.
-        MissingPlotsError: matplotlib is not installed.
-    """
-    from ..visualization import check_matplotlib
-
-    check_matplotlib()
-    if os.path.isfile(path):
-        raise NotADirectoryError(f"{option} {path} is a file; name a folder for the figures.")
-    check_place(Path(path, "figure.png"))
-    check_replaces_none(map(str, Path(path).glob("*.png")), f"{option} {path}", inputs)
+    if os.path.isfile(folder):
+        raise NotADirectoryError(f"{option} {folder} is a file; name a folder for the figures.")
+    check_place(Path(folder, "figure.png"))
+    check_replaces_none(map(str, Path(folder).glob("*.png")), f"{option} {folder}", inputs)
 
 
 def check_replaces_none(paths: Iterable[str], option: str, inputs: Iterable[str | None]) -> None:
@@ -363,11 +236,11 @@ def check_data(spec: str | None) -> None:
         parse_spec(spec, find_reader(spec))
 
 
-def check_images(places: Iterable[str | None]) -> None:
-    """Raises a FileNotFoundError for an image file that does not exist; URLs and `None` pass."""
+def check_files(*places: str | None) -> None:
+    """Raises a FileNotFoundError for a file that does not exist; URLs and `None` pass."""
     for place in places:
         if place is not None and ":" not in place and not os.path.exists(place):
-            raise FileNotFoundError(f"There is no image file {place}.")
+            raise FileNotFoundError(f"There is no file {place}.")
 
 
 def print_skipped(reasons: Sequence[str], folder: str | None = None) -> None:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .arguments import add_model_argument, add_vision_arguments, check_new_folder, user_path, vision_fields
+from .arguments import add_shared, add_vision_arguments, check_new_folder, vision_fields
 
 SUMMARY = """Add a vision encoder to a captioner trained on features.
 
@@ -18,15 +18,9 @@ is compared."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
+    add_shared(parser, "--model")
     add_vision_arguments(parser)
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=user_path,
-        metavar="DIR",
-        help="new folder of the captioner with its vision encoder",
-    )
+    add_shared(parser, "--output", required=True, metavar="DIR", help="new folder of the captioner")
     parser.add_argument(
         "--leave-out-backbone",
         action="store_true",

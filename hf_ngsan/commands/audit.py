@@ -2,7 +2,7 @@
 
 import argparse
 
-from .arguments import add_model_argument, whole_number
+from .arguments import add_shared, whole_number
 
 SUMMARY = """Check that a model sees no later words, padding or other rows.
 
@@ -16,10 +16,8 @@ log-probability. The exit code is 0 if all changes are within 1e-5, else 1."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    parser.add_argument(
-        "--seed", type=whole_number, default=0, metavar="N", help="seed of the random inputs (%(default)s)"
-    )
+    add_shared(parser, "--model")
+    parser.add_argument("--seed", type=whole_number, default=0, metavar="N", help="seed of the inputs (%(default)s)")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -29,6 +27,5 @@ def run(options: argparse.Namespace) -> int:
 
     model, _ = load_model(options.model)
     findings = audit_model(model.to(make_accelerator().device), options.seed)
-    for finding in findings:
-        print(finding)
+    print(*findings, sep="\n")
     return 0 if all(finding.holds for finding in findings) else 1

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .arguments import check_new_folder, positive_int, user_path
+from .arguments import add_shared, check_new_folder, positive_int
 
 SUMMARY = "Average the last checkpoints of a training run into a model."
 EPILOG = """examples:
@@ -15,11 +15,9 @@ says otherwise."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", required=True, type=user_path, metavar="DIR", help="folder of a training run")
-    parser.add_argument(
-        "--last", type=positive_int, default=5, metavar="K", help="maximal number of checkpoints (%(default)s)"
-    )
-    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the new model")
+    add_shared(parser, "--model", help="folder of a training run")
+    parser.add_argument("--last", type=positive_int, default=5, metavar="K", help="at most K checkpoints (%(default)s)")
+    add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the new model")
 
 
 def run(options: argparse.Namespace) -> None:

@@ -3,18 +3,8 @@
 import argparse
 import os
 
-from ..io.bounds import MAX_CAPTIONS
 from ..io.packaged import DUAL_ENCODER
-from .arguments import (
-    DATASETS,
-    add_batch_size_argument,
-    add_data_arguments,
-    add_model_argument,
-    at_most,
-    check_data,
-    check_output_file,
-    user_path,
-)
+from .arguments import DATASETS, add_shared, check_data, check_outputs, user_path
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.
 
@@ -30,7 +20,7 @@ It writes confidence.json into the captioner's folder.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
+    add_shared(parser, "--model")
     parser.add_argument(
         "--dual-encoder",
         default=DUAL_ENCODER,
@@ -38,12 +28,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         help="dual encoder that reads images as the captioner does (%(default)s)",
     )
-    add_data_arguments(parser, default_split="validation")
+    add_shared(parser, "--data")
+    add_shared(parser, "--split", default="validation")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
-    parser.add_argument(
-        "--num-beams", type=at_most(MAX_CAPTIONS), metavar="N", help="beams of the captions (the captioner's own)"
-    )
-    add_batch_size_argument(parser, 64)
+    add_shared(parser, "--limit", "--num-beams")
+    add_shared(parser, "--batch-size", default=64)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -57,19 +46,20 @@ def run(options: argparse.Namespace) -> None:
     folder = find_model_folder(options.model)
     if not os.path.isdir(folder):
         raise ValueError(f"{folder} is a model of the Hub; calibrate a copy, a folder that save_pretrained wrote.")
-    check_output_file(os.path.join(folder, CONFIDENCE), "--model")
+    check_outputs({"--model": os.path.join(folder, CONFIDENCE)})
     find_model_folder(options.dual_encoder)
     captioner, processor = load_captioner(options.model)
     captioner.to(make_accelerator().device)
     rows, training_rows = (
-        load_rows(options.data, split, limit=options.limit) for split in (options.split, options.train_split)
+        rows_for(captioner, processor, load_rows(options.data, split, limit=options.limit), options.data)
+        for split in (options.split, options.train_split)
     )
     found = calibrate(
         captioner,
         processor,
         options.dual_encoder,
-        rows_for(captioner, processor, rows, options.data),
-        rows_for(captioner, processor, training_rows, options.data),
+        rows,
+        training_rows,
         data=options.data,
         split=options.split,
         num_beams=options.num_beams,

@@ -17,7 +17,7 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--copy", metavar="NAME", help="copy this config, with its comments")
     parser.add_argument(
-        "--output", type=user_path, metavar="FILE.yaml", help="file of the copy (the last part of NAME, in this folder)"
+        "--output", type=user_path, metavar="FILE.yaml", help="file of the copy (the last part of NAME)"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
 
@@ -27,10 +27,10 @@ def run(options: argparse.Namespace) -> None:
         output = options.output or packaged_config(options.copy).name
         copy_config(options.copy, output, overwrite=options.overwrite)
         print(f"Copied {options.copy} to {output}; hf-ngsan train --config {output} trains by it.")
-    elif options.output is not None or options.overwrite:
+        return
+    if options.output is not None or options.overwrite:
         raise ValueError("--output and --overwrite are for a copy; name the config with --copy NAME.")
-    else:
-        configs = packaged_configs()
-        width = max(map(len, configs), default=0)
-        for name, file in configs.items():
-            print(f"{name:<{width}}  {describe_config(file)}")
+    configs = packaged_configs()
+    width = max(map(len, configs), default=0)
+    for name, file in configs.items():
+        print(f"{name:<{width}}  {describe_config(file)}")

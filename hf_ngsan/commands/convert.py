@@ -2,15 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..data.annotations import FORMATS as ANNOTATION_FORMATS
 from ..data.formats import CONVENTIONS, FORMATS
-from ..io.bounds import MAX_GRID
-from .arguments import at_most, positive_int, print_skipped, user_path
-
-if TYPE_CHECKING:
-    from ..data.conversion import ConversionResult
+from .arguments import add_shared, print_skipped, user_path
 
 SUMMARY = """Convert files of features, images or captions into a dataset.
 
@@ -29,53 +24,28 @@ annotations, converted alone or joined with features: captions, splits and sizes
   vqa-v2         questions and annotations of VQA v2, converted alone
 
 The same command continues a conversion that was killed.""".format(
-    "\n".join(f"  {one.name:14} {one.summary}" for one in FORMATS.values()),
-    "\n".join(f"  {one.name:14} {one.summary}" for one in ANNOTATION_FORMATS.values()),
+    "\n".join(f"  {entry.name:14} {entry.summary}" for entry in FORMATS.values()),
+    "\n".join(f"  {entry.name:14} {entry.summary}" for entry in ANNOTATION_FORMATS.values()),
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "inputs",
-        nargs="+",
-        type=user_path,
-        metavar="INPUT",
-        help="file or folder of features or images, or annotation file",
-    )
-    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="new folder")
-    parser.add_argument(
-        "--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, listed below (recognised)"
-    )
-    parser.add_argument(
-        "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
-    )
-    parser.add_argument(
-        "--boxes", choices=CONVENTIONS, help="convention of the boxes in the inputs (xyxy, in pixels or normalized)"
-    )
-    parser.add_argument(
-        "--grid-size",
-        nargs=2,
-        type=at_most(MAX_GRID),
-        metavar=("ROWS", "COLUMNS"),
-        help="pool grids to this size (not pooled)",
-    )
-    parser.add_argument(
-        "--split", metavar="NAME", help="value of the column 'split' if the annotations have none: train, test, ..."
-    )
-    parser.add_argument(
-        "--images-per-shard", type=positive_int, default=256, metavar="N", help="images per shard (%(default)s)"
-    )
-    parser.add_argument(
-        "--skip-errors",
-        action="store_true",
-        help="leave out and list unusable records, instead of stopping at the first",
-    )
+    add = parser.add_argument
+    add("inputs", nargs="+", type=user_path, metavar="INPUT", help="files or folders of features, images, annotations")
+    add_shared(parser, "--output", required=True, metavar="DIR", help="new folder")
+    add("--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, listed below (recognised)")
+    add_shared(parser, "--dtype")
+    add("--boxes", choices=CONVENTIONS, help="convention of the boxes in the inputs (xyxy, in pixels or normalized)")
+    add_shared(parser, "--grid-size")
+    add("--split", metavar="NAME", help="value of the column 'split' if the annotations have none: train, test, ...")
+    add_shared(parser, "--images-per-shard", default=256, help="images per shard (%(default)s)")
+    add_shared(parser, "--skip-errors")
 
 
 def run(options: argparse.Namespace) -> None:
     from ..data.conversion import convert_annotations, convert_features, is_annotation
 
-    if all(is_annotation(Path(one)) for one in options.inputs):
+    if all(is_annotation(Path(path)) for path in options.inputs):
         table = convert_annotations(
             options.inputs, options.output, split=options.split, skip_errors=options.skip_errors
         )
@@ -94,15 +64,11 @@ def run(options: argparse.Namespace) -> None:
         images_per_shard=options.images_per_shard,
         skip_errors=options.skip_errors,
     )
-    print_summary(result, options.output)
-
-
-def print_summary(result: "ConversionResult", output: str) -> None:
     for note in result.notes:
         print(f"Note: {note}")
-    print_skipped([entry["reason"] for entry in result.skipped], output)
+    print_skipped([entry["reason"] for entry in result.skipped], options.output)
     fewest, most = result.num_regions
     regions = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     new = f" ({result.num_new} in this run)" if result.num_new < result.num_rows else ""
     features = f" with features of dimension {result.feature_size}, {regions} each" if result.feature_size else ""
-    print(f"{output}: {result.num_rows} images{new}{features}, {len(result.skipped)} skipped.")
+    print(f"{options.output}: {result.num_rows} images{new}{features}, {len(result.skipped)} skipped.")

@@ -2,23 +2,9 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from .arguments import (
-    DATASETS,
-    add_data_arguments,
-    add_model_argument,
-    between,
-    check_data,
-    check_figure_file,
-    check_images,
-    check_output_files,
-    user_path,
-    whole_number,
-)
-
-if TYPE_CHECKING:
-    import numpy as np
+from .arguments import DATASETS, add_shared, check_data, check_files, check_outputs, user_path, whole_number
 
 SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
 
@@ -42,56 +28,48 @@ of exchanges after which the captioner states it, 0.5 by chance. On other data t
 changed captions are counted.
 
 {DATASETS}"""
-CHANGES = ("move", "scale", "mirror", "swap", "score")
+OFFSET = (0.2, 0.0)
+"""Shift of a moved box, in images."""
+FACTOR = 2.0
+"""Factor of the sides of a scaled box."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
+    add_shared(parser, "--model")
     parser.add_argument("image", nargs="?", type=user_path, metavar="IMAGE", help="image file or URL")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to compare the image with")
     parser.add_argument(
-        "--figure",
-        type=user_path,
-        metavar="FILE",
-        help="draw the attention map of each head over the image and the words, or the caption before and after",
+        "--figure", type=user_path, metavar="FILE", help="draw the heads, or the caption before and after"
     )
-    parser.add_argument("--output", type=user_path, metavar="FILE", help="write the JSON to this file (print it)")
+    add_shared(parser, "--output", help="write the JSON to this file (print it)")
     group = parser.add_argument_group("for a captioner")
-    group.add_argument("--counterfactual", choices=CHANGES, help="change of the box of a region")
-    add_data_arguments(group, required=False)  # type: ignore[arg-type]  # it only adds arguments
+    group.add_argument(
+        "--counterfactual",
+        choices=("move", "scale", "mirror", "swap", "score"),
+        help="change of the box of a region: by a fifth of the image to the right, to twice its size, mirrored, ...",
+    )
+    add_shared(group, "--data", required=False)
+    add_shared(group, "--split", "--limit")
     group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, from 0 (0)")
     group.add_argument("--region", type=whole_number, default=0, metavar="N", help="region, from 0 (0)")
     group.add_argument("--other", type=whole_number, default=1, metavar="N", help="the region that it swaps with (1)")
-    group.add_argument(
-        "--offset",
-        nargs=2,
-        type=float,
-        default=(0.2, 0.0),
-        metavar=("X", "Y"),
-        help="shift of a moved box, in images (0.2 0)",
-    )
-    group.add_argument(
-        "--factor", type=between(1e-6, 100), default=2.0, metavar="F", help="factor of the sides of a scaled box (2)"
-    )
 
 
 def run(options: argparse.Namespace) -> None:
     if options.counterfactual is not None:
         if options.image is not None or options.data is None:
             raise ValueError("--counterfactual is about rows of a dataset: name it with --data, and leave out IMAGE.")
-        check_data(options.data)
-        run_counterfactual(options)
-        return
-    if options.image is None or options.text is None or options.data is not None or options.output is not None:
+        explain_counterfactual(options)
+    elif options.image is None or options.text is None or options.data is not None or options.output is not None:
         raise ValueError("Give an image and a text for a dual encoder, or --counterfactual and --data for a captioner.")
-    check_images([options.image])
-    run_match(options)
+    else:
+        explain_heads(options)
 
 
-def run_match(options: argparse.Namespace) -> None:
+def explain_heads(options: argparse.Namespace) -> None:
     """Prints the similarity of an image and a text, and the share of each head in it; draws the heads."""
-    if options.figure:
-        check_figure_file(options.figure, [options.image])
+    check_files(options.image)
+    check_outputs({"--figure": options.figure}, [options.image])
     import numpy as np
     from transformers import PreTrainedModel
 
@@ -133,13 +111,12 @@ def run_match(options: argparse.Namespace) -> None:
         save_figure(plot_match(image, maps, match), options.figure)
 
 
-def run_counterfactual(options: argparse.Namespace) -> None:
+def explain_counterfactual(options: argparse.Namespace) -> None:
     """Writes what changes with the boxes of an image, or of many, as JSON; draws the change of one."""
-    if options.figure:
-        if options.counterfactual == "score":
-            raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
-        check_figure_file(options.figure, [options.data])
-    check_output_files({"--figure": options.figure, "--output": options.output}, [options.data])
+    check_data(options.data)
+    if options.figure and options.counterfactual == "score":
+        raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
+    check_outputs({"--figure": options.figure, "--output": options.output}, [options.data])
     from ..io.files import write_output
     from ..io.processes import make_accelerator
     from ..loading.models import load_captioner
@@ -150,9 +127,7 @@ def run_counterfactual(options: argparse.Namespace) -> None:
     model, processor = load_captioner(options.model)
     loaded = load_rows(options.data, options.split, limit=options.limit)
     if "visual_boxes" not in loaded.column_names:
-        raise ValueError(
-            f"{options.data} has no visual_boxes, so there is no geometry to change; give data with boxes."
-        )
+        raise ValueError(f"{options.data} has no visual_boxes, so no geometry to change; give data with boxes.")
     if not isinstance(model, CaptioningForConditionalGeneration):
         raise ValueError(f"{options.model} is not a captioner of regions; give one of this package.")
     rows_for(model, processor, loaded, options.data)
@@ -174,7 +149,7 @@ def run_counterfactual(options: argparse.Namespace) -> None:
         print(text, end="")
 
 
-def changed_boxes(options: argparse.Namespace, row: dict) -> "np.ndarray":
+def changed_boxes(options: argparse.Namespace, row: dict) -> Any:
     """Returns the boxes of a row after the change that the options describe."""
     import numpy as np
 
@@ -185,12 +160,12 @@ def changed_boxes(options: argparse.Namespace, row: dict) -> "np.ndarray":
         if number >= len(boxes):
             raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {number}.")
     if kind == "move":
-        return move_box(boxes, options.region, options.offset)
+        return move_box(boxes, options.region, OFFSET)
     if kind == "mirror":
         return mirror_box(boxes, options.region)
     if kind == "swap":
         return swap_boxes(boxes, options.region, options.other)
-    return scale_box(boxes, options.region, options.factor)
+    return scale_box(boxes, options.region, FACTOR)
 
 
 def draw_change(row: dict, change: Any, path: str) -> None:

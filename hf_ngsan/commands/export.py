@@ -2,13 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..io.packaged import find_model_folder
-from .arguments import DATASETS, add_data_arguments, add_model_argument, check_data, check_new_folder, user_path
-
-if TYPE_CHECKING:
-    from ..exporting import Comparison
+from .arguments import DATASETS, add_shared, check_data, check_new_folder
 
 SUMMARY = """Export a captioner or a dual encoder to ONNX.
 
@@ -33,19 +30,12 @@ TO_SAVE_MEMORY = "check fewer images with --limit, or "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    parser.add_argument(
-        "--output",
-        type=user_path,
-        metavar="DIR",
-        help="new folder of the export (onnx/ in the folder of the model: hf-ngsan caption and search answer by its "
-        "graphs)",
-    )
+    add_shared(parser, "--model")
+    add_shared(parser, "--output", metavar="DIR", help="new folder of the export (onnx/ in the folder of the model)")
     parser.add_argument(
         "--int8",
         action="store_true",
-        help="keep the weights of linear layers in 8 bits, check the result, and report the loss in CIDEr-D on "
-        "the dataset of the training run, or on --data",
+        help="keep the weights of linear layers in 8 bits, check the result, and report the loss in CIDEr-D",
     )
     parser.add_argument(
         "--check",
@@ -53,7 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="caption images with the model and with the exported files; exit code 1 if they differ, or if --int8 "
         "loses more than 1%% of CIDEr-D",
     )
-    add_data_arguments(parser, required=False)
+    add_shared(parser, "--data", required=False, help="dataset to check on (that of the training run)")
+    add_shared(parser, "--split", "--limit")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -99,8 +90,39 @@ def export_captioner(options: argparse.Namespace) -> int:
     if rows is None:
         return 0
     comparison = compare(model, processor, Captioner(options.output), rows)
-    print(f"Compared on {spec}, split {split}.\n{report_of(comparison, options.int8)}")
+    print(f"Compared on {spec}, split {split}.")
+    for beams, others in comparison.other_captions.items():
+        line = f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: "
+        line += f"{others} captions differ" if others else "the same captions"
+        if beams in comparison.cider_d and (others or options.int8):
+            before, after = comparison.cider_d[beams]
+            line += f"; CIDEr-D {after:.4f}, {before:.4f} of the model, a loss of {comparison.loss(beams):.2%}"
+        print(f"{line}.")
+    print(f"Log-probabilities differ by {comparison.difference:.1e} at most.")
     return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
+
+
+def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
+    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes.
+
+    CIDEr-D only means something on captions like those of training, so that only models of scenes are scored on them.
+    """
+    from ..data.scenes import FEATURE_SIZE
+    from ..sharing.facts import recorded_config, run_of
+    from ..tasks.registry import load_training_config
+    from ..training.output_folder import training_config_of
+
+    run = run_of(Path(find_model_folder(name)))
+    if run is not None:
+        data = load_training_config(training_config_of(run)).data
+        return data.spec, data.validation_split or split
+    trained_on = str((recorded_config(name) or {}).get("data", {}).get("spec")).partition(":")[0]
+    if model.config.vision_config is not None:
+        if trained_on == "scenes" or not scored:
+            return "scenes:images=true", split
+    elif model.config.visual_feature_size == FEATURE_SIZE:
+        return "scenes", split
+    raise ValueError(f"{name} does not record that it was trained on synthetic scenes; give images with --data.")
 
 
 def export_beside(options: argparse.Namespace, task: str | None) -> int:
@@ -140,41 +162,3 @@ def export_dual_encoder(options: argparse.Namespace) -> int:
     print(f"{options.output} embeds images and texts as the model does (largest difference {differences[0]:.1e}).")
     print(f"Index images with it: hf-ngsan index --model {options.output} --images FOLDER --output INDEX")
     return 0
-
-
-def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
-    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes.
-
-    CIDEr-D is only meaningful on captions like those of training: scenes are scored only if the model was trained on
-    them.
-    """
-    from ..data.scenes import FEATURE_SIZE
-    from ..sharing.facts import recorded_config, run_of
-    from ..tasks.registry import load_training_config
-    from ..training.output_folder import training_config_of
-
-    run = run_of(Path(find_model_folder(name)))
-    if run is not None:
-        data = load_training_config(training_config_of(run)).data
-        return data.spec, data.validation_split or split
-    trained_on = str((recorded_config(name) or {}).get("data", {}).get("spec")).partition(":")[0]
-    takes_images = model.config.vision_config is not None
-    if takes_images and (trained_on == "scenes" or not scored):
-        return "scenes:images=true", split
-    if not takes_images and model.config.visual_feature_size == FEATURE_SIZE:
-        return "scenes", split
-    kind = "images with captions like those of its training" if scored else "images to check it on"
-    raise ValueError(f"{name} does not record that it was trained on synthetic scenes; give {kind} with --data.")
-
-
-def report_of(comparison: "Comparison", int8: bool) -> str:
-    """Returns the report of a comparison, with a line for each number of beams."""
-    lines = []
-    for beams, others in comparison.other_captions.items():
-        line = f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: "
-        line += "the same captions" if not others else f"{others} captions differ"
-        if beams in comparison.cider_d and (others or int8):
-            before, after = comparison.cider_d[beams]
-            line += f"; CIDEr-D {after:.4f}, {before:.4f} of the model, a loss of {comparison.loss(beams):.2%}"
-        lines.append(f"{line}.")
-    return "\n".join([*lines, f"Log-probabilities differ by {comparison.difference:.1e} at most."])

@@ -6,23 +6,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .arguments import (
-    add_batch_size_argument,
-    add_engine_argument,
-    add_image_source_arguments,
-    add_launch_argument,
-    add_reading_arguments,
+    READING,
+    add_shared,
     add_vision_arguments,
     at_most,
     between,
     fraction,
     print_skipped,
-    user_path,
     vision_fields,
     whole_number,
 )
 
 if TYPE_CHECKING:
-    from ..extraction import ExtractionResult, ImageChange, ImageList
+    from ..extraction import ImageChange, ImageList
 
 SUMMARY = """Extract visual features of images into a dataset.
 
@@ -38,58 +34,33 @@ EPILOG = """examples:
 The same command continues an extraction that was killed. A command with other images, such as those of another split,
 adds them to the folder. An image that cannot be read is an error; with --skip-errors such images are left out, named
 and listed in skipped.json."""
+CHANGES = ("smallest_crop", "flip", "color_jitter", "seed")
+"""Options of the copies."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_image_source_arguments(parser)
+    add_shared(parser, "--images", "--image-folder")
     add_vision_arguments(parser)
-    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the features")
-    parser.add_argument(
-        "--split",
-        metavar="NAME",
-        help="value of the column 'split': train, validation, test, ...; of a dataset, the split to read",
+    add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the features")
+    add_shared(
+        parser, "--split", default=None, metavar="NAME", help="train, validation, ...; that of a dataset to read"
     )
-    parser.add_argument(
-        "--dtype", choices=("float16", "float32"), default="float16", help="type of the stored features (%(default)s)"
-    )
-    add_batch_size_argument(parser, 16)
-    add_engine_argument(parser)
-    add_reading_arguments(parser)
-    add_copies_arguments(parser)
-    add_launch_argument(parser)
-
-
-def add_copies_arguments(parser: argparse.ArgumentParser) -> None:
+    add_shared(parser, "--dtype")
+    add_shared(parser, "--batch-size", default=16)
+    add_shared(parser, "--engine", *READING)
     copies = parser.add_argument_group(
         "copies",
         "Features of randomly changed images. Training with augmentation.feature_copies=true takes the features of an\n"
         "image or of one of its copies, at random in every epoch. Images with left or right in their captions\n"
         "are not mirrored.",
     )
-    copies.add_argument(
-        "--copies",
-        type=at_most(100),
-        metavar="N",
-        help="also extract features of N randomly changed copies of each image",
-    )
-    copies.add_argument(
-        "--smallest-crop",
-        type=between(1e-6, 1),
-        default=0.6,
-        metavar="SHARE",
-        help="smallest share of an image's area in a crop (%(default)s)",
-    )
-    copies.add_argument(
-        "--flip", type=fraction, default=0.5, metavar="SHARE", help="share of mirrored images (%(default)s)"
-    )
-    copies.add_argument(
-        "--color-jitter",
-        type=fraction,
-        default=0.2,
-        metavar="SHARE",
-        help="largest relative change of brightness, contrast and saturation (%(default)s)",
-    )
-    copies.add_argument("--seed", type=whole_number, default=0, metavar="N", help="seed of the changes (%(default)s)")
+    add = copies.add_argument
+    add("--copies", type=at_most(100), metavar="N", help="also extract features of N changed copies of each image")
+    add("--smallest-crop", type=between(1e-6, 1), default=0.6, metavar="S", help="share of the area (%(default)s)")
+    add("--flip", type=fraction, default=0.5, metavar="SHARE", help="share of mirrored images (%(default)s)")
+    add("--color-jitter", type=fraction, default=0.2, metavar="S", help="change of brightness, ... (%(default)s)")
+    add("--seed", type=whole_number, default=0, metavar="N", help="seed of the changes (%(default)s)")
+    add_shared(parser, "--num-processes")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -128,7 +99,22 @@ def run(options: argparse.Namespace) -> None:
     for number in range(1, (options.copies or 0) + 1):
         extract(output=copy_folder(options.output, number), change=change_of_copy(options, number))
     if accelerator.is_main_process:
-        print_summary(result, images, options)
+        for note in images.notes:
+            print(f"Note: {note}")
+        listed = {image.image_id for image in images.images}  # the folder may hold others, of another split
+        skipped = [entry["reason"] for entry in result.skipped if entry["image_id"] in listed]
+        print_skipped(skipped, options.output)
+        number = len(images) - len(skipped)
+        pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
+        total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
+        print(f"{options.output}: features of {number} images{pace}, {len(skipped)} skipped.{total}")
+        if options.copies:
+            print(f"{options.copies} copies of each, for augmentation.feature_copies=true, are beside them.")
+        if options.split is None:
+            print("They have no split, which training and evaluation need (--split).")
+        else:
+            captions = "" if images.has_captions else "; they have no captions, which training and evaluation need"
+            print(f"Read them as features:{options.output}, split {options.split}{captions}.")
     accelerator.end_training()
 
 
@@ -144,33 +130,7 @@ def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
     from ..extraction import ImageChange
     from ..tasks.image_augmentation import AugmentationSettings, ImageAugmentation
 
-    settings = AugmentationSettings(
-        smallest_crop=options.smallest_crop, flip=options.flip, color_jitter=options.color_jitter
-    )
-    description = {name: getattr(options, name) for name in ("smallest_crop", "flip", "color_jitter", "seed")}
+    description = {name: getattr(options, name) for name in CHANGES}
+    settings = AugmentationSettings(**{name: description[name] for name in CHANGES if name != "seed"})
     change = partial(ImageAugmentation(settings, options.seed), epoch=number)
     return ImageChange(change, {**description, "copy": number})
-
-
-def print_summary(result: "ExtractionResult", images: "ImageList", options: argparse.Namespace) -> None:
-    """Prints how many images were extracted and skipped; the folder may hold other images too, of another split."""
-    for note in images.notes:
-        print(f"Note: {note}")
-    listed = {image.image_id for image in images.images}
-    skipped = [entry for entry in result.skipped if entry["image_id"] in listed]
-    print_skipped([entry["reason"] for entry in skipped], options.output)
-    number = len(images) - len(skipped)
-    pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
-    total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
-    print(f"{options.output}: features of {number} images{pace}, {len(skipped)} skipped.{total}")
-    if options.copies:
-        print(f"{options.copies} copies of each, for augmentation.feature_copies=true, are beside them.")
-    if options.split is None:
-        print("They have no split, which training and evaluation need (--split); datasets.load_from_disk reads them.")
-    elif images.has_captions:
-        print(f"Read them as features:{options.output}, split {options.split}.")
-    else:
-        print(
-            f"hf-ngsan caption reads them as features:{options.output}, split {options.split}; training and evaluation "
-            "need captions, which a COCO caption file has (--images captions_NAME.json)."
-        )

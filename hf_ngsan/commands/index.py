@@ -6,17 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..io.files import check_place
 from ..io.packaged import DUAL_ENCODER, packaged_models
-from .arguments import (
-    add_batch_size_argument,
-    add_engine_argument,
-    add_image_source_arguments,
-    add_launch_argument,
-    add_model_argument,
-    add_reading_arguments,
-    positive_int,
-    print_skipped,
-    user_path,
-)
+from .arguments import MODEL, READING, add_shared, key_and_value, print_skipped
 
 if TYPE_CHECKING:
     from ..extraction import ImageList
@@ -37,34 +27,23 @@ such images are left out and named."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser, DUAL_ENCODER)
-    add_image_source_arguments(parser)
-    parser.add_argument("--output", required=True, type=user_path, metavar="DIR", help="folder of the index")
-    parser.add_argument("--split", metavar="NAME", help="split of a dataset")
-    add_batch_size_argument(parser, 32)
-    add_engine_argument(parser)
+    help_of_model = f"{MODEL} ({DUAL_ENCODER}, which comes with the package)"
+    add_shared(parser, "--model", required=False, default=DUAL_ENCODER, help=help_of_model)
+    add_shared(parser, "--images", "--image-folder")
+    add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the index")
+    add_shared(parser, "--split", default=None, metavar="NAME", help="split of a dataset")
+    add_shared(parser, "--batch-size", default=32)
+    add_shared(parser, "--engine")
     parser.add_argument(
         "--backend",
         help="search backend: exact compares every image (default of a new index); usearch finds candidates with an "
         "approximate graph and scores them exactly; milvus:URI has the URL of a server or a file ending in .db",
     )
-    milvus = parser.add_argument_group(
-        "--backend milvus:URI", "Kind of Milvus's index; a new one gets Milvus's choice."
-    )
-    milvus.add_argument("--index-type", metavar="TYPE", help="such as HNSW, IVF_FLAT or FLAT")
-    milvus.add_argument(
-        "--index-params",
-        nargs="+",
-        type=parameter,
-        default=[],
-        metavar="NAME=N",
-        help="such as M=32 efConstruction=200",
-    )
-    parser.add_argument(
-        "--prune", action="store_true", help="remove images from an existing index that are no longer there"
-    )
-    add_reading_arguments(parser)
-    add_launch_argument(parser)
+    milvus = parser.add_argument_group("--backend milvus:URI", "Kind of Milvus's index (Milvus's choice).").add_argument
+    milvus("--index-type", metavar="TYPE", help="such as HNSW, IVF_FLAT or FLAT")
+    milvus("--index-params", nargs="+", type=key_and_value, default=[], metavar="NAME=N", help="such as M=32")
+    parser.add_argument("--prune", action="store_true", help="remove images that are gone from an existing index")
+    add_shared(parser, *READING, "--num-processes")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -107,15 +86,6 @@ def run(options: argparse.Namespace) -> None:
         print_skipped([reason for _, reason in skipped])
         print(f"{options.output}: {len(names)} images, {len(skipped)} skipped. Search it with hf-ngsan search.")
     accelerator.end_training()
-
-
-def parameter(text: str) -> tuple[str, int]:
-    """Returns name and value of a parameter `NAME=N`."""
-    name, _, value = text.partition("=")
-    try:
-        return name, positive_int(value)
-    except (ValueError, argparse.ArgumentTypeError):
-        raise argparse.ArgumentTypeError(f"{text[:50]!r} is not NAME=N, such as M=32") from None
 
 
 def index_kind(options: argparse.Namespace) -> "IndexKind | None":

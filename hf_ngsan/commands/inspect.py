@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..data.formats import FORMATS
 from ..io.files import read_json_or_none
 from ..io.packaged import folder_of_packaged
-from .arguments import check_figure_file, user_path, whole_number
+from .arguments import check_files, check_outputs, user_path, whole_number
 
 if TYPE_CHECKING:
     from ..data.inspection import Findings
@@ -31,27 +31,16 @@ BLANK_SIDE = 400
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
-    parser.add_argument("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
-    parser.add_argument("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
-    parser.add_argument("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
-    parser.add_argument(
-        "--images",
-        type=user_path,
-        metavar="DIR",
-        help="with --figure: folder of the images, if the data have no images",
+    add = parser.add_argument
+    add("path", type=user_path, metavar="PATH", help="file or folder, or a packaged model")
+    add("--from", dest="source_format", choices=list(FORMATS), help="format of features (recognised)")
+    add("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
+    add("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
+    add("--images", type=user_path, metavar="DIR", help="with --figure: folder of images, if the data have none")
+    add(
+        "--self-test", action="store_true", help="compare a model's outputs with its record; exit code 1 if they differ"
     )
-    parser.add_argument(
-        "--self-test",
-        action="store_true",
-        help="compare the outputs of a model with the record in its folder; exit code 1 if they differ",
-    )
-    parser.add_argument(
-        "--verify",
-        action="store_true",
-        help="compare all files of an index, features or a training run with their checksums; exit code 2 and the name "
-        "of the file if one differs",
-    )
+    add("--verify", action="store_true", help="compare an index, features or a training run with their checksums")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -59,8 +48,24 @@ def run(options: argparse.Namespace) -> int:
         return self_test(options.path)
     if options.verify:
         print(f"{options.path}: {verify(Path(options.path))}, unchanged")
+        return 0
+    path = Path(folder_of_packaged(options.path))
+    check_files(str(path))
+    check_outputs({"--figure": options.figure})
+    from ..retrieval.index_folder import DESCRIPTION
+
+    if (path / "config.json").is_file():
+        kind, lines = "model", lines_of_model(path)
+    elif (path / "history.jsonl").is_file() or (path / "training_config.yaml").is_file():
+        kind, lines = "training run", lines_of_run(path)
+    elif (path / DESCRIPTION).is_file():
+        kind, lines = "search index", lines_of_index(path)
     else:
-        show(options)
+        findings = inspect(path, options)
+        kind, lines = findings.kind + made_by(path), findings.lines()
+        if options.figure:
+            lines.append(draw(findings, options))
+    print(f"{path}: {kind}", *lines, sep="\n  ")
     return 0
 
 
@@ -86,10 +91,7 @@ def verify(path: Path) -> str:
     from ..retrieval import IndexFolder
     from ..retrieval.index_folder import DESCRIPTION
     from ..retrieval.local import FOLDER
-    from ..training.output_folder import Checkpoints
 
-    if not path.is_dir():
-        raise NotADirectoryError(f"{path} is not a folder; name an index, extracted features, or a training run.")
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)
         for number in range(index.num_shards):
@@ -100,44 +102,16 @@ def verify(path: Path) -> str:
         return f"{counted(index.num_shards, 'shard')}{' and the graph' if graph.is_dir() else ''} of a search index"
     if (path / RECORDS).is_dir():
         return f"{counted(verify_shards(path), 'shard')} of features"
-    checkpoints = Checkpoints(path / "checkpoints").all()
-    for checkpoint in checkpoints:
-        check_folder(checkpoint)
-    others = [folder for folder in (path, *path.iterdir()) if (folder / MANIFEST).is_file()]
-    for folder in others:
+    folders = [file.parent for pattern in (MANIFEST, f"*/{MANIFEST}", f"*/*/{MANIFEST}") for file in path.glob(pattern)]
+    for folder in folders:
         check_folder(folder)
-    if not (checkpoints or others):
-        raise ValueError(
-            f"{path} has no checksums; name an index, extracted features, or a training run with checkpoints."
-        )
-    return f"{counted(len(checkpoints) + len(others), 'folder')} of a training run"
+    if not folders:
+        raise ValueError(f"{path} has no checksums; name the folder of an index, of features, or of a training run.")
+    return f"{counted(len(folders), 'folder')} of a training run"
 
 
 def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def show(options: argparse.Namespace) -> None:
-    from ..retrieval.index_folder import DESCRIPTION
-
-    path = Path(folder_of_packaged(options.path))
-    if options.figure:
-        check_figure_file(options.figure)
-    if not path.exists():
-        raise FileNotFoundError(f"{path} does not exist; name a file or folder.")
-    kinds = (
-        ("model", ("config.json",), lines_of_model),
-        ("training run", ("history.jsonl", "training_config.yaml"), lines_of_run),
-        ("search index", (DESCRIPTION,), lines_of_index),
-    )
-    for kind, files, lines_of in kinds:
-        if any((path / name).is_file() for name in files):
-            tell(path, kind, lines_of(path))
-            return
-    findings = inspect(path, options)
-    tell(path, findings.kind + made_by(path), findings.lines())
-    if options.figure:
-        draw(findings, options)
 
 
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
@@ -154,20 +128,12 @@ def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     return inspect_data(path, options.source_format, options.image_id)
 
 
-def tell(path: Path, kind: str, lines: list[str]) -> None:
-    print(f"{path}: {kind}")
-    for line in lines:
-        print(f"  {line}")
-
-
 def made_by(path: Path) -> str:
     """Returns the recorded backbone or inputs of the features in a folder, as the end of a sentence."""
-    for name, key, words in (("extraction.json", "backbone", "extracted with"), ("conversion.json", "inputs", "of")):
-        recorded = read_json_or_none(path / name)
-        if isinstance(recorded, dict) and key in recorded:
-            value = recorded[key]
-            return f", {words} {', '.join(map(str, value)) if isinstance(value, list) else value}"
-    return ""
+    extraction, conversion = (read_json_or_none(path / f"{name}.json") for name in ("extraction", "conversion"))
+    if isinstance(extraction, dict):
+        return f", extracted with {extraction['backbone']}"
+    return f", of {', '.join(conversion['inputs'])}" if isinstance(conversion, dict) else ""
 
 
 def lines_of_model(path: Path) -> list[str]:
@@ -187,14 +153,27 @@ def lines_of_model(path: Path) -> list[str]:
     files = sorted(path.glob("*.safetensors"))
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
+    if config.get("model_type") in MODEL_TYPES:
+        return [*lines, f"parameters: {count_parameters(path):,}", f"weights: in {counted(len(files), 'file')}"]
     number = 0
     for file in files:
         with safe_open(file, framework="np") as weights:
             number += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
-    in_files = f"in {counted(len(files), 'file')}"
-    if config.get("model_type") not in MODEL_TYPES:
-        return [*lines, f"weights: {number:,} numbers {in_files}"]
-    return [*lines, f"parameters: {count_parameters(path):,}", f"weights: {in_files}"]
+    return [*lines, f"weights: {number:,} numbers in {counted(len(files), 'file')}"]
+
+
+def lines_of_run(path: Path) -> list[str]:
+    """Describes the progress and the models of a training run."""
+    lines, history = ["no epoch is finished"], path / "history.jsonl"
+    epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
+    if epochs:
+        scores = {name: value for name, value in json.loads(epochs[-1]).items() if isinstance(value, float)}
+        told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
+        lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}"]
+    for name in ("best", "last"):
+        if (path / name / "config.json").is_file():
+            lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
+    return lines
 
 
 def lines_of_index(path: Path) -> list[str]:
@@ -203,25 +182,23 @@ def lines_of_index(path: Path) -> list[str]:
     from ..retrieval.index_folder import read_description
 
     description = read_description(path)
-    index, problems = IndexFolder(path, description), []
-    number_found = skipped = 0
-    missing = index.missing_shards()
+    index = IndexFolder(path, description)
+    missing, problems, images, skipped = index.missing_shards(), [], 0, 0
     if missing:
-        problems.append(
-            f"{len(missing)} of {index.num_shards} shards are missing; the same hf-ngsan index command continues it."
-        )
+        told = f"{len(missing)} of {index.num_shards} shards are missing"
+        problems.append(f"{told}; the same hf-ngsan index command continues it.")
     for number in sorted({*range(index.num_shards)} - {*missing}):
+        shard = index.shard(number)
         try:
-            shard = index.shard(number)
             shard.verify()
         except IndexFolderError as error:
             problems.append(str(error))
-            continue
-        number_found += len(shard.items.names)
-        skipped += len(shard.items.skipped)
+        else:
+            images += len(shard.items.names)
+            skipped += len(shard.items.skipped)
     more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
     return [
-        f"{number_found} images of {description.num_items} in {description.source}",
+        f"{images} images of {description.num_items} in {description.source}",
         f"skipped: {skipped}",
         f"embedding dimension: {description.dimension}",
         f"model: {description.model}",
@@ -229,24 +206,11 @@ def lines_of_index(path: Path) -> list[str]:
     ]
 
 
-def lines_of_run(path: Path) -> list[str]:
-    """Describes the progress and the models of a training run."""
-    lines, history = ["no epoch is finished"], path / "history.jsonl"
-    epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
-    if epochs:
-        last = json.loads(epochs[-1])
-        scores = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
-        lines = [f"{counted(len(epochs), 'epoch')}; the last: {scores}"]
-    for name in ("best", "last"):
-        if (path / name / "config.json").is_file():
-            lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
-    return lines
-
-
-def draw(findings: "Findings", options: argparse.Namespace) -> None:
-    """Draws the regions and captions of one image into the file of --figure."""
+def draw(findings: "Findings", options: argparse.Namespace) -> str:
+    """Draws the regions and captions of one image into the file of --figure; returns what it shows."""
     import numpy as np
 
+    from ..data.inspection import sample_image
     from ..visualization import save_figure
     from ..visualization.figures import plot_regions
 
@@ -254,24 +218,21 @@ def draw(findings: "Findings", options: argparse.Namespace) -> None:
     if row is None or "visual_boxes" not in row:
         which = f"image {options.image_id}" if options.image_id is not None else "image with boxes"
         raise ValueError(f"{options.path} has no {which} to draw.")
-    image = image_of(row, options.images)
+    image = sample_image(row) if options.images is None else image_in(Path(options.images), row["image_id"])
     if image is None:
         width, height = (max(int(row.get(side, BLANK_SIDE)), 1) for side in ("width", "height"))
         image = np.full((max(BLANK_SIDE * height // width, 1), BLANK_SIDE, 3), 255, np.uint8)
     save_figure(plot_regions(image, row["visual_boxes"], row.get("captions", [])), options.figure)
-    print(f"{options.figure}: image {row['image_id']} with {len(row['visual_boxes'])} boxes")
+    return f"{options.figure}: image {row['image_id']} with {len(row['visual_boxes'])} boxes"
 
 
-def image_of(row: dict[str, Any], folder: str | None) -> Any:
-    """Returns the image of a row: from the file in a folder whose name ends in its id, or else from the row itself."""
+def image_in(folder: Path, image_id: int) -> Any:
+    """Returns the image whose file name ends in an id."""
     from ..data.coco_files import number_at_the_end
     from ..data.images import is_image, visible_files
-    from ..data.inspection import sample_image
     from ..models.image_processing_captioning import load_image
 
-    if folder is None:
-        return sample_image(row)
-    for name in filter(is_image, visible_files(Path(folder))):
-        if number_at_the_end(name) == row["image_id"]:
-            return load_image(Path(folder) / name)
-    raise FileNotFoundError(f"{folder} has no image whose name ends in {row['image_id']}.")
+    for name in filter(is_image, visible_files(folder)):
+        if number_at_the_end(name) == image_id:
+            return load_image(folder / name)
+    raise FileNotFoundError(f"{folder} has no image whose name ends in {image_id}.")

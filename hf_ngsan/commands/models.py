@@ -1,9 +1,17 @@
-"""The command `hf-ngsan models`: the trained models that the package brings, and the architectures that it trains."""
+"""The command `hf-ngsan models`: the trained models that the package brings, and the architectures that it trains.
+
+It reads cards, configurations and training configs, and imports neither torch nor transformers.
+"""
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
+from typing import Any
 
+from ..io.packaged import describe_config, find_config, packaged_configs, packaged_models
+from ..registry import MODEL_TYPES
 from .arguments import json_of
 
 SUMMARY = """List the packaged models, and what can be trained.
@@ -17,37 +25,105 @@ EPILOG = """examples:
   hf-ngsan models --json
 
 With --type, the training configs are listed too; hf-ngsan train --config NAME makes a model by one."""
+GUESTS = "guests"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--type", metavar="NAME", help="only those of a model type, such as ngsan, or of a task, such as retrieval"
-    )
+    parser.add_argument("--type", metavar="NAME", help="only those of a model type or task, such as ngsan or retrieval")
     parser.add_argument("--json", action="store_true", help="print one JSON object, with every score and config")
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..loading.catalogue import architectures, packaged_catalogue
-
-    packaged, trainable = packaged_catalogue(options.type), architectures(options.type)
+    kinds = {word for name, entry in MODEL_TYPES.items() if entry.task for word in (name, entry.task)} | {GUESTS}
+    if options.type not in {None, *kinds}:
+        raise ValueError(f"{options.type!r} is neither a model type nor a task; there are {', '.join(sorted(kinds))}.")
+    packaged, trainable = (
+        [entry for entry in entries if options.type in (None, entry["model_type"], entry["task"])]
+        for entries in (map(packaged_model, packaged_models().values()), architectures())
+    )
     if options.json:
-        print(json_of({"packaged": list(map(asdict, packaged)), "architectures": list(map(asdict, trainable))}))
+        print(json_of({"packaged": packaged, "architectures": trainable}))
         return
     rows = [["PACKAGED", "TYPE", "TASK", "SIZE", "DATA", "SCORE", "LICENCE"]]
     for model in packaged:
-        score = "-" if model.score is None else f"{model.metric} {model.score:g}"
-        data = " ".join(filter(None, [model.data, model.split])) or "-"
-        size = f"{model.bytes / 1e6:.1f} MB"
-        rows.append([model.name, model.model_type, model.task or "-", size, data, score, model.license or "-"])
+        metric = model["metric"]
+        score = f"{metric} {model['scores'][metric]:g}" if metric in model["scores"] else "-"
+        data = " ".join(filter(None, [model["data"], model["split"]])) or "-"
+        kind = [model["name"], model["model_type"], model["task"] or "-"]
+        rows.append([*kind, f"{model['bytes'] / 1e6:.1f} MB", data, score, model["license"] or "-"])
     print(table(rows) if packaged else "No packaged model is of this type.")
     rows = [["TRAINABLE", "TASK", "CONFIGS", "WHAT"]]
-    for one in trainable:
-        paper = "" if one.paper is None else f" ({one.paper.authors}, {one.paper.venue})"
-        rows.append([one.model_type, one.task or "-", str(len(one.configs)), f"{one.name}{paper}"])
+    for entry in trainable:
+        paper = f" ({entry['paper']['authors']}, {entry['paper']['venue']})" if entry["paper"] else ""
+        number = str(len(entry["configs"]))
+        rows.append([entry["model_type"], entry["task"] or "-", number, f"{entry['name']}{paper}"])
     print(f"\n{table(rows)}")
     if options.type is not None:
-        configs = [[name, what] for one in trainable for name, what in one.configs.items()]
+        configs = [[name, what] for entry in trainable for name, what in entry["configs"].items()]
         print(f"\n{table([['CONFIG', ''], *configs])}")
+
+
+def packaged_model(folder: Path) -> dict[str, Any]:
+    """Returns a packaged model as the files of its folder describe it."""
+    import yaml
+    from huggingface_hub import metadata_load
+
+    model_type = json.loads((folder / "config.json").read_bytes())["model_type"]
+    card: dict[str, Any] = metadata_load(folder / "README.md") or {}
+    results = [result for model in card.get("model-index", ()) for result in model["results"]]
+    measured = results[0] if results else {"dataset": {}, "metrics": ()}
+    training = folder / "training_config.yaml"
+    settings = yaml.safe_load(training.read_text(encoding="utf-8")) if training.is_file() else {}
+    return {
+        "name": folder.name,
+        "model_type": model_type,
+        "task": MODEL_TYPES[model_type].task,
+        "bytes": sum(file.stat().st_size for file in folder.rglob("*") if file.is_file() and file.suffix != ".pyc"),
+        "data": measured["dataset"].get("name"),
+        "split": measured["dataset"].get("split"),
+        "scores": {metric["type"]: metric["value"] for metric in measured["metrics"]},
+        "metric": settings.get("evaluation", {}).get("metric"),
+        "license": card.get("license_name") or card.get("license"),
+    }
+
+
+def architectures() -> list[dict[str, Any]]:
+    """Returns what can be trained, with the packaged training configs; guests, of several tasks, are the last."""
+    entries = {name: entry for name, entry in MODEL_TYPES.items() if entry.task is not None}
+    configs: dict[str, dict[str, str]] = {model_type: {} for model_type in [*entries, GUESTS]}
+    for name, file in packaged_configs().items():
+        configs[trained_type(file) or GUESTS][name] = describe_config(file)
+    described: list[dict[str, Any]] = [
+        {
+            "model_type": name,
+            "task": entry.task,
+            "name": entry.name or name,
+            "paper": entry.paper and asdict(entry.paper),
+        }
+        for name, entry in entries.items()
+    ]
+    described.append(
+        {"model_type": GUESTS, "task": None, "name": "models of transformers, to be fine-tuned", "paper": None}
+    )
+    return [{**entry, "configs": configs[entry["model_type"]]} for entry in described]
+
+
+def trained_type(file: Path) -> str | None:
+    """Returns the model type that a training config trains; None if only the model that it begins with knows it."""
+    model = model_section(file)
+    folder = packaged_models().get(model.get("init_from", ""))
+    if "model_type" not in model and folder is not None:
+        return json.loads((folder / "config.json").read_bytes())["model_type"]
+    return model.get("model_type")
+
+
+def model_section(file: Path) -> dict[str, Any]:
+    """Returns the section `model` of a training config, with that of its base."""
+    import yaml
+
+    sections = yaml.safe_load(file.read_text(encoding="utf-8"))
+    base = model_section(find_config(sections["base"], file.parent)) if "base" in sections else {}
+    return {**base, **(sections.get("model") or {})}
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -28,10 +28,11 @@ the file LICENSE its text. --license states another one; a README.md must state 
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", type=user_path, metavar="DIR", help=MODEL)
-    parser.add_argument("repo_id", metavar="REPO_ID", help="repository, such as user/name; created if absent")
-    parser.add_argument("--private", action="store_true", help="make a new repository private")
-    parser.add_argument(
+    add = parser.add_argument
+    add("model", type=user_path, metavar="DIR", help=MODEL)
+    add("repo_id", metavar="REPO_ID", help="repository, such as user/name; created if absent")
+    add("--private", action="store_true", help="make a new repository private")
+    add(
         "--dry-run",
         nargs="?",
         const="",
@@ -39,10 +40,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="upload nothing: write and check the checkpoint in a new folder (named as the repository)",
     )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="delete other files of the repository in the same commit"
-    )
-    parser.add_argument(
+    add("--overwrite", action="store_true", help="delete other files of the repository in the same commit")
+    add(
         "--runs",
         nargs="+",
         default=[],
@@ -50,14 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="RUN",
         help="training runs with the same training config and other seeds; the card shows mean and standard deviation",
     )
-    parser.add_argument(
-        "--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions"
-    )
-    parser.add_argument(
-        "--license",
-        metavar="ID",
-        help="licence of the weights, such as cc-by-4.0 (that of the models that they come from)",
-    )
+    add("--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions")
+    add("--license", metavar="ID", help="licence of the weights, such as cc-by-4.0 (that of their sources)")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -89,9 +82,8 @@ def run(options: argparse.Namespace) -> None:
         examples = {}
         if options.examples is not None:
             examples = write_examples(model, processor, options.examples, folder)
-        facts_with_examples = replace(facts, examples=examples)
         source = Path(find_model_folder(options.model))
-        write_checkpoint(model, processor, folder, repo_id, facts=facts_with_examples, source=source)
+        write_checkpoint(model, processor, folder, repo_id, facts=replace(facts, examples=examples), source=source)
         check_checkpoint(folder)
 
     if target is not None:

@@ -2,7 +2,7 @@
 
 import argparse
 
-from .arguments import DATASETS, add_data_arguments, check_data, check_output_file, user_path
+from .arguments import DATA, DATASETS, add_shared, check_data, check_outputs
 
 SUMMARY = "Write the captions of a dataset as references for score."
 EPILOG = f"""examples:
@@ -14,19 +14,13 @@ EPILOG = f"""examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_data_arguments(parser)
-    parser.add_argument(
-        "--output",
-        required=True,
-        type=user_path,
-        metavar="FILE.json",
-        help="file of the references, in the COCO caption format",
-    )
+    add_shared(parser, *DATA)
+    add_shared(parser, "--output", required=True, metavar="FILE.json", help="file in the COCO caption format")
 
 
 def run(options: argparse.Namespace) -> None:
     check_data(options.data)
-    check_output_file(options.output, inputs=[options.data])
+    check_outputs({"--output": options.output}, [options.data])
     from ..data.coco_files import write_caption_file
     from ..tasks.caption_rows import load_rows
 

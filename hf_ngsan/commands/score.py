@@ -2,14 +2,9 @@
 
 import argparse
 import json
-from typing import TYPE_CHECKING
 
-from .arguments import check_output_file, user_path
+from .arguments import check_outputs, user_path
 
-if TYPE_CHECKING:
-    from ..metrics import CaptionMetrics
-
-METRICS = ("cider_d", "bleu", "rouge_l", "cider", "meteor", "spice")
 DEFAULT_METRICS = ("cider_d", "bleu", "rouge_l", "cider")
 SUMMARY = "Score captions in a COCO result file against references."
 EPILOG = """examples:
@@ -17,7 +12,6 @@ EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json --metrics bleu cider_d meteor
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
   hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
-  hf-ngsan score --predictions captions_test2014_mine_results.json --check-server-format
 
 cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
 pip install 'hf-ngsan[eval]'; spice also needs Java and the models of Stanford CoreNLP."""
@@ -39,91 +33,51 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="compare the results of two systems: differences with 95%% intervals of a paired bootstrap over images",
     )
     parser.add_argument(
-        "--references", type=user_path, metavar="CAPTIONS.json", help="COCO captions of the same split, or JSON lines"
+        "--references",
+        required=True,
+        type=user_path,
+        metavar="CAPTIONS.json",
+        help="COCO captions of the same split, or JSON lines",
     )
     parser.add_argument(
         "--metrics",
         nargs="+",
-        choices=METRICS,
+        choices=(*DEFAULT_METRICS, "meteor", "spice"),
         default=list(DEFAULT_METRICS),
-        help="metrics to compute (%(default)s)",
         metavar="METRIC",
+        help="metrics to compute (%(default)s)",
     )
-    parser.add_argument(
-        "--document-frequency",
-        type=user_path,
-        metavar="FILE.npz",
-        help="document frequencies for CIDEr, written by DocumentFrequency.save (those of the references)",
-    )
-    parser.add_argument(
-        "--clip-score",
-        type=user_path,
-        metavar="DUAL_ENCODER",
-        help="also CLIPScore and RefCLIPScore by this dual encoder; needs --image-folder",
-    )
-    parser.add_argument(
-        "--image-folder", type=user_path, metavar="DIR", help="images, by their file names in the file of references"
-    )
-    parser.add_argument(
-        "--truncate-captions",
-        action="store_true",
-        help="for --clip-score: cut captions that are longer than the text encoder takes (they are refused)",
-    )
-    parser.add_argument("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
-    parser.add_argument(
-        "--check-server-format",
-        action="store_true",
-        help="only check that the COCO server accepts the file; --references then names a file with all images",
-    )
+    add = parser.add_argument
+    add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore by this model")
+    add("--image-folder", type=user_path, metavar="DIR", help="images, by their names in the file of references")
+    add("--truncate-captions", action="store_true", help="cut captions that are too long for --clip-score (refused)")
+    add("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
 
 
 def run(options: argparse.Namespace) -> None:
-    check(options)
-    if options.check_server_format:
-        check_format(options)
-    elif options.compare is not None:
+    if options.compare is not None:
+        if options.per_image is not None or options.clip_score is not None:
+            raise ValueError("--compare goes with --references and --metrics only.")
         compare(options)
-    else:
-        score(options)
-
-
-def check(options: argparse.Namespace) -> None:
-    """Raises a ValueError or an OSError for options that are missing, need each other or name no file to write."""
-    if options.check_server_format:
-        if options.predictions is None:
-            raise ValueError("--check-server-format checks one file; name it with --predictions.")
         return
-    if options.compare is not None and (options.per_image is not None or options.clip_score is not None):
-        raise ValueError("--compare goes with --references, --metrics and --document-frequency only.")
-    if options.references is None:
-        raise ValueError("The references are missing; name their file with --references CAPTIONS.json.")
     if (options.clip_score is None) != (options.image_folder is None):
         raise ValueError("CLIPScore needs the images; give --clip-score and --image-folder together.")
     if options.truncate_captions and options.clip_score is None:
         raise ValueError("--truncate-captions is for --clip-score; leave it out.")
-    if options.per_image is not None:
-        inputs = [options.predictions, options.references, options.document_frequency, options.image_folder]
-        check_output_file(options.per_image, "--per-image", inputs)
-
-
-def metric_of(options: argparse.Namespace) -> "CaptionMetrics":
-    from ..metrics import CaptionMetrics
-    from ..metrics.document_frequency import DocumentFrequency
-
-    frequency = None if options.document_frequency is None else DocumentFrequency.load(options.document_frequency)
-    return CaptionMetrics(frequency, metrics=options.metrics)
+    check_outputs({"--per-image": options.per_image}, [options.predictions, options.references, options.image_folder])
+    score(options)
 
 
 def score(options: argparse.Namespace) -> None:
     """Prints the scores of captions, and writes those of each image."""
     from ..data.coco_files import match_results, read_references, read_results
     from ..io.files import write_output
+    from ..metrics import CaptionMetrics
 
     results, references = read_results(options.predictions), read_references(options.references)
     images, predictions, matched = match_results(results, references, options.predictions, options.references)
-    scores = metric_of(options).compute(
-        predictions=predictions, references=matched, per_image=options.per_image is not None
-    )
+    metric = CaptionMetrics(metrics=options.metrics)
+    scores = metric.compute(predictions=predictions, references=matched, per_image=options.per_image is not None)
     per_image = scores.pop("per_image", None)
     if options.clip_score is not None:
         clip = clip_scores(options, images, predictions, matched)
@@ -165,6 +119,7 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
 def compare(options: argparse.Namespace) -> None:
     """Prints the differences of two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
+    from ..metrics import CaptionMetrics
     from ..metrics.evaluation import compare_captions
 
     references = read_references(options.references)
@@ -178,7 +133,8 @@ def compare(options: argparse.Namespace) -> None:
             "paired comparison needs the same."
         )
     of_image = dict(zip(others, second, strict=True))
-    scores = compare_captions(metric_of(options), first, [of_image[image] for image in images], matched)
+    metric = CaptionMetrics(metrics=options.metrics)
+    scores = compare_captions(metric, first, [of_image[image] for image in images], matched)
     print(f"{'metric':<8} {'A':>7} {'B':>7} {'A - B':>8} {'95% interval':>20} {'p':>7} {'p (Holm)':>9}")
     for name, of_metric in scores.items():
         low, high = of_metric.comparison.interval
@@ -188,16 +144,3 @@ def compare(options: argparse.Namespace) -> None:
             f"{interval:>20} {of_metric.comparison.p_value:7.4f} {of_metric.p_holm:9.4f}"
         )
     print(f"{len(images)} images; A - B is the mean over images, and p that of no difference")
-
-
-def check_format(options: argparse.Namespace) -> None:
-    """Checks that the COCO server accepts a file of results, and prints notes."""
-    from ..data.coco_files import check_server_format, images_by_id, read_json
-
-    references = options.references
-    image_ids = None if references is None else list(images_by_id(read_json(references), references))
-    number, notes = check_server_format(options.predictions, image_ids)
-    coverage = "" if image_ids is None else ", one for every image of the split"
-    print(f"{options.predictions}: {number} results in the format of the COCO server{coverage}.")
-    for note in notes:
-        print(f"Note: {note}")

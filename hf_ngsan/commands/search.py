@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..io.messages import printable
 from ..io.packaged import find_model_folder
-from .arguments import check_figure_file, check_images, positive_int, print_header, user_path
+from .arguments import check_files, check_outputs, positive_int, print_header, user_path
 
 if TYPE_CHECKING:
     from ..retrieval import Hit, IndexFolder
@@ -23,36 +23,20 @@ EPILOG = """examples:
   hf-ngsan search photos-1.index photos-2.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --filter "width > 500"
 
-The captions come from the COCO file or dataset, such as images:photos, that was indexed."""
+The captions come from the COCO file or dataset, such as images:photos, that was indexed. --filter takes the expressions
+of Milvus over name, captions, width and height, for indexes in Milvus."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "index", nargs="+", type=user_path, metavar="INDEX", help="folders written by hf-ngsan index with one model"
-    )
-    parser.add_argument("text", nargs="?", metavar="TEXT", help="text to search for")
-    parser.add_argument(
-        "--image", type=user_path, metavar="FILE", help="image file or URL to search for, instead of a text"
-    )
-    parser.add_argument(
-        "--top-k", type=positive_int, default=9, metavar="K", help="maximal number of images (%(default)s)"
-    )
-    parser.add_argument(
-        "--figure", type=user_path, metavar="FILE", help="draw a contact sheet of the images with their scores"
-    )
-    parser.add_argument(
-        "--exact", action="store_true", help="compare with every image, whatever the backend of the index"
-    )
-    parser.add_argument(
-        "--filter",
-        default="",
-        metavar="EXPRESSION",
-        help="only images that fulfil an expression of Milvus over name, captions, width and height; for indexes in "
-        "Milvus",
-    )
-    parser.add_argument(
-        "--model", type=user_path, metavar="DIR", help="new place of the model of the index, if it was moved"
-    )
+    add = parser.add_argument
+    add("index", nargs="+", type=user_path, metavar="INDEX", help="folders written by hf-ngsan index with one model")
+    add("text", nargs="?", metavar="TEXT", help="text to search for")
+    add("--image", type=user_path, metavar="FILE", help="image file or URL to search for, instead of a text")
+    add("--top-k", type=positive_int, default=9, metavar="K", help="maximal number of images (%(default)s)")
+    add("--figure", type=user_path, metavar="FILE", help="draw a contact sheet of the images with their scores")
+    add("--exact", action="store_true", help="compare with every image, whatever the backend of the index")
+    add("--filter", default="", metavar="EXPRESSION", help="only images that fulfil an expression")
+    add("--model", type=user_path, metavar="DIR", help="new place of the model of the index, if it was moved")
 
 
 def complete(options: argparse.Namespace) -> None:
@@ -74,13 +58,11 @@ def complete(options: argparse.Namespace) -> None:
 def run(options: argparse.Namespace) -> None:
     from ..retrieval import IndexFolder
 
-    folders, text = options.index, options.text
-    if (text is None) == (options.image is None):
+    if (options.text is None) == (options.image is None):
         raise ValueError("Give a text or an image, with --image, and not both.")
-    check_images([options.image])
-    if options.figure:
-        check_figure_file(options.figure, [options.image, *folders])
-    indexes = [IndexFolder.open(Path(folder)) for folder in folders]
+    check_files(options.image)
+    check_outputs({"--figure": options.figure}, [options.image, *options.index])
+    indexes = [IndexFolder.open(Path(folder)) for folder in options.index]
     hits = hits_by_graph(options, indexes)
     if hits is None:
         hits = hits_by_model(options, indexes)
@@ -88,7 +70,7 @@ def run(options: argparse.Namespace) -> None:
     print_header("similarity", *["index"] * (len(indexes) > 1), "image", *["captions"] * has_captions)
     for hit in hits:
         captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
-        folder = [folders[hit.index_number]] if len(indexes) > 1 else []
+        folder = [options.index[hit.index_number]] if len(indexes) > 1 else []
         print("\t".join([f"{hit.score:.4f}", *map(printable, [*folder, hit.name]), *filter(None, [captions])]))
 
 

@@ -5,15 +5,7 @@ import signal
 import sys
 
 from ..io.packaged import CAPTIONER
-from .arguments import (
-    MODEL,
-    add_address_arguments,
-    add_batch_size_argument,
-    add_engine_argument,
-    at_most,
-    positive_int,
-    user_path,
-)
+from .arguments import MODEL, add_shared, at_most, positive_int
 
 SUMMARY = """Serve a captioner over HTTP.
 
@@ -25,63 +17,28 @@ EPILOG = """examples:
 POST /caption takes the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report the
 state of the server. Ctrl-C or SIGTERM ends it once the current requests are answered. The command needs the extra
 serve."""
+LIMITS = {
+    "--max-images": (64, "images of a request"),
+    "--max-bytes": (32_000_000, "bytes of a request"),
+    "--max-pixels": (100_000_000, "pixels of all images of a request, and of all that are decoded at the same time"),
+    "--max-cost": (8_192, "images x beams x tokens of a request"),
+    "--max-seconds": (60, "seconds until a request has arrived and been answered"),
+    "--max-connections": (512, "open connections, beyond which requests get status 503"),
+}
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--model", default=CAPTIONER, type=user_path, metavar="DIR", help=f"{MODEL} ({CAPTIONER})")
-    add_address_arguments(parser, 8000, "port to listen at, 0 for any free port (%(default)s)")
-    add_batch_size_argument(parser, 32)
-    add_engine_argument(parser)
-    parser.add_argument(
-        "--wait-ms",
-        type=at_most(1000, 0),
-        default=5,
-        metavar="MS",
-        help="milliseconds that a batch with free places waits for the next image (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-images", type=at_most(4096), default=64, metavar="N", help="maximal images of a request (%(default)s)"
-    )
-    parser.add_argument(
-        "--max-bytes",
-        type=positive_int,
-        default=32_000_000,
-        metavar="N",
-        help="maximal bytes of a request (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-pixels",
-        type=positive_int,
-        default=100_000_000,
-        metavar="N",
-        help="maximal pixels of all images of a request, and of all images decoded at the same time (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-cost",
-        type=positive_int,
-        default=8_192,
-        metavar="N",
-        help="maximal images x beams x tokens of a request (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-seconds",
-        type=positive_int,
-        default=60,
-        metavar="S",
-        help="maximal seconds until a request has arrived and been answered (%(default)s)",
-    )
-    parser.add_argument(
-        "--max-connections",
-        type=positive_int,
-        default=512,
-        metavar="N",
-        help="open connections, beyond which requests get status 503 (%(default)s)",
-    )
-    parser.add_argument(
-        "--allow-urls",
-        action="store_true",
-        help="also read images from http(s) URLs, but never from private addresses",
-    )
+    add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} ({CAPTIONER})")
+    add_shared(parser, "--host", "--allowed-host")
+    add_shared(parser, "--port", default=8000, help="port to listen at, 0 for any free port (%(default)s)")
+    add_shared(parser, "--batch-size", default=32)
+    add_shared(parser, "--engine")
+    add = parser.add_argument
+    wait = "milliseconds that a batch with free places waits for the next image (%(default)s)"
+    add("--wait-ms", type=at_most(1000, 0), default=5, metavar="MS", help=wait)
+    for name, (default, what) in LIMITS.items():
+        add(name, type=positive_int, default=default, metavar="N", help=f"maximal {what} (%(default)s)")
+    add("--allow-urls", action="store_true", help="also read images from http(s) URLs, never from private addresses")
 
 
 def run(options: argparse.Namespace) -> None:
@@ -91,9 +48,8 @@ def run(options: argparse.Namespace) -> None:
 
         from ..serving import BoundedServer, ServingLimits, create_app
     except ImportError:
-        raise ValueError(
-            'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
-        ) from None
+        message = 'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
+        raise ValueError(message) from None
     from ..io.processes import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING
 
-from .arguments import DATASETS, add_launch_argument, user_path
+from .arguments import DATASETS, add_shared, user_path
 
 if TYPE_CHECKING:
     from ..training import TrainingConfig
@@ -23,27 +23,25 @@ TO_SAVE_MEMORY = (
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
+    add = parser.add_argument
+    add(
         "--config",
         required=True,
         type=user_path,
         metavar="FILE",
         help="training config: a YAML file or the name of a packaged one, such as ngsan/scenes",
     )
-    parser.add_argument(
+    add(
         "overrides",
         nargs="*",
         default=[],
         metavar="key=value",
         help="change a key of the training config: training.epochs=3, or epochs=3 where the key is unambiguous",
     )
-    parser.add_argument(
-        "--stage",
-        help="short for training.stage=STAGE, for a task with stages (captioning: xe, scst, auto or distill)",
-    )
-    parser.add_argument("--resume", action="store_true", help="resume the run in the output folder, if it has one")
-    parser.add_argument("--overwrite", action="store_true", help="delete the run in the output folder first")
-    add_launch_argument(parser)
+    add("--stage", help="short for training.stage=STAGE, for a captioner: xe, scst, auto or distill")
+    add("--resume", action="store_true", help="resume the run in the output folder, if it has one")
+    add("--overwrite", action="store_true", help="delete the run in the output folder first")
+    add_shared(parser, "--num-processes")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -84,11 +82,6 @@ def how_to_continue(config: "TrainingConfig", options: argparse.Namespace) -> st
 
 def config_of(options: argparse.Namespace) -> "TrainingConfig":
     from ..tasks import load_training_config
-    from ..training import ConfigError
 
-    config = load_training_config(options.config, options.overrides)
-    if options.stage is None:
-        return config
-    if not hasattr(config.training, "stage"):
-        raise ConfigError(f"--stage {options.stage}: the model of {options.config} has no stages; leave it out.")
-    return load_training_config(options.config, [*options.overrides, f"training.stage={options.stage}"])
+    stage = [] if options.stage is None else [f"training.stage={options.stage}"]
+    return load_training_config(options.config, [*options.overrides, *stage])

@@ -1,19 +1,16 @@
 """The command `hf-ngsan translate`: translations of arguments, a file or the standard input."""
 
 import argparse
-import os
 import sys
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 from .arguments import (
-    add_batch_size_argument,
-    add_generation_arguments,
-    add_json_arguments,
-    add_model_argument,
-    add_skip_errors_argument,
-    check_output_file,
+    GENERATION,
+    add_shared,
+    check_files,
+    check_outputs,
     generation_arguments,
     json_of,
     user_path,
@@ -32,24 +29,20 @@ An empty line stays empty. A line with more tokens than data.max_length of the t
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "texts", nargs="*", metavar="TEXT", help="sentences to translate (the lines of the standard input)"
-    )
-    add_model_argument(parser)
-    parser.add_argument("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
-    add_json_arguments(parser, "translation")
-    add_generation_arguments(parser)
-    add_batch_size_argument(parser, 64)
-    add_skip_errors_argument(parser, "a sentence that is too long")
+    add = parser.add_argument
+    add("texts", nargs="*", metavar="TEXT", help="sentences to translate (the lines of the standard input)")
+    add_shared(parser, "--model")
+    add("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
+    add_shared(parser, "--json", "--output", *GENERATION)
+    add_shared(parser, "--batch-size", default=64)
+    add_shared(parser, "--skip-errors")
 
 
 def run(options: argparse.Namespace) -> int:
     if options.texts and options.input:
         raise ValueError("Give sentences or a file of them, with --input, and not both.")
-    if options.output:
-        check_output_file(options.output, inputs=[options.input])
-    if options.input is not None and not os.path.exists(options.input):
-        raise FileNotFoundError(f"--input {options.input}: there is no such file.")
+    check_files(options.input)
+    check_outputs({"--output": options.output}, [options.input])
     from ..data.parallel_text import decoded_lines, lines_of, name_lines
     from ..io.processes import make_accelerator
     from ..loading.models import load_model

@@ -4,13 +4,12 @@ import argparse
 from pathlib import Path
 
 from .arguments import (
+    DATA,
     DATASETS,
-    add_batch_size_argument,
-    add_data_arguments,
-    add_generation_arguments,
-    add_model_argument,
+    GENERATION,
+    add_shared,
     check_data,
-    check_figure_folder,
+    check_figures,
     generation_arguments,
     positive_int,
     user_path,
@@ -22,32 +21,23 @@ EPILOG = f"""examples:
   hf-ngsan visualness --model runs/rstnet --data images:photos --limit 20 --figures figures
 
 The table has a line for each word, the most visual word first: the word, its visualness from 0 to 1 (mean over its
-occurrences), its number of occurrences, and the standard deviation.
+occurrences), its number of occurrences, and the standard deviation. The figures are words.png with the most and least
+visual words, and ID.png with the coloured caption of each image.
 
 {DATASETS}"""
-HEADER = "word\tvisualness\tcount\tstd"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_model_argument(parser)
-    add_data_arguments(parser)
-    add_generation_arguments(parser)
-    add_batch_size_argument(parser, 64)
-    parser.add_argument(
-        "--min-count", type=positive_int, default=1, metavar="N", help="leave out words with fewer occurrences (1)"
-    )
-    parser.add_argument(
-        "--figures",
-        type=user_path,
-        metavar="DIR",
-        help="write words.png with the most and least visual words, and ID.png with the coloured caption of each image",
-    )
+    add_shared(parser, "--model", *DATA, *GENERATION)
+    add_shared(parser, "--batch-size", default=64)
+    add = parser.add_argument
+    add("--min-count", type=positive_int, default=1, metavar="N", help="leave out words with fewer occurrences (1)")
+    add("--figures", type=user_path, metavar="DIR", help="write figures of words and captions into this folder")
 
 
 def run(options: argparse.Namespace) -> None:
     check_data(options.data)
-    if options.figures is not None:
-        check_figure_folder(options.figures, "--figures", [options.data])
+    check_figures("--figures", options.figures, [options.data])
     from ..io.processes import make_accelerator
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
@@ -55,25 +45,23 @@ def run(options: argparse.Namespace) -> None:
     from ..tasks.generation_options import checked_generation
     from ..visualization import plot_visual_words, plot_visualness, save_figure
 
-    folder = None if options.figures is None else Path(options.figures)
-    if folder is not None:
-        folder.mkdir(parents=True, exist_ok=True)
     model, processor = load_captioner(options.model)
     loaded = load_rows(options.data, options.split, with_captions=False, limit=options.limit)
-    rows = rows_for(model, processor, loaded, options.data)
     captions = captions_with_visualness(
         model.to(make_accelerator().device),
         processor,
-        rows,
+        rows_for(model, processor, loaded, options.data),
         batch_size=options.batch_size,
         **checked_generation(generation_arguments(options), model.generation_config),
     )
     table = [entry for entry in table_of_words(captions) if entry.occurrences >= options.min_count]
-    print(HEADER)
+    print("word\tvisualness\tcount\tstd")
     for word, mean, count, std in table:
         print(f"{word}\t{mean:.4f}\t{count}\t{std:.4f}")
-    if folder is None:
+    if options.figures is None:
         return
+    folder = Path(options.figures)
+    folder.mkdir(parents=True, exist_ok=True)
     if table:
         save_figure(plot_visual_words(table), folder / "words.png")
     if "image" in loaded.column_names:

@@ -1,24 +1,30 @@
-"""Loading of vision encoders, from any kind of model that has one.
+"""Loading of vision encoders, from any kind of model that has one, with image processors that crop nothing.
 
 ```python
 model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
 ```
 """
 
+import logging
 import os
 from typing import Any
 
+from transformers.image_processing_base import ImageProcessingMixin
+
 from ..loading.models import find_model_folder, load_captioner, needed_code, quiet_loading, read_config_file
-from ..loading.preprocessing import load_image_processor, of_whole_images
-from ..models.backbone_sources import kind_of_source, packaged_config
+from ..models.backbone_sources import kind_of_source, packaged_config, preprocessing_of_variant
 from ..models.configuration_vision import VisionConfig
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.pretrained_weights import find_packaged_weights, is_packaged
+from ..models.processing_captioning import check_whole_images
 from ..models.transformers_backbones import check_size, own_image_size
 from ..registry import own_model_types
 from .image_list import ExtractionError
 
+logger = logging.getLogger(__name__)
+
+SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
 GRID_FIELDS = ("out_features", "grid_size", "image_size")
 REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold", "image_size")
 
@@ -101,7 +107,8 @@ def vision_of_captioner(name: str | os.PathLike, folder: str) -> tuple[VisionMod
             f"{name} is a captioner without vision encoder and image processor, which takes features itself; give the "
             "backbone that its features come from."
         )
-    return vision.eval(), of_whole_images(str(name), image_processor)
+    check_whole_images(image_processor)
+    return vision.eval(), image_processor
 
 
 def load_vision_model(folder: str) -> VisionModel:
@@ -110,3 +117,61 @@ def load_vision_model(folder: str) -> VisionModel:
     if missing and model.config.save_frozen_weights:
         raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
     return model
+
+
+def load_image_processor(
+    source: str | os.PathLike,
+    kind: str | None,
+    name: str | None = None,
+    image_size: int | None = None,
+    own_size: int | None = None,
+) -> CaptioningImageProcessor:
+    """Returns the preprocessing that the folder of a trained model describes, for whole images.
+
+    Regions and cells refer to the whole image; the usual crop of a classifier, or of CLIP, would move them. The whole
+    image is resized to the square that would be cropped instead, whatever its shape.
+
+    Args:
+        source: folder or Hub name of a backbone, detection model or vision encoder, or name of a packaged backbone.
+        kind: `kind` of the [`VisionConfig`] around it, `"grid"` or `"regions"`.
+        name: name of the model in messages; `source` if `None`.
+        image_size: height and width in pixels, in place of the described size.
+        own_size: height and width that a backbone was made for, where the folder describes no preprocessing.
+
+    Raises:
+        ValueError: it crops images, has no usable size, or is unknown for a detection model. A backbone of
+            unknown preprocessing gets ImageNet's normalization.
+    """
+    name = name or str(source)
+    try:
+        if is_packaged(source):
+            settings = CaptioningImageProcessor(**preprocessing_of_variant(str(source))).to_dict()
+        else:
+            settings, _ = ImageProcessingMixin.get_image_processor_dict(source)
+    except OSError as error:
+        if kind == "regions":
+            raise ValueError(f"{name} has no preprocessor_config.json; add the one of the original model.") from error
+        settings = CaptioningImageProcessor().to_dict()
+        image_size = image_size or own_size or settings["size"]["height"]
+        side = f"{image_size} x {image_size}"
+        logger.warning("%s has no preprocessor_config.json; images become %s, normalized as ImageNet's.", name, side)
+    if image_size is not None:
+        settings |= {"size": {"height": image_size, "width": image_size}, "do_center_crop": False}
+    if settings.get("image_processor_type", "").startswith("CaptioningImageProcessor"):
+        image_processor = CaptioningImageProcessor.from_dict(settings)
+        check_whole_images(image_processor)
+        return image_processor
+    size = settings.get("size")
+    if settings.get("do_center_crop") and settings.get("crop_size"):
+        size = settings["crop_size"]
+    size = {"shortest_edge": size} if isinstance(size, int) else size or {}
+    if size.get("height") and size.get("width"):
+        size = {"height": size["height"], "width": size["width"]}
+    elif size.get("shortest_edge") and size.get("longest_edge"):
+        size = {"shortest_edge": size["shortest_edge"], "longest_edge": size["longest_edge"]}
+    elif size.get("shortest_edge"):
+        size = {"height": size["shortest_edge"], "width": size["shortest_edge"]}
+    else:
+        raise ValueError(f"{name}: size in preprocessor_config.json names neither height and width nor shortest_edge.")
+    chosen = {key: settings[key] for key in SAME_IN_EVERY_PROCESSOR if settings.get(key) is not None}
+    return CaptioningImageProcessor(size=size, **chosen)

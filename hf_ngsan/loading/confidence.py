@@ -33,12 +33,7 @@ CONCENTRATION = 10.0
 
 
 class Judgement(NamedTuple):
-    """Confidence in a caption, and whether its image is a usual one.
-
-    Attributes:
-        confidence: probability that the caption is as good as the better half of those it was calibrated with.
-        unlike_training: whether the image is unlike the captioner's training images.
-    """
+    """Probability that a caption is as good as the better half of those of the calibration; is its image unusual?"""
 
     confidence: float
     unlike_training: bool
@@ -84,26 +79,15 @@ class Calibration:
     def load(cls, file: Path) -> "Calibration":
         return cls(**json.loads(file.read_text(encoding="utf-8")))
 
-    def probabilities(self, log_probabilities: np.ndarray, similarities: np.ndarray) -> np.ndarray:
-        return sigmoid(self.intercept + self.log_probability * log_probabilities + self.similarity * similarities)
-
-    def centres(self, dimension: int) -> np.ndarray:
-        """Returns the clusters, float32 `(clusters, dimension)`."""
-        return np.frombuffer(base64.b64decode(self.clusters), np.float16).reshape(-1, dimension).astype(np.float32)
-
 
 class Confidence:
-    """Judges captions with the calibration of their captioner.
-
-    Args:
-        calibration: see there.
-        dual_encoder, processor: the dual encoder of the calibration, in evaluation mode, and its processor.
-    """
+    """Judges captions with the calibration of their captioner, and the dual encoder of that in evaluation mode."""
 
     def __init__(self, calibration: Calibration, dual_encoder: Any, processor: Any) -> None:
         self.calibration = calibration
         self.encoder = dual_encoder_of(dual_encoder, processor)
-        self.clusters = calibration.centres(self.encoder.dimension)
+        clusters = np.frombuffer(base64.b64decode(calibration.clusters), np.float16)
+        self.clusters = clusters.reshape(-1, self.encoder.dimension).astype(np.float32)
 
     @classmethod
     def load(cls, captioner: str | Path, device: torch.device | str = "cpu") -> "Confidence":
@@ -111,15 +95,10 @@ class Confidence:
 
         Raises:
             ModelFolderError: the captioner has no calibration, or one for another dual encoder.
-            FileNotFoundError: there is no such dual encoder.
-            MissingBackboneError: the package with weights of the dual encoder is not installed.
         """
         file = Path(find_model_folder(captioner), CONFIDENCE)
         if not file.is_file():
-            raise ModelFolderError(
-                f"{captioner} has no calibration ({CONFIDENCE}), which confidence needs; make it with hf-ngsan "
-                "calibrate."
-            )
+            raise ModelFolderError(f"{captioner} has no calibration ({CONFIDENCE}); make it with hf-ngsan calibrate.")
         calibration = Calibration.load(file)
         model, processor = load_model(calibration.dual_encoder, "retrieval")
         if model_fingerprint(model, processor) != calibration.fingerprint:
@@ -148,11 +127,12 @@ class Confidence:
         texts = embed_captions(self.encoder, captions)
         of_captions = np.repeat(np.arange(len(images)), len(captions) // len(images))
         similarities = (images[of_captions] * texts).sum(-1)
-        confidences = self.calibration.probabilities(np.asarray(scores), similarities)
+        weights = self.calibration
+        logits = weights.intercept + weights.log_probability * np.asarray(scores) + weights.similarity * similarities
         is_unlike = familiarity(images, self.clusters, self.calibration.shares) < self.calibration.min_familiarity
         return [
             Judgement(float(value), bool(is_unlike[image]))
-            for value, image in zip(confidences, of_captions, strict=True)
+            for value, image in zip(sigmoid(logits), of_captions, strict=True)
         ]
 
 
@@ -163,11 +143,7 @@ def is_calibrated(model: Any) -> bool:
 
 
 def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], shares_vision: bool) -> np.ndarray:
-    """Returns embeddings of images, float32 `(images, dimension)`: of their features or, if not shared, their pixels.
-
-    Raises:
-        ValueError: there are features only, and those of another vision encoder.
-    """
+    """Returns embeddings of images, float32 `(images, dimension)`: of features or, if not shared, of pixels."""
     if shares_vision:
         inputs = {"visual_features": visual["visual_features"], "visual_attention_mask": visual.get("attention_mask")}
     elif "pixel_values" in visual:
@@ -188,11 +164,10 @@ def embed_captions(encoder: DualEncoder, captions: Sequence[str]) -> np.ndarray:
 
 
 def familiarity(images: np.ndarray, clusters: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """Returns the logarithm of each image's density among the training images, but for a constant.
+    """Returns the logarithm of each image's density among the training images, but for a constant, `(images,)`.
 
     Args:
-        images: unit vectors `(images, dimension)`.
-        clusters: unit vectors `(clusters, dimension)`.
+        images, clusters: unit vectors `(images, dimension)`, `(clusters, dimension)`.
         shares: of the training images, `(clusters,)`.
     """
     return np.log(np.exp(CONCENTRATION * (images @ clusters.T)) @ np.asarray(shares))

@@ -74,35 +74,31 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
     """
     if engine not in ENGINES:
         raise ValueError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
-    if engine == "auto":
-        try:
-            run_parts(model, processor)
-        except (ValueError, OSError) as error:
-            logger.info("PyTorch runs this model: %s", one_sentence(error))
-    elif engine == "onnx":
+    if engine == "torch":
+        return
+    try:
         run_parts(model, processor)
+    except (ValueError, OSError) as error:
+        if engine == "onnx":
+            raise
+        logger.info("PyTorch runs this model: %s", one_sentence(error))
 
 
 def run_parts(model: nn.Module, processor: Any) -> None:
     check_exporter()
-    visions: list[Any] = [part for part in model.modules() if has_convolutional_backbone(part)]
-    if not visions:
-        raise ValueError(
-            f"{type(model).__name__} has no convolutional backbone, which is what --engine onnx runs; leave the "
-            "option out."
-        )
+    visions: list[Any] = [
+        part
+        for part in model.modules()
+        if isinstance(part, VisionModel) and part.config.kind == "grid" and not is_patch_encoder(part.backbone.config)
+    ]
     size: Any = getattr(getattr(processor, "image_processor", processor), "size", None) or {}
     height, width = size.get("height"), size.get("width")
-    if not (height and width):
+    on_cpu = all((vision.device.type, vision.dtype) == ("cpu", torch.float32) for vision in visions)
+    if not (visions and height and width and on_cpu):
         raise ValueError(
-            "--engine onnx needs images of one height and width, and this image processor keeps their aspect ratios; "
-            "leave the option out."
+            f"--engine onnx runs a convolutional backbone in float32 on the CPU, for images of one height and width, "
+            f"and this {type(model).__name__} is otherwise; leave the option out."
         )
-    for vision in visions:
-        if (vision.device.type, vision.dtype) != ("cpu", torch.float32):
-            raise ValueError(
-                f"--engine onnx is for models in float32 on the CPU; this one is {vision.dtype} on {vision.device}."
-            )
     for captioner in model.modules():
         if isinstance(captioner, CaptioningForConditionalGeneration) and captioner.model.vision in visions:
             try:
@@ -115,12 +111,7 @@ def run_parts(model: nn.Module, processor: Any) -> None:
     logger.info("The vision encoder runs in onnx.")
 
 
-def has_convolutional_backbone(part: nn.Module) -> bool:
-    return isinstance(part, VisionModel) and part.config.kind == "grid" and not is_patch_encoder(part.backbone.config)
-
-
 def run_backbone(backbone: Any, size: tuple[int, int]) -> None:
-    """Exports a backbone if needed, and lets the engine run it."""
     inputs, shapes = {"pixel_values": torch.zeros(2, 3, *size)}, {"pixel_values": {0: torch.export.Dim("images")}}
 
     def write(folder: Path) -> None:
@@ -132,11 +123,7 @@ def run_backbone(backbone: Any, size: tuple[int, int]) -> None:
 
 
 def run_captioner(captioner: Any, size: tuple[int, int]) -> None:
-    """Exports the encoder and a step of the decoder of a captioner if needed, and lets the engine run them.
-
-    Raises:
-        UnexportableError: one of them cannot be traced.
-    """
+    """Lets the engine run the encoder and a step of the decoder, or raises an UnexportableError."""
     config = captioner.config
     regions_vary = number_of_regions(config) is None
     if regions_vary and getattr(config, "grid_position_embedding", False):
@@ -165,14 +152,7 @@ def run_captioner(captioner: Any, size: tuple[int, int]) -> None:
 
 
 def exported(names: Sequence[str], write: Callable[[Path], object], size: tuple[int, int], key: object) -> list[Graph]:
-    """Returns graphs from the cache, exported first if they are missing.
-
-    Args:
-        names: file names of the graphs, without suffix.
-        write: writes them into a folder.
-        size: height and width of images.
-        key: what else they depend on, besides the versions of packages.
-    """
+    """Returns graphs from the cache, written into a folder there first if those of this size and key are missing."""
     parts = "onnx", names, size, key, [*map(version, ("hf-ngsan", "torch", "transformers", *PACKAGES))]
     digest = hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()[:32]
     folder = Path(constants.HF_ASSETS_CACHE) / "hf_ngsan" / "engines" / digest
@@ -217,7 +197,7 @@ class PartInEngine:
         return all(tensor.device.type == "cpu" and tensor.dtype == torch.float32 for tensor in inputs)
 
     def compare(self, computed: Sequence[torch.Tensor], expected: Sequence[torch.Tensor]) -> bool:
-        """Returns whether the outputs of the engine are those of PyTorch, which decides who runs from now on."""
+        """Decides who runs from now on: the engine if its outputs are those of PyTorch."""
         differences = [
             (output - wanted).abs().max() / wanted.abs().max().clamp(min=1)
             for output, wanted in zip(computed, expected, strict=True)
@@ -225,19 +205,11 @@ class PartInEngine:
         largest = float(torch.stack(differences).max())  # NaN if one of them is
         self.agrees = largest <= TOLERANCE
         if not self.agrees:
-            logger.warning(
-                "The %s in onnx differs from PyTorch by %.1e of its largest value, and %.0e is allowed; PyTorch runs "
-                "it.",
-                self.name,
-                largest,
-                TOLERANCE,
-            )
+            logger.warning("The %s in onnx differs from PyTorch by %.1e; PyTorch runs it.", self.name, largest)
         return self.agrees
 
 
 class BackboneInEngine(PartInEngine):
-    """A backbone, for images of one size."""
-
     name = "vision encoder"
 
     def __init__(self, part: nn.Module, graph: Graph, size: tuple[int, int]) -> None:
@@ -260,8 +232,6 @@ class BackboneInEngine(PartInEngine):
 
 
 class EncoderInEngine(PartInEngine):
-    """The encoder of a captioner, for a fixed number of visual tokens or for any."""
-
     name = "encoder"
 
     def __init__(self, part: nn.Module, graph: Graph, config: Any) -> None:
@@ -279,8 +249,14 @@ class EncoderInEngine(PartInEngine):
         inputs = {"visual_features": visual_features}
         if self.config.reads_boxes and visual_boxes is not None:
             inputs["visual_boxes"] = visual_boxes
+        images, regions, size = visual_features.shape
+        fits = (  # for inputs of other shapes PyTorch raises the error
+            size == self.config.visual_feature_size
+            and number_of_regions(self.config) in (None, regions)
+            and (not self.config.reads_boxes or getattr(visual_boxes, "shape", None) == (images, regions, 4))
+        )
         is_usual = is_all_real(attention_mask) and not asks_for_more(options) and self.may_run(*inputs.values())
-        if not (is_usual and self.fits(inputs)):
+        if not (is_usual and fits):
             return self.in_torch(**given, **options)
         hidden_states = self.run(inputs)["hidden_states"]
         if self.agrees is None:
@@ -288,14 +264,6 @@ class EncoderInEngine(PartInEngine):
             self.compare([hidden_states], [outputs.last_hidden_state])
             return outputs
         return BaseModelOutput(last_hidden_state=hidden_states)
-
-    def fits(self, inputs: Mapping[str, torch.Tensor]) -> bool:
-        """Returns whether inputs have the shapes of the graph; for others PyTorch raises the error."""
-        images, regions, size = inputs["visual_features"].shape
-        if size != self.config.visual_feature_size or number_of_regions(self.config) not in (None, regions):
-            return False
-        boxes = inputs.get("visual_boxes")
-        return not self.config.reads_boxes or (boxes is not None and boxes.shape == (images, regions, 4))
 
 
 class DecoderInEngine(PartInEngine):

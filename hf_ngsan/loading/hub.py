@@ -60,7 +60,6 @@ def save_for_hub(
     Raises:
         ValueError: a model or processor of another package, a part of a model, or no processor for a model that has
             one.
-        NotADirectoryError: `directory` is a file.
     """
     classes = getattr(model.config, "remote_classes", {})
     auto_classes: dict[type, str] = {}
@@ -72,8 +71,7 @@ def save_for_hub(
         elif "AutoTokenizer" in classes or not isinstance(processor, PreTrainedTokenizerBase | None):
             auto_classes[type(processor)] = find_auto_class(processor, ("ImageProcessor", "Tokenizer"), classes)
     directory = Path(directory)
-    if directory.is_file():
-        raise NotADirectoryError(f"{directory} is a file; save_for_hub() needs a directory.")
+    directory.mkdir(parents=True, exist_ok=True)
     parts = [getattr(processor, name) for name in getattr(processor, "get_attributes", list)()]
     for part in (processor, *parts):
         for settings in (getattr(part, "__dict__", {}), getattr(part, "init_kwargs", {})):
@@ -86,9 +84,8 @@ def save_for_hub(
     code = own_code(directory) | {f"{location.split('.')[0]}.py" for location in classes.values()}
     for file in directory.glob(SETTINGS):
         settings = json.loads(file.read_text(encoding="utf-8"))
-        if foreign := list(foreign_references(settings, code)):
-            for mapping, key in foreign:
-                del mapping[key]
+        for mapping, key in list(foreign_references(settings, code)):
+            del mapping[key]
             write_text_atomically(file, json.dumps(settings, indent=2) + "\n")
     write_self_test(model, processor, directory)
     write_licence(model, directory)
@@ -114,25 +111,20 @@ def needs_the_package(folder: Path) -> bool:
 
 def own_code(folder: Path) -> set[str]:
     """Returns the names of the code files in a folder that equal files of this or another imported package."""
-    names = {file.name for file in folder.glob("*.py")}
+    codes = {file.name: file.read_text("utf-8", errors="replace") for file in folder.glob("*.py")}
     imported = [Path(file) for module in [*sys.modules.values()] if (file := getattr(module, "__file__", None))]
-    homes = {MODELS, *(file.parent for file in imported if file.name in names)} - {folder, folder.resolve()}
-    return {
+    homes = {MODELS, *(file.parent for file in imported if file.name in codes)} - {folder, folder.resolve()}
+    own = {
         name
-        for name in names
-        if (name == "parts.py" and only_names_parts(folder / name))
-        or any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
+        for name in codes
+        if any((home / name).is_file() and (home / name).read_bytes() == (folder / name).read_bytes() for home in homes)
     }
-
-
-def only_names_parts(file: Path) -> bool:
-    """Returns whether `parts.py` of a checkpoint is as saving writes it, with imports of other files alone."""
-    code = file.read_text("utf-8", errors="replace")
-    return code == imports_of_parts(re.findall(r"from \.(\w+) import", code))
+    listed = codes.get("parts.py", "")  # as saving writes it, it has imports of other files alone
+    return own | ({"parts.py"} if listed == imports_of_parts(re.findall(r"from \.(\w+) import", listed)) else set())
 
 
 def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[dict, str]]:
-    """Yields each reference to code outside some files in the settings of a JSON file, as its mapping and key."""
+    """Yields the mapping and key of each reference in settings to code that is not in some files."""
     if isinstance(settings, list):
         for value in settings:
             yield from foreign_references(value, code)

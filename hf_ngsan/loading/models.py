@@ -17,7 +17,6 @@ import torch
 import transformers
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
-from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -40,7 +39,7 @@ from ..io.packaged import ModelFolderError, find_model_folder
 from ..io.weight_sources import complete_sources, remember_source, write_licence
 from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
-from ..registry import MODEL_TYPES, is_command_line, model_class, own_model_types, register
+from ..registry import MODEL_TYPES, is_command_line, own_model_types, register
 
 if is_command_line():  # which has not, until it loads a model
     register()
@@ -48,11 +47,7 @@ if is_command_line():  # which has not, until it loads a model
 WEIGHTS = "*.safetensors"
 NAME_IN_VISION = re.compile(r"(^|\.)vision\.")
 PROCESSORS = (AutoProcessor, AutoTokenizer, AutoImageProcessor)
-OF_TRANSFORMERS: dict[str | None, str] = {
-    "captioning": ", or a captioner of transformers",
-    "retrieval": ", or a dual encoder of transformers",
-}
-"""End of the list of models for a task."""
+TASKS_OF_GUESTS = ("captioning", "retrieval")
 
 # While transformers loads a model, it replaces functions of the whole process, such as `tie_weights`. Of two threads
 # that load at once, the second would keep the replacements for good: later models would have untied weights.
@@ -62,10 +57,7 @@ if hasattr(os, "register_at_fork"):
 
 
 def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike) -> None:
-    """Saves a model and its processor, if it has one, into one folder that the Auto classes load.
-
-    The licences of the models that it is derived from go along, see [`sources_of`].
-    """
+    """Saves a model, its processor, if it has one, and the licences of its sources into one folder."""
     complete_sources(model)
     with without_progress_bars():
         model.save_pretrained(folder)
@@ -76,12 +68,7 @@ def save_model(model: PreTrainedModel, processor: Any, folder: str | os.PathLike
 
 
 def derive_from(model: PreTrainedModel, names: Iterable[str]) -> None:
-    """Records that a model has weights of other models, or learns from them; see [`sources_of`].
-
-    Args:
-        model: the derived model.
-        names: names for [`find_model_folder`], or of packaged backbones.
-    """
+    """Records that a model has weights of other models or packaged backbones, or learns from them."""
     for name in names:
         with suppress(FileNotFoundError, ModelFolderError):
             name = find_model_folder(name)
@@ -118,10 +105,10 @@ def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedC
     known = own_model_types(task)
     if its_task != task if task is not None else (its_task is None and model_type not in known):
         wanted = "one of this package" if task is None else f"one for {task}"
-        code = "" if model_type in tuple(MODEL_TYPES) else needed_code(described)
+        of_transformers = ", or such a model of transformers" if task in TASKS_OF_GUESTS else ""
+        code = "" if model_type in MODEL_TYPES else needed_code(described)
         raise ModelFolderError(
-            f"{folder} holds a {model_type} model{code}; this needs {wanted} ({', '.join(known)}"
-            f"{OF_TRANSFORMERS.get(task, '')})."
+            f"{folder} holds a {model_type} model{code}; this needs {wanted} ({', '.join(known)}{of_transformers})."
         )
     return AutoConfig.from_pretrained(folder, trust_remote_code=False)  # nosec B615  # the user's choice, no code
 
@@ -137,11 +124,7 @@ def reads_images(config: Any) -> bool:
 
 
 def task_of(config: PreTrainedConfig | Mapping) -> str | None:
-    """Returns the name of the task that a model is for; `None` for parts of models, and for models of other kinds.
-
-    Args:
-        config: its configuration, or the contents of its config.json.
-    """
+    """Returns the task of the model of a configuration or of the contents of a config.json; None without one."""
     described = config.to_dict() if isinstance(config, PreTrainedConfig) else config
     model_type = str(described.get("model_type"))
     entry = MODEL_TYPES.get(model_type)
@@ -151,11 +134,7 @@ def task_of(config: PreTrainedConfig | Mapping) -> str | None:
 
 
 def count_parameters(name: str | os.PathLike) -> int:
-    """Returns the number of parameters of a model in a folder or on the Hub, from its configuration alone.
-
-    Raises:
-        FileNotFoundError, ModelFolderError: see [`load_config`].
-    """
+    """Returns the number of parameters of a model in a folder or on the Hub, from its configuration alone."""
     config = load_config(name)
     model_loader, _ = auto_classes_of(config)
     with torch.random.fork_rng(devices=[]), torch.device("meta"):
@@ -208,56 +187,44 @@ def load_model(
         ConfigurationError: the changes are no values of their fields.
     """
     folder, saved = find_model_folder(name), load_config(name, task)
-    if is_exported(folder):
-        return load_exported(folder, saved)
     config = changed_config(saved, config_changes)
-    model_loader, processor_loader = auto_classes_of(config)
-    guest, is_folder = is_guest(config), Path(folder).is_dir()
+    guest, (model_loader, processor_loader) = is_guest(config), auto_classes_of(config)
+    if is_exported(folder):
+        return with_sources(ExportedModel(folder, saved), folder), load_processor(config, AutoProcessor, folder)
     if Path(folder, "adapter").is_dir() and not any(Path(folder).glob(WEIGHTS)):
         raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
-    try:
-        with quiet_loading():
-            model, report = model_loader.from_pretrained(
-                folder,
-                config=config,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-                trust_remote_code=False,
-            )
-            if model.can_generate() and not guest and is_folder:
-                GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
-            processor = load_processor(image_text_processor if guest else processor_loader, folder)
-    except ImportError as error:
-        raise ModelFolderError(f"{folder} needs a package that is not installed: {one_sentence(error)}.") from error
-    except SafetensorError as error:
-        raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
+    with quiet_loading():
+        model, report = model_loader.from_pretrained(
+            folder,
+            config=config,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+            trust_remote_code=False,
+        )
+        if model.can_generate() and not guest and Path(folder).is_dir():
+            GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
+        processor = load_processor(config, processor_loader, folder)
     if new_vision:
         model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
     before, after = saved.to_dict(), config.to_dict()
     changed = [field for field in config_changes if after[field] != before[field]]
-    check_weights(folder, report, changed, NAME_IN_VISION if new_vision else None)
+    check_weights(folder, report, changed, but_vision=new_vision)
     if processor_loader in (AutoProcessor, AutoTokenizer) and not guest:
         check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
+    return with_sources(model, folder), processor
+
+
+def with_sources(model: Any, folder: str) -> Any:
+    """Returns a model in evaluation mode that knows where its weights come from."""
     remember_source(model, folder)
-    return model.eval(), processor
+    return model.eval()
 
 
-def load_exported(folder: str, config: PreTrainedConfig) -> tuple[Any, Any]:
-    """Returns an exported dual encoder and its processor."""
-    model = ExportedModel(folder, config)
-    remember_source(model, folder)
-    loader = image_text_processor if is_guest(config) else model_class(config.model_type, "AutoProcessor")
-    return model.eval(), load_processor(loader, folder)
-
-
-def load_processor(loader: Any, folder: str) -> Any:
-    """Returns what an Auto class or [`image_text_processor`] loads of a folder; None without a loader."""
-    if loader in (None, image_text_processor):
-        return loader and image_text_processor(folder)
-    processor = loader.from_pretrained(folder, trust_remote_code=False)
-    if loader is AutoProcessor and not isinstance(processor, ProcessorMixin):
-        raise ModelFolderError(f"{folder}: processor_class in processor_config.json names no processor.")
-    return processor
+def load_processor(config: PreTrainedConfig, loader: Any, folder: str) -> Any:
+    """Returns what an Auto class loads of a model's folder; None without one."""
+    if is_guest(config):
+        return image_text_processor(folder)
+    return loader and loader.from_pretrained(folder, trust_remote_code=False)
 
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:
@@ -284,11 +251,7 @@ def head_class(auto_class: str, config: Any) -> str | None:
 
 
 def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConfig:
-    """Returns the configuration with some fields changed, and checked.
-
-    Raises:
-        ConfigurationError: a value that its field cannot have.
-    """
+    """Returns the configuration with some fields changed; a ConfigurationError names a value that cannot be."""
     if not changes:
         return config
     if hasattr(config, "refuse_unknown_fields"):
@@ -300,29 +263,17 @@ def changed_config(config: PreTrainedConfig, changes: Mapping) -> PreTrainedConf
         raise ConfigurationError(one_sentence(error)) from error
 
 
-def check_weights(folder: str, report: Mapping, changed: Sequence[str], elsewhere: re.Pattern | None) -> None:
-    """Raises a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape.
-
-    Args:
-        folder: of the model, for the message.
-        report: of `from_pretrained`.
-        changed: fields of the configuration that differ from the folder's.
-        elsewhere: names of weights that do not come from the folder.
-    """
-    for fault, names in (
-        ("are missing", report["missing_keys"]),
-        ("have another shape than the configuration says", {name for name, *_ in report["mismatched_keys"]}),
-    ):
-        names = [name for name in names if elsewhere is None or not elsewhere.search(name)]
-        if names and changed:
-            raise ModelFolderError(
-                f"{folder} has no weights for the changed configuration ({', '.join(changed)}): {len(names)} "
-                f"{fault}, {min(names)} among them; leave out the fields that change them."
-            )
-        if names:
-            raise ModelFolderError(
-                f"{folder} is not a complete model: {len(names)} weights {fault}, {min(names)} among them."
-            )
+def check_weights(folder: str, report: Mapping, changed: Sequence[str], but_vision: bool) -> None:
+    """Raises a ModelFolderError if a loaded model has weights that its folder lacks, or has in another shape."""
+    names = {*report["missing_keys"], *(name for name, *_ in report["mismatched_keys"])}
+    if but_vision:
+        names = {name for name in names if not NAME_IN_VISION.search(name)}
+    if names:
+        of_changes = f" with the changed {', '.join(changed)}" if changed else ""
+        raise ModelFolderError(
+            f"{folder} is not a complete model{of_changes}: {len(names)} weights are missing or have another shape, "
+            f"{min(names)} among them."
+        )
 
 
 def check_tokenizer(folder: str, tokenizer: PreTrainedTokenizerBase, config: PreTrainedConfig) -> None:
@@ -353,10 +304,7 @@ def without_progress_bars() -> Iterator[None]:
 
 @contextmanager
 def quiet_loading() -> Iterator[None]:
-    """Hides transformers' progress bars and its report on weights, which the caller checks, inside the `with` block.
-
-    Threads take turns in it.
-    """
+    """Hides transformers' progress bars and its report on weights inside the `with` block; threads take turns."""
     with LOADING:
         verbosity = transformers_logging.get_verbosity()
         transformers_logging.set_verbosity_error()

@@ -52,11 +52,7 @@ WITHOUT_EFFECT = {
 
 
 def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcessor) -> dict:
-    """Returns the provenance of the features that a model computes from images of an image processor.
-
-    Args:
-        model: a [`VisionModel`].
-        image_processor: its image processor.
+    """Returns the provenance of the features that a [`VisionModel`] computes from images of an image processor.
 
     Returns:
         `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`, `score_threshold`, `suppression_threshold`
@@ -64,7 +60,6 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
         checksums are the same wherever the model was loaded from.
     """
     config = model.config
-    every_setting = {name: None for settings in SETTINGS.values() for name in settings}
     own_settings = {name: getattr(config, name) for name in SETTINGS[config.kind]}
     backbone = backbone_settings(config.backbone_config)
     if config.kind != "regions":  # a backbone that was a classifier's still names its classes
@@ -73,7 +68,7 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
         "kind": config.kind,
         "backbone_type": config.backbone_config.model_type,
         "feature_size": config.feature_size,
-        **every_setting,
+        **{name: None for settings in SETTINGS.values() for name in settings},
         **own_settings,
         "checksums": {
             "weights": weights_checksum(model),
@@ -86,21 +81,15 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
 def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
     """Describes the difference of the second of two provenances from the first; None if they are equal.
 
-    For example `"other weights"`, or `"another grid size (3 x 3, not 7 x 7)"`, where 3 x 3 is the second one's.
+    For example `"other weights"`, or `"another grid size ([3, 3], not [7, 7])"`, where 3 x 3 is the second one's.
     """
     for key, words in CHECKSUMS.items():
-        if recorded["checksums"][key] == current["checksums"][key]:
-            continue
-        names = SETTINGS.get(current["kind"], ()) if key == "config" and recorded["kind"] == current["kind"] else ()
-        for name in names:
-            if name in recorded and name in current and recorded[name] != current[name]:
-                return f"another {name.replace('_', ' ')} ({in_words(current[name])}, not {in_words(recorded[name])})"
-        return words
+        if recorded["checksums"][key] != current["checksums"][key]:
+            for name in SETTINGS.get(current["kind"], ()) if key == "config" else ():
+                if name in recorded and name in current and recorded[name] != current[name]:
+                    return f"another {name.replace('_', ' ')} ({current[name]}, not {recorded[name]})"
+            return words
     return None
-
-
-def in_words(value: Any) -> str:
-    return " x ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def weights_checksum(model: torch.nn.Module) -> str:
@@ -120,15 +109,11 @@ def model_fingerprint(model: PreTrainedModel, processor: Any) -> str:
 
 
 def backbone_settings(config: PreTrainedConfig) -> dict:
-    """Returns the settings of a backbone or detection model that are not default, and its model type."""
     return {"model_type": config.model_type, **unusual_settings(config)}
 
 
 def unusual_settings(configured: PreTrainedConfig | BaseImageProcessor) -> dict:
-    """Returns the settings of a configuration or image processor that are not default.
-
-    They are the same in a later version of its class that has more settings.
-    """
+    """Returns the settings that are not default: the same in a later version of the class that has more settings."""
     return with_effect(differing(configured.to_dict(), type(configured)().to_dict()))
 
 
@@ -157,35 +142,32 @@ def with_effect(value: Any) -> Any:
 
 
 def description_of(provenance: Mapping) -> str:
-    """Returns a provenance as text for the description of a dataset, which [`features_provenance`] reads.
-
-    Descriptions stay with the rows through `select`, `map`, `save_to_disk` and in a `DatasetDict`.
-    """
+    """Returns a provenance as the description of a dataset, which stays with its rows."""
     return json.dumps(described(provenance))
 
 
+def described(provenance: Mapping) -> dict:
+    """Returns the part of a provenance that rows and models keep."""
+    names = (*FIELDS, *SETTINGS.get(provenance["kind"], ()), "dtype")
+    return {name: provenance[name] for name in names if name in provenance}
+
+
 def features_provenance(rows: "Dataset", data: str) -> dict | None:
-    """Returns the provenance of the features of a dataset.
+    """Returns the provenance of the features of a dataset, as its description has it; None if it is unknown.
 
     Args:
-        rows: any rows, with or without the description of [`description_of`].
+        rows: any rows.
         data: name of the dataset in messages.
-
-    Returns:
-        `kind`, `backbone_type`, `checksums` and settings of a [`vision_provenance`], and the stored `dtype`; None if
-        unknown.
 
     Raises:
         ValueError: features of several backbones were put together.
     """
     provenances: list[dict] = []
-    description: object = rows.info.description
-    for part in description.split("\n\n") if isinstance(description, str) else ():  # `concatenate_datasets` joins them
-        with suppress(ValueError, RecursionError):
+    for part in (rows.info.description or "").split("\n\n"):  # `concatenate_datasets` joins them
+        with suppress(ValueError, RecursionError):  # words, or brackets by the thousand
             provenance = json.loads(part)
-            if is_provenance(provenance) and provenance["checksums"] not in [
-                known["checksums"] for known in provenances
-            ]:
+            checksums = [known["checksums"] for known in provenances]
+            if is_provenance(provenance) and provenance["checksums"] not in checksums:
                 provenances.append(described(provenance))
     if len(provenances) > 1:
         raise ValueError(
@@ -195,42 +177,27 @@ def features_provenance(rows: "Dataset", data: str) -> dict | None:
     return provenances[0] if provenances else None
 
 
-def described(provenance: Mapping) -> dict:
-    """Returns the part of a provenance that rows and models keep."""
-    names = (*FIELDS, *SETTINGS.get(provenance["kind"], ()), "dtype")
-    return {name: provenance[name] for name in names if name in provenance}
-
-
 def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
-    """Returns whether this is a provenance, and no other description of rows, nor an unknown one."""
     return isinstance(value, Mapping) and value.keys() >= set(FIELDS)
 
 
 def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "Dataset", data: str) -> None:
-    """Checks that a captioner fits the features of a dataset.
+    """Raises a ValueError if the features of a dataset are not what a captioner was trained on, or what it computes.
 
-    They must have the provenance of the features that it was trained on, and of its vision encoder and image
-    processor, if it has them. An unknown provenance is not compared.
-
-    Raises:
-        ValueError: the provenances differ; the message describes the difference.
+    An unknown provenance is not compared.
     """
     provenance = features_provenance(rows, data)
-    if provenance is None:
-        return
-    refuse_other(model.config.features_provenance, provenance, data, "those the model was trained on have")
+    origins = {"those the model was trained on have": model.config.features_provenance}
     vision, image_processor = model.base_model.vision, processor.image_processor
-    if isinstance(vision, PreTrainedModel) and image_processor is not None:
-        refuse_other(vision_provenance(vision, image_processor), provenance, data, "the model's vision encoder has")
-
-
-def refuse_other(own: Mapping | None, provenance: Mapping, data: str, whose: str) -> None:
-    if is_provenance(own) and (difference := provenance_difference(own, provenance)):
-        raise ValueError(
-            f"The features of {data} ({provenance['backbone_type']}) were made with {difference} than {whose} "
-            f"({own['backbone_type']}); features of different backbones do not mix: extract them with that backbone "
-            "and its preprocessing, or train a model on these."
-        )
+    if provenance is not None and isinstance(vision, PreTrainedModel) and image_processor is not None:
+        origins["the model's vision encoder has"] = vision_provenance(vision, image_processor)
+    for whose, own in origins.items():
+        if provenance and is_provenance(own) and (difference := provenance_difference(own, provenance)):
+            raise ValueError(
+                f"The features of {data} ({provenance['backbone_type']}) were made with {difference} than {whose} "
+                f"({own['backbone_type']}); features of different backbones do not mix: extract them with that "
+                "backbone and its preprocessing, or train a model on these."
+            )
 
 
 def remember_features(model: PreTrainedModel, rows: "Dataset", data: str) -> None:

@@ -14,7 +14,6 @@ import copy
 import inspect
 import json
 import logging
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,16 +47,10 @@ NUM_VALUES = 16
 
 
 class SelfTestResult(NamedTuple):
-    """The outcome of a self-test.
-
-    Attributes:
-        difference: largest difference from the recorded numbers.
-        recorded, installed: versions of the libraries that differ.
-    """
+    """The largest difference from the recorded numbers, and the versions of libraries that differ: then and now."""
 
     difference: float
-    recorded: dict[str, str]
-    installed: dict[str, str]
+    versions: dict[str, tuple[str, str]]
 
     @property
     def passed(self) -> bool:
@@ -67,7 +60,7 @@ class SelfTestResult(NamedTuple):
         words = f"computes what was recorded (largest difference {self.difference:.1e}, at most {TOLERANCE:.0e})"
         if self.passed:
             return words
-        changes = [f"{name} {self.recorded[name]} (here {self.installed[name]})" for name in self.recorded]
+        changes = [f"{name} {then} (here {now})" for name, (then, now) in self.versions.items()]
         return f"no longer {words}; recorded with " + (", ".join(changes) or "these versions of all libraries")
 
 
@@ -77,8 +70,7 @@ def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) 
     A registered model that needs other inputs gets no record, and a warning says so.
     """
     try:
-        single = in_float32(model)
-        outputs = outputs_of(single, drawn_inputs(single, processor, SEED), None)
+        outputs = outputs_of(model, processor, SEED, None)
     except Exception as error:  # of a model of any kind
         logger.warning("%s gets no %s: %s", folder, SELF_TEST, one_sentence(error))
         return
@@ -90,28 +82,16 @@ def run_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) ->
     """Compares outputs of a model with the record in its folder; raises a FileNotFoundError if there is none."""
     file = Path(folder) / SELF_TEST
     if not file.is_file():
-        raise FileNotFoundError(
-            f"{folder} has no {SELF_TEST}, so there is nothing to compare with; hf-ngsan evaluate --record, hf-ngsan "
-            "push and save_for_hub() write one."
-        )
+        raise FileNotFoundError(f"{folder} has no {SELF_TEST}; hf-ngsan evaluate --record and hf-ngsan push write one.")
     record = json.loads(file.read_text(encoding="utf-8"))
-    single = in_float32(model)
-    outputs = outputs_of(single, drawn_inputs(single, processor, record["seed"]), record.get("token_ids"))
+    outputs = outputs_of(model, processor, record["seed"], record.get("token_ids"))
     differences = [np.abs(np.subtract(outputs[name], record[name])).max() for name in outputs]
-    installed = dict.fromkeys(record["versions"], "none") | installed_versions(LIBRARIES)
-    others = sorted(name for name, version in record["versions"].items() if version != installed[name])
+    here = installed_versions(LIBRARIES)
+    versions = {name: (then, here.get(name, "none")) for name, then in sorted(record["versions"].items())}
     return SelfTestResult(
         float(np.max(differences)),  # NaN if one of them is
-        {name: record["versions"][name] for name in others},
-        {name: installed[name] for name in others},
+        {name: (then, now) for name, (then, now) in versions.items() if then != now},
     )
-
-
-def in_float32(model: PreTrainedModel) -> Any:
-    """Returns a model with float32 weights on the CPU: itself, or a copy."""
-    if {(weight.dtype, weight.device.type) for weight in model.parameters()} <= {(torch.float32, "cpu")}:
-        return model
-    return copy.deepcopy(model).float().cpu()
 
 
 def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tensor]:
@@ -144,14 +124,11 @@ def drawn_inputs(model: Any, processor: Any, seed: int) -> dict[str, torch.Tenso
 
 
 @torch.inference_mode()
-def outputs_of(model: Any, inputs: Mapping[str, torch.Tensor], token_ids: list[int] | None) -> dict[str, list]:
-    """Returns outputs of a model by name.
-
-    Args:
-        model: a model in float32 on the CPU.
-        inputs: see [`drawn_inputs`].
-        token_ids: a recorded text to compute log-probabilities of; `None` for the model's own text.
-    """
+def outputs_of(model: Any, processor: Any, seed: int, token_ids: list[int] | None) -> dict[str, list]:
+    """Returns outputs of a model by name, computed in float32 on the CPU: of a recorded text, or else of its own."""
+    if not {(weight.dtype, weight.device.type) for weight in model.parameters()} <= {(torch.float32, "cpu")}:
+        model = copy.deepcopy(model).float().cpu()
+    inputs = drawn_inputs(model, processor, seed)
     with evaluation_mode(model):
         if not model.can_generate():
             outputs = model(**inputs).items()
@@ -170,11 +147,7 @@ def outputs_of(model: Any, inputs: Mapping[str, torch.Tensor], token_ids: list[i
 
 
 class GivenText(LogitsProcessor):
-    """Makes `generate()` write a given text, and keeps the log-probability of each token.
-
-    Attributes:
-        log_probabilities (`list[float]`): log-probabilities of the tokens so far.
-    """
+    """Makes `generate()` write a given text, and keeps the log-probability of each token."""
 
     def __init__(self, token_ids: list[int]):
         self.token_ids = token_ids

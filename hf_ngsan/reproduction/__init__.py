@@ -1,19 +1,40 @@
-"""Papers' tables: as data in this folder, their trainings, comparisons and records.
+"""Papers' tables as data in this folder, and the trainings and evaluations behind each.
 
 ```python
 find_table("ngsan", "4").rows["SAN"]["cider_d"]  # 128.6
+plan = make_plan(find_table("ngsan", "4"), data="scenes", seeds=range(3), output=Path("runs/reproduce"))
+plan.runs[0].commands
 ```
+
+[`~hf_ngsan.reproduction.results`] runs a plan and compares its rows.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 import yaml
+from datasets import Dataset
+
+from ..data import DataError
+from ..data.contract import ARRAY_COLUMNS
+from ..metrics import CaptionMetrics
+from ..metrics.comparison import MIN_ITEMS
+from ..metrics.meteor_resources import MeteorDataMissing, meteor_folder
+from ..tasks import load_training_config
+from ..tasks.registry import task_class_of
+from ..training import TrainingConfig
+from ..training.config import ConfigError, parse_override, section_of
+from ..training.output_folder import check_output_folder
+from ..training.run import load_split, short_checksum
 
 PAPERS = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.yaml"))}
 """Files of the papers by the names that the command takes."""
+OWN_OPTIONS = {"training.seed": "--seeds and --first-seed", "training.output_dir": "--output", "data.spec": "--data"}
+"""Keys of each run, and the options of the command that they follow from."""
 
 
 class UnknownTableError(ValueError):
@@ -22,25 +43,15 @@ class UnknownTableError(ValueError):
 
 @dataclass(frozen=True)
 class Run:
-    """A model that a table has trained.
-
-    Attributes:
-        name: name of the row.
-        config: training config of the paper's row.
-        changes: changes to the training config of other data that make it this row.
-        paper_changes: changes to `config`, where no config is packaged for the row.
-        small: training configs of other data, by reader, where they are not those of the paper's other rows.
-        needs: name of another run, a language model that is trained before.
-        ours: whether the row is not in the paper.
-    """
+    """A model that a table has trained; the fields are the keys of a row in a paper's file."""
 
     name: str
-    config: str
-    changes: str = ""
-    paper_changes: str = ""
-    small: Mapping[str, str] = field(default_factory=dict)
-    needs: str | None = None
-    ours: bool = False
+    config: str  # training config of the paper's row
+    changes: str = ""  # changes to the training config of other data that make it this row
+    paper_changes: str = ""  # changes to `config`, where no config is packaged for the row
+    small: Mapping[str, str] = field(default_factory=dict)  # configs of other data, by reader, if not those of all rows
+    needs: str | None = None  # another run, a language model that is trained before
+    ours: bool = False  # not in the paper
 
 
 @dataclass(frozen=True)
@@ -48,15 +59,10 @@ class Table:
     """A table of a paper.
 
     Attributes:
-        paper, number, title: name of the paper's file, number of the table and its subject.
-        source: authors and year.
         metrics, compared: names of its scores, and of those that rows are compared by.
         rows: numbers of the paper by row and metric, in the units of the paper.
         runs: the training of each row, and trainings that it needs.
         baselines: the row that each other row is compared with.
-        data: `name` of the paper's data and its numbers of rows, `train` and `evaluated`.
-        paper_settings, paper_evaluation: changes to the paper's training configs, and options of its evaluations.
-        small: `config`, `split` and `settings` of other data, by reader.
     """
 
     paper: str
@@ -68,10 +74,50 @@ class Table:
     rows: Mapping[str, Mapping[str, float]]
     runs: Mapping[str, Run]
     baselines: Mapping[str, str]
-    data: Mapping[str, Any]
-    paper_settings: str
-    paper_evaluation: str
-    small: Mapping[str, Mapping[str, str]]
+    data: Mapping[str, Any]  # `name` of the paper's data and its numbers of rows, `train` and `evaluated`
+    paper_settings: str  # changes to the paper's training configs
+    paper_evaluation: str  # options of the paper's evaluations
+    small: Mapping[str, Mapping[str, str]]  # `config`, `split` and `settings` of other data, by reader
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A training with a seed and its evaluation: a row, its folder, and the two commands of `hf-ngsan`."""
+
+    run: Run
+    seed: int
+    folder: Path
+    config: TrainingConfig
+    commands: tuple[list[str], list[str]]
+
+    def file(self, suffix: str) -> Path:
+        """Returns a file beside the folder: `.log`, `.results`, `.scores.json` or `.record.json`."""
+        return self.folder.with_name(self.folder.name + suffix)
+
+    def is_done(self) -> bool:
+        return self.file(".record.json").is_file()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The trainings of a table, and the rows of the split that they are evaluated on.
+
+    Attributes:
+        runs: trainings, those that others need first, then by seed, so that an unfinished queue compares all rows.
+        facts: numbers and checksums of the rows of both splits, for the record.
+        is_papers: whether there are as many rows as in the paper's data.
+    """
+
+    table: Table
+    output: Path
+    names: list[str]
+    seeds: list[int]
+    runs: list[PlannedRun]
+    spec: str
+    split: str
+    rows: Dataset
+    facts: dict[str, Any]
+    is_papers: bool
 
 
 def find_table(paper: str, number: str) -> Table:
@@ -87,7 +133,7 @@ def find_table(paper: str, number: str) -> Table:
     if number not in tables:
         listed = ", ".join(f"{name} ({table['title']})" for name, table in tables.items())
         raise UnknownTableError(f"{paper} has no table {number!r} of trainings; there are {listed}.")
-    table = {**content, **tables[number]}
+    table = {"paper_evaluation": "", "against": {}, "changes": {}, **content, **tables[number]}
     metrics = tuple(table["metrics"])
     rows = {
         name: {metric: value for metric, value in zip(metrics, numbers, strict=False) if value is not None}
@@ -95,12 +141,6 @@ def find_table(paper: str, number: str) -> Table:
     }
     runs = {name: Run(name, **content["rows"][name]) for name in rows}
     runs |= {run.needs: Run(run.needs, **content["rows"][run.needs]) for run in runs.values() if run.needs}
-    against = table.get("against", {})
-    baselines = {name: against.get(name, table["baseline"]) for name in rows if name != table["baseline"]}
-    small = {
-        reader: {**settings, "settings": f"{settings.get('settings', '')} {table.get('changes', {}).get(reader, '')}"}
-        for reader, settings in table["small"].items()
-    }
     return Table(
         paper=paper,
         number=number,
@@ -110,25 +150,147 @@ def find_table(paper: str, number: str) -> Table:
         compared=tuple(table.get("compared", metrics[:1])),
         rows=rows,
         runs=runs,
-        baselines=baselines,
+        baselines={name: table["against"].get(name, table["baseline"]) for name in rows if name != table["baseline"]},
         data=table["data"],
         paper_settings=table["paper_settings"],
-        paper_evaluation=table.get("paper_evaluation", ""),
-        small=small,
+        paper_evaluation=table["paper_evaluation"],
+        small={
+            reader: {**settings, "settings": f"{settings.get('settings', '')} {table['changes'].get(reader, '')}"}
+            for reader, settings in table["small"].items()
+        },
     )
 
 
-def select_rows(table: Table, only: list[str] | None) -> list[str]:
-    """Returns the names of the rows that `--only` names, in the order of the table, all by default.
+def make_plan(
+    table: Table,
+    *,
+    output: Path,
+    data: str | None = None,
+    scale: str | None = None,
+    seeds: Sequence[int] = (0, 1, 2),
+    only: list[str] | None = None,
+    overrides: Sequence[str] = (),
+    threads: int | None = 1,
+) -> Plan:
+    """Plans the runs of a table, and checks data, training configs and folders.
+
+    Args:
+        output: folder of the runs.
+        data: spec of the dataset; the paper's if `None`. The name of a reader alone, such as `scenes`, is the spec of
+            the small training config, if that is taken.
+        scale: "paper" for the paper's training configs, "small" for those of other data; by default "paper" for data
+            of the same reader as the paper's.
+        only: names of the rows; all by default.
+        overrides: changes to every training config, except of what distinguishes its runs.
+        threads: CPU threads of each training; `None` leaves them to the training config.
 
     Raises:
-        UnknownTableError: the table has no such row.
+        UnknownTableError: no such row, or no small training config for such data.
+        DataError: the data are missing or too few.
+        ConfigError, FileExistsError: an override of what distinguishes runs; a folder has a run with other settings.
     """
-    if only is None:
-        return list(table.rows)
-    unknown = [name for name in only if name not in table.rows]
+    unknown = [name for name in only or () if name not in table.rows]
     if unknown:
         raise UnknownTableError(
             f"Table {table.number} of {table.paper} has no row {unknown[0]!r}; there are {'; '.join(table.rows)}."
         )
-    return [name for name in table.rows if name in only]
+    names = [name for name in table.rows if only is None or name in only]
+    own = load_training_config(table.runs[names[0]].config)
+    own_reader = own.data.spec.partition(":")[0]
+    reader = own_reader if data is None else data.partition(":")[0]
+    scale = scale or ("paper" if reader == own_reader else "small")
+    if scale == "small" and reader not in table.small:
+        raise UnknownTableError(
+            f"Table {table.number} of {table.paper} has no small training configs for {reader}; they are for "
+            f"{', '.join(table.small)}. --scale paper takes the paper's."
+        )
+    settings = table.small[reader] if scale == "small" else {"split": "test", "settings": table.paper_settings}
+    split = settings["split"]
+    changes = [*settings["settings"].split(), "training.tracker=null"]
+    if threads is not None:
+        changes.append(f"training.num_threads={threads}")
+    if data is not None and (data != reader or (scale == "paper" and reader != own_reader)):
+        changes.append(f"data.spec={data}")
+    options = table.paper_evaluation.split() if scale == "paper" else []
+    metrics: list[str] = []
+    if "meteor" in table.metrics:
+        with suppress(MeteorDataMissing):  # without the extra `eval`
+            meteor_folder()
+            metrics = ["--metrics", *CaptionMetrics.DEFAULT, "meteor"]
+
+    def plan_run(run: Run, seed: int) -> PlannedRun:
+        folder = output / "runs" / f"{folder_name(run.name)}-{seed}"
+        config, own_changes = run.config, run.paper_changes
+        if scale == "small":
+            config, own_changes = run.small.get(reader, settings["config"]), run.changes
+        arguments = [*changes_of(config, changes), *own_changes.split(), f"training.seed={seed}"]
+        arguments.append(f"training.output_dir={folder}")
+        if run.needs is not None:
+            of_language = output / "runs" / f"{folder_name(run.needs)}-{seeds[0]}"
+            arguments.append(f"model.pretrained_language_model={of_language}")
+        arguments += changes_of(config, overrides)
+        training_config = load_training_config(config, arguments)
+        check_output_folder(training_config, resume=True, overwrite=False)
+        scoring = ["evaluate", "--model", str(folder), "--data", training_config.data.spec, "--split", split]
+        if training_config.data.limit is not None:
+            scoring += ["--limit", str(training_config.data.limit)]
+        scoring += options
+        if run.name in table.rows:
+            scoring += [*metrics, "--output", f"{folder}.results"]
+        scoring += ["--record", f"{folder}.scores.json"]
+        return PlannedRun(
+            run, seed, folder, training_config, (["train", "--config", config, *arguments, "--resume"], scoring)
+        )
+
+    check_overrides(overrides, table, type(own))
+    needed = dict.fromkeys(run.needs for name in names if (run := table.runs[name]).needs)
+    runs = [plan_run(table.runs[name], seeds[0]) for name in needed if name is not None]
+    runs += [plan_run(table.runs[name], seed) for seed in seeds for name in names]
+    config = runs[len(needed)].config
+    task = task_class_of(config.model)(config)
+    rows = load_split(task.load_rows, split, config.data.spec)
+    trained = task.load_rows(config.data.train_split)
+    if len(rows) < MIN_ITEMS:
+        raise DataError(
+            f"{config.data.spec}, split {split}, has {len(rows)} rows; a bootstrap needs {MIN_ITEMS} or more."
+        )
+    facts = {
+        "spec": config.data.spec,
+        "split": split,
+        "rows": len(rows),
+        "checksum": checksum(rows),
+        "training_rows": len(trained),
+        "training_checksum": checksum(trained),
+    }
+    is_papers = (len(trained), len(rows)) == (table.data["train"], table.data["evaluated"])
+    return Plan(table, output, names, list(seeds), runs, config.data.spec, split, rows, facts, is_papers)
+
+
+def folder_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+
+
+def changes_of(config: str, changes: Sequence[str]) -> list[str]:
+    """Returns the changes whose keys a training config has; that of a language model has fewer than a captioner's."""
+    sections = load_training_config(config).sections()
+    known = {f"{section}.{entry.name}" for section, kind in sections.items() for entry in fields(kind)}
+    return [text for text in changes if text.startswith("model.") or "." not in text or text.split("=")[0] in known]
+
+
+def check_overrides(overrides: Sequence[str], table: Table, kind: type[TrainingConfig]) -> None:
+    """Raises a ConfigError for an override, such as `training.epochs=3`, of what distinguishes the runs of a table."""
+    changes = " ".join(f"{run.paper_changes} {run.changes}" for run in table.runs.values()).split()
+    of_rows = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
+    for text in overrides:
+        section, key, _ = parse_override(text)
+        name = f"{section or section_of(key, kind)}.{key}"
+        if name in OWN_OPTIONS:
+            raise ConfigError(f"{name} is set for each run of a table; leave it out, and give {OWN_OPTIONS[name]}.")
+        if name in of_rows:
+            raise ConfigError(f"{name} distinguishes the rows of this table; leave it out.")
+
+
+def checksum(rows: Dataset) -> str:
+    """Returns a checksum of all columns of rows but images, features and boxes."""
+    names = [name for name in rows.column_names if name not in (*ARRAY_COLUMNS, "image")]
+    return short_checksum([rows.with_format(None).select_columns([name])[name][:] for name in sorted(names)])

@@ -1,27 +1,41 @@
-"""A table of scores over seeds, the paper's numbers and paired comparisons; as JSON, Markdown, CSV and figure."""
+"""The runs of a plan, and their results: trained a process each, recorded, compared and written as a table.
 
-import csv
-import io
+A run that has its record is skipped, one that was killed resumes, and one that fails does not stop the others.
+"""
+
 import json
+import os
+import platform
+import queue
 import statistics
+import subprocess
+import sys
+import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from datasets import Dataset
 
 from ..data import extra_scores_of
 from ..io.files import write_text_atomically
+from ..io.folders import FolderLock
 from ..metrics import CiderD
 from ..metrics.comparison import compare, holm
 from ..metrics.vqa import vqa_accuracy
-from ..visualization.plots import ACCENT, INK, QUIET, new_figure, save_figure
-from .plan import Plan
+from ..training.config import ConfigError
+from . import Plan, PlannedRun
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+PROCESS = (
+    "import json, sys; from hf_ngsan.io.processes import end_with_parent; end_with_parent(); "
+    "from hf_ngsan.cli import main; sys.exit(next(filter(None, map(main, json.loads(sys.argv[1]))), 0))"
+)
+"""Runs the commands of a run one after the other, so that torch is imported once; ends with this process."""
+LIBRARIES = ("hf-ngsan", "torch", "transformers", "accelerate", "datasets", "numpy")
 NAMES = {
     **{f"bleu_{n}": f"BLEU-{n}" for n in range(1, 5)},
     **{"cider_d": "CIDEr-D", "rouge_l": "ROUGE-L", "meteor": "METEOR", "spice": "SPICE", "bleu": "BLEU"},
@@ -30,6 +44,161 @@ NAMES = {
 }
 IN_PERCENT = {"bleu", "accuracy", *(name for name in NAMES if "_to_" in name)}
 """Scores that commands print in the unit of the papers; the others are multiplied by 100."""
+
+
+def reproduce(
+    plan: Plan, processes: int | None = 1, minutes: float | None = None, modules: Sequence[str] = ()
+) -> tuple[str, dict[str, str]]:
+    """Trains and evaluates the runs of a table that are not done yet, compares all, and writes the table.
+
+    Args:
+        plan: the plan, whose folder gets the table as JSON and Markdown too.
+        processes: runs at a time; `None` trains nothing.
+        minutes: no run begins later than this; `None` = all do.
+        modules: Python modules that each run imports first.
+
+    Returns:
+        The table as Markdown, and the errors of failed runs by their folders' names.
+
+    Raises:
+        ConfigError: finished runs have other data or evaluation settings than the plan.
+        FileExistsError: another process reproduces a table in this folder.
+        ValueError: no run is finished.
+    """
+    records, errors = read_records(plan), {}
+    if processes is not None:
+        message = f"Another reproduction is writing {plan.output}; wait for its end, or choose another --output."
+        with FolderLock(plan.output, FileExistsError(message)):
+            errors = execute(plan, processes, minutes, modules)
+        records = read_records(plan)
+    if not records:
+        reason = next(iter(errors.values()), "train some first")
+        raise ValueError(f"{plan.output} has no finished run of table {plan.table.number}: {reason}")
+    results = results_of(plan, records, errors)
+    markdown = as_markdown(results)
+    write_text_atomically(plan.output / f"table-{plan.table.number}.json", json.dumps(results, indent=1) + "\n")
+    write_text_atomically(plan.output / f"table-{plan.table.number}.md", markdown)
+    return markdown, errors
+
+
+def execute(plan: Plan, processes: int, minutes: float | None = None, modules: Sequence[str] = ()) -> dict[str, str]:
+    """Trains and evaluates the runs that are not done yet; returns the errors of failed ones by their folders."""
+    end = None if minutes is None else time.monotonic() + 60 * minutes
+    free: queue.Queue[int] = queue.Queue()
+    for number in range(processes):
+        free.put(number % max(1, torch.accelerator.device_count()))
+    running: set[subprocess.Popen] = set()
+    errors: dict[str, str] = {}
+
+    def call(planned: PlannedRun) -> None:
+        if planned.is_done() or (end is not None and time.monotonic() > end):
+            return
+        device = free.get()
+        try:
+            error = run_process(planned, device, running, modules)
+        finally:
+            free.put(device)
+        if error is None:
+            write_record(planned, plan)
+        else:
+            errors[planned.folder.name] = error
+        told = "done" if error is None else f"failed: {error}"
+        print(f"{planned.run.name}, seed {planned.seed}: {told}", flush=True)
+
+    required = [planned for planned in plan.runs if planned.run.name not in plan.names]
+    pool = ThreadPoolExecutor(processes)
+    try:
+        for runs in (required, [planned for planned in plan.runs if planned not in required]):
+            list(pool.map(call, runs))
+    finally:  # Ctrl-C, too
+        pool.shutdown(wait=False, cancel_futures=True)
+        for process in running.copy():
+            process.terminate()
+    return errors
+
+
+def run_process(planned: PlannedRun, device: int, running: set[subprocess.Popen], modules: Sequence[str]) -> str | None:
+    """Returns the error of a run, or None."""
+    commands = [[*(f"--import={module}" for module in modules), *command] for command in planned.commands]
+    planned.folder.parent.mkdir(parents=True, exist_ok=True)
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    if torch.cuda.is_available():
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")
+        environment["CUDA_VISIBLE_DEVICES"] = visible[device] if visible[0] else str(device)
+    else:
+        environment.setdefault("OMP_NUM_THREADS", "1")
+    with open(planned.file(".log"), "a", encoding="utf-8") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-c", PROCESS, json.dumps(commands)], stdout=log, stderr=log, env=environment
+        )
+        running.add(process)
+        code = process.wait()
+        running.discard(process)
+    if code == 0:
+        return None
+    told = planned.file(".log").read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
+    if not told.startswith("hf-ngsan: error: "):
+        return f"it ended with code {code}; see {planned.file('.log')}"
+    return told.removeprefix("hf-ngsan: error: ")
+
+
+def write_record(planned: PlannedRun, plan: Plan) -> None:
+    """Writes the settings, data, scores and environment of a run into a file beside its folder."""
+    history = (planned.folder / "history.jsonl").read_text(encoding="utf-8").splitlines()
+    found = json.loads(planned.file(".scores.json").read_text(encoding="utf-8"))
+    record = {
+        "row": planned.run.name,
+        "seed": planned.seed,
+        "scores": found["scores"],
+        "data": plan.facts,
+        "evaluation": found["fingerprints"],
+        "config": planned.config.to_dict(),
+        "commit": commit(),
+        "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
+        "device": device_name(),
+        "training_seconds": round(sum(json.loads(line)["seconds"] for line in history), 1),
+    }
+    write_text_atomically(planned.file(".record.json"), json.dumps(record, indent=1) + "\n")
+
+
+def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
+    """Returns the records of finished runs by row and seed.
+
+    Raises:
+        ConfigError: they have other data or evaluation settings than each other or the plan.
+    """
+    records: dict[tuple[str, int], dict] = {}
+    expected: dict[str, Any] = {"data": plan.facts}
+    for planned in plan.runs:
+        if planned.run.name not in plan.names or not planned.is_done():
+            continue
+        record = json.loads(planned.file(".record.json").read_text(encoding="utf-8"))
+        for key, name in (("data", "data"), ("evaluation", "evaluation settings")):
+            if expected.setdefault(key, record[key]) != record[key]:
+                other, own = expected[key], record[key]
+                parts = [part for part in {*other, *own} if other.get(part) != own.get(part)]
+                raise ConfigError(
+                    f"{planned.folder} has other {name} ({', '.join(sorted(parts))}) than this table, whose rows would "
+                    "not compare; choose another --output."
+                )
+        records[planned.run.name, planned.seed] = record
+    return records
+
+
+def commit() -> str | None:
+    """Returns the commit of the checkout that the package is in, with a + if files were changed; None without one."""
+    git = ["git", "-C", str(Path(__file__).parent), "describe", "--always", "--abbrev=40", "--exclude=*", "--dirty=+"]
+    try:
+        return subprocess.run(git, capture_output=True, text=True, check=True, timeout=20).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return None
+
+
+def device_name() -> str:
+    if torch.cuda.is_available():
+        return torch.cuda.get_device_name()
+    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
+    return str(accelerator or platform.processor() or platform.machine())
 
 
 def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
@@ -68,37 +237,52 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
     extra = extra_scores_of(plan.spec)
     metrics = [*table.metrics, *(() if extra is None else extra.names)]
     folders = {(planned.run.name, planned.seed): planned for planned in plan.runs}
-    items: dict[tuple[str, str, int], np.ndarray | None] = {
-        (metric, name, seed): item_scores(metric, folders[name, seed].file(".results"), plan.rows)
-        for metric in table.compared
-        for name, seed in records
-    }
     rows: list[dict[str, Any]] = []
     for name in plan.names:
         seeds = [seed for seed in plan.seeds if (name, seed) in records]
-        failed = {
-            str(seed): errors[folders[name, seed].folder.name]
-            for seed in plan.seeds
-            if folders[name, seed].folder.name in errors
-        }
-        of_seeds = [records[name, seed]["scores"] for seed in seeds]
+        failed = {str(seed): errors.get(folders[name, seed].folder.name) for seed in plan.seeds}
+        scores: dict[str, dict[str, Any]] = {}
+        for metric in metrics:
+            unit = 1 if metric in IN_PERCENT else 100
+            values = [unit * records[name, seed]["scores"].get(metric, np.nan) for seed in seeds]
+            if values and not np.isnan(values).any():
+                mean, paper = statistics.mean(values), table.rows[name].get(metric)
+                scores[metric] = {
+                    "mean": mean,
+                    "std": statistics.stdev(values) if len(values) > 1 else None,
+                    "values": values,
+                    "paper": paper,
+                    "difference": None if paper is None else mean - paper,
+                }
         rows.append(
             {
                 "name": name,
                 "ours": table.runs[name].ours,
                 "seeds": seeds,
-                "failed": failed,
-                "scores": summaries(of_seeds, metrics, table.rows[name]),
+                "failed": {seed: error for seed, error in failed.items() if error is not None},
+                "scores": scores,
                 "comparisons": {},
             }
         )
     for metric in table.compared:
+        items = {key: item_scores(metric, folders[key].file(".results"), plan.rows) for key in records}
         compared = []
         for row in rows:
-            found = comparison(metric, row["name"], table.baselines.get(row["name"]), plan, items)
-            if found is not None:
-                row["comparisons"][metric] = found
-                compared.append(found)
+            base = table.baselines.get(row["name"])
+            pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds if base]
+            differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
+            if differences:
+                found = compare(np.mean(differences, axis=0))
+                ours, theirs = (table.rows[name].get(metric) for name in (row["name"], base))
+                row["comparisons"][metric] = {
+                    "against": base,
+                    "seeds": len(differences),
+                    "difference": found.difference,
+                    "interval": list(found.interval),
+                    "p_value": found.p_value,
+                    "paper": None if ours is None or theirs is None else ours - theirs,
+                }
+                compared.append(row["comparisons"][metric])
         for found, corrected in zip(compared, holm([found["p_value"] for found in compared]), strict=True):
             found["p_holm"] = corrected
     training = {name: plan.facts[f"training_{name}"] for name in ("rows", "checksum")}
@@ -115,83 +299,27 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
     }
 
 
-def summaries(
-    scores: Sequence[Mapping[str, float]], metrics: Sequence[str], papers: Mapping[str, float]
-) -> dict[str, dict[str, Any]]:
-    """Returns mean, deviation and values of each metric in the unit of the papers, beside the paper's number.
-
-    Args:
-        scores: scores of a row with each seed; a metric that one of them lacks is left out.
-        metrics: names of the metrics.
-        papers: the paper's numbers by metric.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    for metric in metrics:
-        unit = 1 if metric in IN_PERCENT else 100
-        values = [unit * of_seed.get(metric, np.nan) for of_seed in scores]
-        if values and not np.isnan(values).any():
-            mean, paper = statistics.mean(values), papers.get(metric)
-            found[metric] = {
-                "mean": mean,
-                "std": statistics.stdev(values) if len(values) > 1 else None,
-                "values": values,
-                "paper": paper,
-                "difference": None if paper is None else mean - paper,
-            }
-    return found
-
-
-def comparison(
-    metric: str, name: str, base: str | None, plan: Plan, items: Mapping[tuple[str, str, int], np.ndarray | None]
-) -> dict[str, Any] | None:
-    """Returns the comparison of a row with its baseline over their common seeds; None without any."""
-    if base is None:
-        return None
-    pairs = [(items.get((metric, name, seed)), items.get((metric, base, seed))) for seed in plan.seeds]
-    differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
-    if not differences:
-        return None
-    found = compare(np.mean(differences, axis=0))
-    ours, theirs = (plan.table.rows[row].get(metric) for row in (name, base))
-    return {
-        "against": base,
-        "seeds": len(differences),
-        "difference": found.difference,
-        "interval": list(found.interval),
-        "p_value": found.p_value,
-        "paper": None if ours is None or theirs is None else ours - theirs,
-    }
-
-
-def write_results(results: dict, output: Path) -> list[Path]:
-    """Writes a table as JSON, Markdown, CSV and a figure; returns the files."""
-    texts = {"json": json.dumps(results, indent=1) + "\n", "md": as_markdown(results), "csv": as_csv(results)}
-    files = [output / f"table-{results['table']}.{suffix}" for suffix in (*texts, "png")]
-    for file, text in zip(files, texts.values(), strict=False):
-        write_text_atomically(file, text)
-    save_figure(plot_results(results), files[-1])
-    return files
-
-
 def as_markdown(results: dict) -> str:
     """Returns the table with a sentence on its data."""
-    metrics, compared = results["metrics"], results["compared"]
+    metrics, compared, data = results["metrics"], results["compared"], results["data"]
+    told = f"{data['training']['rows']} rows for training and {data['rows']} of split {data['split']} of {data['spec']}"
+    if results["is_papers_data"]:
+        told = f"Trained and evaluated on {told}: as many as in the paper ({results['papers_data']})."
+    else:
+        told = f"These are other data than the paper's ({results['papers_data']}): {told}. "
+        told += "Compare effects, not scores, with the paper's."
     titles = ["row", "seeds", *(NAMES.get(metric, metric) for metric in metrics)]
     for metric in compared:
         name = NAMES.get(metric, metric)
-        titles += [
-            f"{name} in the paper",
-            "difference",
-            "against",
-            f"effect on {name} (95%)",
-            "in the paper",
-            "p (Holm)",
-        ]
-    lines = [f"# Table {results['table']} of {results['paper']}: {results['title']}", "", data_sentence(results), ""]
+        titles += [f"{name} in the paper", "difference", "against", f"effect on {name} (95%)"]
+        titles += ["in the paper", "p (Holm)"]
+    lines = [f"# Table {results['table']} of {results['paper']}: {results['title']}", "", told, ""]
     lines += [f"| {' | '.join(titles)} |", f"|{' --- |' * len(titles)}"]
     for row in results["rows"]:
         cells = [row["name"] + (" (not in the paper)" if row["ours"] else ""), str(len(row["seeds"]))]
-        cells += [spread(row["scores"].get(metric)) for metric in metrics]
+        for score in map(row["scores"].get, metrics):
+            spread = "" if score is None or score["std"] is None else f" ± {score['std']:.1f}"
+            cells.append("" if score is None else f"{score['mean']:.1f}{spread}")
         for metric in compared:
             score, found = row["scores"].get(metric, {}), row["comparisons"].get(metric)
             cells += [number(score.get("paper"), ""), number(score.get("difference"), "+")]
@@ -208,69 +336,5 @@ def as_markdown(results: dict) -> str:
     return "\n".join(lines) + "\n"
 
 
-def data_sentence(results: dict) -> str:
-    data = results["data"]
-    own = f"{data['training']['rows']} rows for training and {data['rows']} of split {data['split']} of {data['spec']}"
-    if results["is_papers_data"]:
-        return f"Trained and evaluated on {own}: as many as in the paper ({results['papers_data']})."
-    return (
-        f"These are other data than the paper's ({results['papers_data']}): {own}. Compare effects, not scores, with "
-        "the paper's."
-    )
-
-
-def spread(score: dict | None) -> str:
-    if score is None:
-        return ""
-    return f"{score['mean']:.1f}" + ("" if score["std"] is None else f" ± {score['std']:.1f}")
-
-
 def number(value: float | None, sign: str) -> str:
     return "" if value is None else format(value, f"{sign}.1f")
-
-
-def as_csv(results: dict) -> str:
-    """Returns a line for each row and score."""
-    file = io.StringIO()
-    columns = ["row", "metric", "seeds", "mean", "std", "paper", "difference", "against", "effect", "low", "high"]
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*columns, "effect_in_paper", "p", "p_holm"])
-    for row in results["rows"]:
-        for metric, score in row["scores"].items():
-            found = row["comparisons"].get(metric)
-            cells = [row["name"], metric, len(row["seeds"])]
-            cells += [score[key] for key in ("mean", "std", "paper", "difference")]
-            if found is not None:
-                keys = ("paper", "p_value", "p_holm")
-                cells += [found["against"], found["difference"], *found["interval"], *(found[key] for key in keys)]
-            writer.writerow(cells)
-    return file.getvalue()
-
-
-def plot_results(results: dict) -> "Figure":
-    """Draws the first compared score of each row, and its effect against the baseline beside the paper's.
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
-    """
-    metric, rows = results["compared"][0], results["rows"]
-    figure = new_figure(8.4, 1.4 + 0.34 * len(rows))
-    scores, effects = figure.subplots(1, 2, sharey=True)
-    for place, row in enumerate(rows):
-        score, found = row["scores"].get(metric), row["comparisons"].get(metric)
-        if score is not None:
-            scores.errorbar(score["mean"], -place, xerr=score["std"] or 0, fmt="o", color=INK, capsize=3)
-        if found is not None:
-            low, high = found["interval"]
-            effects.plot([low, high], [-place, -place], color=INK)
-            effects.plot(found["difference"], -place, "o", color=INK)
-            if found["paper"] is not None:
-                effects.plot(found["paper"], -place, "D", color=ACCENT, fillstyle="none")
-    scores.set_yticks([-place for place in range(len(rows))], [row["name"] for row in rows])
-    scores.set_ylim(0.5 - len(rows), 0.5)
-    scores.set_xlabel(f"{NAMES.get(metric, metric)}: mean and deviation over seeds", fontsize=9)
-    effects.axvline(0, color=QUIET, linewidth=0.8)
-    effects.set_xlabel("effect with 95% interval (◇ in the paper)", fontsize=9)
-    for panel in (scores, effects):
-        panel.tick_params(labelsize=8)
-    return figure

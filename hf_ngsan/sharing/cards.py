@@ -16,16 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jinja2
-import yaml
-from huggingface_hub import (
-    EvalResult,
-    EvalResultEntry,
-    ModelCard,
-    ModelCardData,
-    eval_result_entries_to_yaml,
-    metadata_load,
-    parse_eval_result_entries,
-)
+from huggingface_hub import EvalResult, ModelCardData, metadata_load
 from transformers import PreTrainedModel
 
 from ..data.errors import DataError
@@ -43,13 +34,10 @@ from ..training.output_folder import TRAINING_CONFIG
 from ..training.task import Task
 from .facts import CardFacts, RecordedEvaluation, is_of_the_same
 
-EVAL_RESULTS = ".eval_results"
 TRAINING_CURVE = "training_curve.png"
 PLAIN_CODE = re.compile(r"[\w .,:;=|/+%@~-]+")
 MARKUP = re.compile(r"[^\w .,;=+%-]|(?<![^\W_])_|_(?![^\W_])|(?<=www)\.", re.IGNORECASE)
 """Characters that could be markup, the border of a table or a link in Markdown."""
-MAX_NAME = 60
-"""Characters of the name of a file; each takes up to four bytes."""
 MAX_VALUE = 1_000
 """Characters of a value that a card shows."""
 EXAMPLES, NUM_EXAMPLES = "examples", 4
@@ -63,10 +51,8 @@ def write_card(
     """Writes the card of a checkpoint.
 
     Args:
-        model: model of the checkpoint.
-        folder: folder of the checkpoint.
-        repo_id: repository in the usage section of the card.
-        revision: name of exactly this checkpoint there; None leaves it open.
+        model, folder: of the checkpoint.
+        repo_id, revision: repository and name of exactly this checkpoint in the card's usage; None leaves it open.
         facts: facts about the model besides its configuration.
         tags: tags besides those of the task.
 
@@ -85,22 +71,6 @@ def write_card(
             f"{CARD} states no licence, and the weights come from {sources_of(model.config)[0].name}, under "
             f"{licence.license_name or licence.license}; add the field license to the metadata at its top."
         )
-
-
-def write_eval_results(folder: Path, facts: CardFacts) -> None:
-    """Writes the evaluations of a checkpoint in the format that superseded `model-index`, a file for each split."""
-    for evaluation in facts.evaluations:
-        entries = [
-            EvalResultEntry(
-                dataset_id=evaluation.data, task_id=metric, value=value, notes=evaluation.fingerprints.get(metric)
-            )
-            for metric, value in evaluation.scores.items()
-        ]
-        name = re.sub(r"[^\w.-]+", "-", f"{evaluation.data}-{evaluation.split}").strip("-")[:MAX_NAME]
-        target = folder / EVAL_RESULTS / f"{name}.yaml"
-        earlier = yaml.safe_load(target.read_text(encoding="utf-8")) if target.is_file() else []
-        text = yaml.safe_dump([*earlier, *eval_result_entries_to_yaml(entries)], sort_keys=False)
-        write_text_atomically(target, text)
 
 
 def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequence[str]) -> ModelCardData:
@@ -142,9 +112,7 @@ def card_data(model: PreTrainedModel, repo_id: str, facts: CardFacts, tags: Sequ
 
 def licence_of_card(model: PreTrainedModel, facts: CardFacts) -> Source | None:
     """Returns the licence that is given, else that of the models that the weights come from; None without any."""
-    if facts.license is not None:
-        return Source("", facts.license, facts.license_name)
-    return licence_of(model.config)
+    return licence_of(model.config) if facts.license is None else Source("", facts.license, facts.license_name)
 
 
 def task_of_model(model: PreTrainedModel) -> type[Task] | None:
@@ -197,9 +165,7 @@ def template() -> jinja2.Template:
     return environment.get_template("card.md.jinja")
 
 
-def over_seeds(
-    evaluation: RecordedEvaluation, facts: CardFacts
-) -> tuple[list[RecordedEvaluation], dict[str, list[float]]]:
+def over_seeds(evaluation: RecordedEvaluation, facts: CardFacts) -> tuple[list, dict[str, list[float]]]:
     """Returns the evaluations with other seeds that match it, and the values of each metric, the model's own first."""
     others = [other for seed in facts.other_seeds for other in seed if is_of_the_same(evaluation, other)]
     evaluations = [evaluation, *others]
@@ -274,24 +240,8 @@ def usage(model: PreTrainedModel, place: str) -> str:
     return "\n".join(lines)
 
 
-def check_card(folder: Path) -> None:
-    """Raises a ValueError unless `huggingface_hub` can read the card of a folder."""
-    if not (folder / CARD).is_file():
-        raise ValueError(f"{folder} has no card ({CARD}).")
-    try:
-        ModelCard.load(folder / CARD)
-        for file in sorted((folder / EVAL_RESULTS).glob("*.yaml")):
-            parse_eval_result_entries(yaml.safe_load(file.read_text(encoding="utf-8")))
-    except Exception as error:  # YAML's errors are of many types
-        raise ValueError(f"{folder / CARD} is not a model card ({error}).") from error
-
-
 def write_examples(model: PreTrainedModel, processor: Any, spec: str, folder: Path) -> dict[str, str]:
-    """Writes the first images of a dataset's test split, reduced, and returns captions by path in the folder.
-
-    Raises:
-        DataError: the dataset cannot be read or has no images.
-    """
+    """Writes the first images of a dataset's test split, reduced, and returns captions by path in the folder."""
     rows = load_rows(spec, "test", with_captions=False, limit=NUM_EXAMPLES)
     rows = rows_for(model, processor, rows, spec, keep_images=True)
     if "image" not in rows.column_names:

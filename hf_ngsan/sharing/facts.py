@@ -16,10 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..io.files import sha256, write_text_atomically
+from ..io.files import read_json_or_none, sha256, write_text_atomically
 from ..io.weight_sources import CARD, INITIALIZED_FROM
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
-from ..tasks.registry import load_training_config, task_class
+from ..tasks.registry import task_class
 from ..training.config import TrainingConfig, read_yaml
 from ..training.config import load_training_config as load_training_config_of_class
 from ..training.output_folder import BEST_SCORES, TRAINING_CONFIG, training_config_of
@@ -36,11 +36,9 @@ class RecordedEvaluation:
     """Scores of a model on a split.
 
     Attributes:
-        data: spec of the dataset.
-        split: split of the dataset.
+        data, split: spec of the dataset, and its split.
         rows: number of evaluated rows; None if unknown.
-        scores: values by metric.
-        fingerprints: settings that the values depend on, by metric.
+        scores, fingerprints: values, and the settings that they depend on, by metric.
         weights: checksum of the evaluated weights, see [`weights_checksum`].
         seed: seed of the training run; None if unknown.
         chose_epoch: whether the scores of this split chose the epoch of the model.
@@ -70,8 +68,8 @@ class CardFacts:
         examples: captions by picture file in the folder of the checkpoint.
         limits: Markdown on limits of the model, before those from its configuration.
         sections: further Markdown by title.
-        license: identifier on the Hub, such as "apache-2.0"; None for that of the models that the weights come from.
-        license_name: name of a licence that is "other".
+        license, license_name: identifier on the Hub, such as "apache-2.0", and the name of one that is "other"; None
+            for that of the models that the weights come from.
         language: language of the captions, such as "en".
     """
 
@@ -93,11 +91,6 @@ def fingerprints_of(task: type[Task], evaluation: Evaluation, generation: Mappin
     """Returns the fingerprint of each score: the settings that it depends on, in the style of sacreBLEU.
 
     For example `cider_d|beams:3|max:20|tok:ptb|hf-ngsan:0.1.0`; the signature of a library is part of it.
-
-    Args:
-        task: class of the task.
-        evaluation: scores and signatures.
-        generation, options: see [`~hf_ngsan.training.task.Task.comparable_settings`].
     """
     fingerprints = {}
     for metric in evaluation.scores:
@@ -150,8 +143,7 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
         given: other attributes of [`CardFacts`].
 
     Raises:
-        ModelFolderError: another run has another training config or is not a run; or files of the model lie outside the
-            folder ([`refuse_files_elsewhere`]).
+        ModelFolderError: another run has another training config or is not a run, or files of the model lie elsewhere.
     """
     folder = Path(find_model_folder(model))
     refuse_files_elsewhere(folder)
@@ -187,13 +179,11 @@ def refuse_files_elsewhere(folder: Path) -> None:
     of_run = [] if run is None else [folder, training_config_of(run), run / HISTORY]
     for root, paths in ((folder, folder.rglob("*") if folder.is_dir() else ()), (folder.parent, of_run)):
         for path in paths:
-            target, is_code = Path(os.path.realpath(path)), path.suffix == ".py" and not path.is_dir()
-            if not target.is_relative_to(os.path.realpath(root)) and not is_code:
-                raise ModelFolderError(
-                    f"{path} is a link to {target}, outside of {root}; put a copy of the file there."
-                )
+            is_code = path.suffix == ".py" and not path.is_dir()
+            if not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)) and not is_code:
+                raise ModelFolderError(f"{path} is a link out of {root}; put a copy of the file there.")
     for file in [*folder.glob("*config.json"), *folder.glob("*.index.json")]:
-        for mapping in mappings_in(file):
+        for mapping in mappings_in(json.loads(file.read_bytes())):
             elsewhere = [name for name in mapping.get("weight_map", {}).values() if "/" in name or "\\" in name]
             for key, part in INITIALIZED_FROM.items():
                 is_saved = mapping.get(part) and mapping.get("save_frozen_weights") is not False
@@ -205,20 +195,16 @@ def refuse_files_elsewhere(folder: Path) -> None:
                 )
 
 
-def mappings_in(file: Path) -> list[dict]:
-    """Returns all mappings in a JSON file."""
-    mappings: list[dict] = []
-
-    def keep(mapping: dict) -> dict:
-        mappings.append(mapping)
-        return mapping
-
-    json.loads(file.read_bytes(), object_hook=keep)
-    return mappings
+def mappings_in(value: Any) -> Iterator[dict]:
+    if isinstance(value, dict):
+        yield value
+        value = list(value.values())
+    for item in value if isinstance(value, list) else ():
+        yield from mappings_in(item)
 
 
 def recorded_config(model: str | os.PathLike) -> dict | None:
-    """Returns the training config of a model, for a model that is derived from it; None without one."""
+    """Returns the training config of a model; None without one."""
     folder = Path(find_model_folder(model))
     refuse_files_elsewhere(folder)
     return config_of(folder)
@@ -244,10 +230,8 @@ def config_of_run(folder: Path) -> TrainingConfig | None:
     run = run_of(folder)
     if run is None:
         return None
-    task = task_of(load_config(folder))
-    if task is None:
-        return load_training_config(training_config_of(run))
-    return load_training_config_of_class(training_config_of(run), (), lambda model: task_class(task).config_class)
+    task = task_class(str(task_of(load_config(folder))))
+    return load_training_config_of_class(training_config_of(run), (), lambda model: task.config_class)
 
 
 def history_of(run: Path) -> list[dict]:
@@ -268,13 +252,13 @@ def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
 
 def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
     """Yields the evaluation that chose the best model of a run, if its scores are beside it."""
-    recorded, settings = best / BEST_SCORES, best / "generation_config.json"
-    scores = json.loads(recorded.read_bytes())["scores"] if recorded.is_file() else {}
+    scores = (read_json_or_none(best / BEST_SCORES) or {}).get("scores")
     if not scores:
         return
-    written = json.loads(settings.read_bytes()) if settings.is_file() else {}
-    numbers = {name: value for name, value in written.items() if type(value) in (int, float)}
-    generation = {name: value for name, value in numbers.items() if math.isfinite(value)}
+    written = read_json_or_none(best / "generation_config.json") or {}
+    generation = {
+        name: value for name, value in written.items() if type(value) in (int, float) and math.isfinite(value)
+    }
     kind = task_class(str(task_of(load_config(best))))
     yield RecordedEvaluation(
         data=config.data.spec,
@@ -308,9 +292,8 @@ def public(value: Any) -> Any:
         return {key: public(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [public(item) for item in value]
-    if isinstance(value, str) and (os.path.isabs(value) or os.path.exists(os.path.expanduser(value))):
-        return Path(value).name
-    return value
+    is_path = isinstance(value, str) and (os.path.isabs(value) or os.path.exists(os.path.expanduser(value)))
+    return Path(value).name if is_path else value
 
 
 def public_name(spec: str) -> str:

@@ -21,7 +21,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import yaml
-from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, get_token
+from huggingface_hub import CommitInfo, CommitOperationAdd, CommitOperationDelete, HfApi, ModelCard, get_token
 from huggingface_hub.errors import HTTPError
 from huggingface_hub.utils import validate_repo_id
 from transformers import PreTrainedModel
@@ -33,7 +33,7 @@ from ..loading.models import ModelFolderError, without_progress_bars
 from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
 from ..visualization.plots import plot_training_curve
-from .cards import CARD, TRAINING_CURVE, check_card, write_card, write_eval_results
+from .cards import CARD, TRAINING_CURVE, write_card
 from .facts import CardFacts, weights_checksum, write_evaluations
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
@@ -101,7 +101,7 @@ def push_to_hub(
         UploadError: no token, no right to write, a repository with other files, or a Hub that cannot be reached.
     """
     repo_id = full_name(repo_id, options.get("token"))
-    is_tagged = not is_for_pull_request(options.get("revision"), options.get("create_pr", False))
+    is_tagged = not (options.get("create_pr") or (options.get("revision") or "").startswith("refs/pr/"))
     with TemporaryDirectory() as folder:
         write_checkpoint(
             model, processor, folder, repo_id, tags=tags or (), max_shard_size=max_shard_size, is_tagged=is_tagged
@@ -109,17 +109,8 @@ def push_to_hub(
         return upload_checkpoint(folder, repo_id, **options)
 
 
-def is_for_pull_request(revision: str | None, create_pr: bool) -> bool:
-    return create_pr or (revision or "").startswith("refs/pr/")
-
-
 def full_name(repo_id: str, token: bool | str | None = None) -> str:
-    """Returns `user/name` of a repository; the user of the token if the name has none.
-
-    Raises:
-        ValueError: no name of a repository.
-        UploadError: the token is missing or invalid.
-    """
+    """Returns `user/name` of a repository, for the user of the token if the name has none."""
     validate_repo_id(repo_id)
     if token is False or not (token if isinstance(token, str) else get_token()):
         raise UploadError(f"{repo_id} cannot be written without a token; log in with hf auth login, or set HF_TOKEN.")
@@ -157,12 +148,9 @@ def write_checkpoint(
     """Writes the files of a repository of the Hub: model, processor, the code of both, and the card.
 
     Args:
-        model, processor: see [`save_for_hub`].
+        model, processor, max_shard_size: see [`save_for_hub`].
         folder: an empty or new folder.
-        repo_id: name of the repository, for the card.
-        facts: facts about the model besides its configuration, for the card.
-        tags: further tags of the card.
-        max_shard_size: maximal size of a file of weights, as in transformers.
+        repo_id, facts, tags: name of the repository, facts besides the configuration, and further tags, for the card.
         is_tagged: whether the card names the tag of the checkpoint, which uploads to branches make.
         source: folder that the model was loaded from, unchanged; current graphs in its `onnx/` go along.
     """
@@ -190,7 +178,6 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
     if facts.evaluations:
         weights = weights_checksum(folder)  # the same weights may be in other files now
         write_evaluations(folder, [replace(one, weights=weights) for one in facts.evaluations])
-        write_eval_results(folder, facts)
 
 
 def files_of(folder: Path) -> list[str]:
@@ -216,11 +203,18 @@ def check_checkpoint(folder: str | Path) -> None:
 
     Raises:
         ModelFolderError: the folder does not load, or has or refers to foreign code.
-        ValueError: the Hub could not read the card.
     """
     folder = Path(folder).resolve()
-    check_card(folder)
-    check_code(folder)
+    ModelCard((folder / CARD).read_text(encoding="utf-8"))
+    code = own_code(folder)
+    if (folder / HANDLER).is_file() and (folder / HANDLER).read_bytes() == HANDLER_CODE.read_bytes():
+        code.add(HANDLER)
+    foreign = [name for name in files_of(folder) if name.endswith(".py") and name not in code]
+    for file in sorted(folder.glob(SETTINGS)):
+        named = foreign_references(json.loads(file.read_bytes()), code)
+        foreign += [f"{key} of {file.name}, {mapping[key]!r:.200}" for mapping, key in named]
+    if foreign:
+        raise ModelFolderError(f"{folder} has code that is not that of hf_ngsan ({foreign[0]}); write it again.")
     with TemporaryDirectory() as modules:
         settings = {"HF_MODULES_CACHE": modules, "HF_HUB_OFFLINE": "1", "HF_HUB_VERBOSITY": "error"}
         process = subprocess.run(
@@ -235,24 +229,6 @@ def check_checkpoint(folder: str | Path) -> None:
     if process.returncode != 0:
         reason = (process.stderr.strip().splitlines() or [f"exit code {process.returncode}"])[-1]
         raise ModelFolderError(f"{folder} does not load in another process ({reason[:500]}).")
-
-
-def check_code(folder: Path) -> None:
-    """Raises a ModelFolderError unless all code in a folder, and all that it refers to, is this package's."""
-    code = own_code(folder)
-    for name in files_of(folder):
-        is_handler = name == HANDLER and (folder / name).read_bytes() == HANDLER_CODE.read_bytes()
-        if name.endswith(".py") and name not in code and not is_handler:
-            raise ModelFolderError(
-                f"{folder}: {name} is not code of hf_ngsan, or of a package that was imported here; delete it, or "
-                "write the folder again."
-            )
-    for file in sorted(folder.glob(SETTINGS)):
-        for mapping, key in foreign_references(json.loads(file.read_bytes()), code):
-            raise ModelFolderError(
-                f"{folder}: {file.name} refers to code that is not in this folder, or not that of hf_ngsan ({key}: "
-                f"{mapping[key]!r:.200}); write the folder again."
-            )
 
 
 def upload_checkpoint(
@@ -285,17 +261,16 @@ def upload_checkpoint(
     """
     folder, api = Path(folder), HfApi(token=token)
     names = files_of(folder)
-    for_pull_request = is_for_pull_request(revision, create_pr)
+    for_pull_request = create_pr or (revision or "").startswith("refs/pr/")
     with as_upload_errors(repo_id):
         api.create_repo(repo_id, private=private, exist_ok=True)
         if revision is not None and not for_pull_request:
             api.create_branch(repo_id, branch=revision, exist_ok=True)
         others = sorted({*api.list_repo_files(repo_id, revision=revision)} - {*names} - OF_THE_HUB)
         if others and not overwrite:
-            more = f" and {len(others) - 1} more" if len(others) > 1 else ""
             raise UploadError(
-                f"{repo_id} holds files that are not of this checkpoint: {others[0]}{more}; choose another repository, "
-                "or delete them with --overwrite."
+                f"{repo_id} holds {len(others)} files that are not of this checkpoint, {others[0]} among them; choose "
+                "another repository, or delete them with --overwrite."
             )
         info = api.create_commit(
             repo_id,

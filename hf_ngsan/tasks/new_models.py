@@ -20,8 +20,8 @@ import torch
 from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data import DataError
+from ..extraction.vision import load_image_processor
 from ..loading.models import is_guest, load_config, load_model, quiet_loading
-from ..loading.preprocessing import load_image_processor
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
 from ..models.transformers_backbones import check_size, own_image_size

@@ -5,8 +5,7 @@ import shutil
 
 import pytest
 import torch
-import yaml
-from huggingface_hub import ModelCard, parse_eval_result_entries
+from huggingface_hub import ModelCard
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_model
@@ -71,16 +70,6 @@ def test_scores_are_those_of_the_best_model_whatever_the_history_says(run, confi
         assert found.scores == {name: epoch[name] for name in found.scores}, folder
         assert {"cider_d", "rouge_l", "bleu_4"} <= found.scores.keys() and "loss" not in found.scores, folder
         assert next(iter(found.scores)) == "cider_d" and found.chose_epoch, folder
-
-
-@pytest.mark.slow
-def test_evaluations_stand_in_the_files_that_the_hub_reads(evaluated, tmp_path):
-    written(evaluated, tmp_path / "model")
-    files = sorted((tmp_path / "model" / ".eval_results").glob("*.yaml"))
-    entries = [parse_eval_result_entries(yaml.safe_load(file.read_text())) for file in files]
-    assert [{one.dataset_id for one in found} for found in entries] == [{SPEC}, {SPEC}]
-    assert {"cider_d", "bleu_4"} <= {one.task_id for found in entries for one in found}
-    assert all("hf-ngsan:" in one.notes for found in entries for one in found)
 
 
 @pytest.mark.slow

@@ -33,6 +33,13 @@ def normalize(weights: dict, prefix: str, x: torch.Tensor) -> torch.Tensor:
     return (x - mean) / torch.sqrt(variance + 1e-5) * weight + bias
 
 
+def assert_same_map(backbone, expected: torch.Tensor, images: torch.Tensor):
+    with torch.no_grad():
+        found = backbone(images).feature_maps[-1]
+    assert expected.std() > 0.1, "a map of zeros would show nothing"
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+
+
 # torchvision
 
 
@@ -84,7 +91,7 @@ def resnet_shapes(depths, groups: int, width: int, sizes, stem: int):
 
 
 def torchvision_resnet_state_dict(
-    depths, groups: int = 1, width: int = 64, sizes=(256, 512, 1024, 2048), stem: int = 64, counted: bool = True
+    depths, groups: int = 1, width: int = 64, sizes=(256, 512, 1024, 2048), stem: int = 64
 ) -> dict[str, torch.Tensor]:
     weights = {"conv1.weight": random_convolution(stem, 3, 7), **with_prefix("bn1", random_norm(stem))}
     for stage, block, shapes, shortcut in resnet_shapes(depths, groups, width, sizes, stem):
@@ -95,9 +102,8 @@ def torchvision_resnet_state_dict(
         if shortcut:
             weights[f"{prefix}.downsample.0.weight"] = random_convolution(*shortcut)
             weights |= with_prefix(f"{prefix}.downsample.1", random_norm(shortcut[0]))
-    if counted:
-        norms = [name.removesuffix("running_var") for name in weights if name.endswith("running_var")]
-        weights |= {f"{name}num_batches_tracked": torch.tensor(7) for name in norms}
+    norms = [name.removesuffix("running_var") for name in weights if name.endswith("running_var")]
+    weights |= {f"{name}num_batches_tracked": torch.tensor(7) for name in norms}
     return {**weights, "fc.weight": torch.randn(10, sizes[-1]), "fc.bias": torch.randn(10)}
 
 
@@ -129,7 +135,6 @@ def detectron2_state_dict(
     width: int = 64,
     sizes=(256, 512, 1024, 2048),
     stem: int = 64,
-    deformable: tuple[str, ...] = (),
     last_stage_in_heads: bool = False,
 ) -> dict[str, torch.Tensor]:
     """A detector: backbone, proposal generator, heads."""
@@ -144,9 +149,6 @@ def detectron2_state_dict(
         for number, shape in enumerate(shapes, start=1):
             weights[f"{prefix}.conv{number}.weight"] = random_convolution(*shape)
             weights |= with_prefix(f"{prefix}.conv{number}.norm", random_norm(shape[0]))
-        if name in deformable:
-            weights[f"{prefix}.conv2_offset.weight"] = random_convolution(18, shapes[0][0], 3)
-            weights[f"{prefix}.conv2_offset.bias"] = torch.randn(18)
     return weights | {name: torch.randn(2) for name in HEADS}
 
 
@@ -162,13 +164,7 @@ HEADS = [
 
 
 def detectron2_map(
-    weights: dict,
-    x: torch.Tensor,
-    depths,
-    groups: int = 1,
-    stride_in_1x1: bool = False,
-    dilation: int = 1,
-    deformable: tuple[str, ...] = (),
+    weights: dict, x: torch.Tensor, depths, groups: int = 1, stride_in_1x1: bool = False
 ) -> torch.Tensor:
     def convolve(prefix, x, **options):
         return normalize(weights, f"{prefix}.norm", functional.conv2d(x, weights[f"{prefix}.weight"], **options))
@@ -177,54 +173,13 @@ def detectron2_map(
     x = functional.max_pool2d(x, 3, stride=2, padding=1)
     for stage, depth in zip(("res2", "res3", "res4", "res5"), depths, strict=True):
         part = "roi_heads" if f"roi_heads.{stage}.0.conv1.weight" in weights else "backbone"
-        spread = dilation if stage == "res5" else 1
         for block in range(depth):
             prefix = f"{part}.{stage}.{block}"
-            stride = 2 if block == 0 and stage != "res2" and spread == 1 else 1
-            inner = convolve(f"{prefix}.conv1", x, stride=stride if stride_in_1x1 else 1).clamp(min=0)
-            options = {"stride": 1 if stride_in_1x1 else stride, "padding": spread, "dilation": spread}
-            if stage in deformable:
-                offsets = functional.conv2d(
-                    inner, weights[f"{prefix}.conv2_offset.weight"], weights[f"{prefix}.conv2_offset.bias"], **options
-                )
-                inner = deformed_convolution(inner, offsets, weights[f"{prefix}.conv2.weight"], groups, **options)
-                inner = normalize(weights, f"{prefix}.conv2.norm", inner).clamp(min=0)
-            else:
-                inner = convolve(f"{prefix}.conv2", inner, groups=groups, **options).clamp(min=0)
+            stride = 2 if block == 0 and stage != "res2" else 1
+            first, second = (stride, 1) if stride_in_1x1 else (1, stride)
+            inner = convolve(f"{prefix}.conv1", x, stride=first).clamp(min=0)
+            inner = convolve(f"{prefix}.conv2", inner, stride=second, padding=1, groups=groups).clamp(min=0)
             inner = convolve(f"{prefix}.conv3", inner)
             shortcut = convolve(f"{prefix}.shortcut", x, stride=stride) if block == 0 else x
             x = (inner + shortcut).clamp(min=0)
     return x
-
-
-def deformed_convolution(x, offsets, weight, groups: int, stride: int, padding: int, dilation: int) -> torch.Tensor:
-    """Deformable convolution of Dai et al. 2017 by loops; offset channels 2k and 2k + 1 are y and x of tap k."""
-    batch_size = x.shape[0]
-    rows, columns = offsets.shape[2:]
-    per_group = weight.shape[0] // groups
-    output = torch.zeros(batch_size, weight.shape[0], rows, columns)
-    for image in range(batch_size):
-        for row in range(rows):
-            for column in range(columns):
-                taps = []
-                for tap in range(9):
-                    y = row * stride - padding + (tap // 3) * dilation + float(offsets[image, 2 * tap, row, column])
-                    x_place = column * stride - padding + (tap % 3) * dilation
-                    taps.append(bilinear(x[image], y, x_place + float(offsets[image, 2 * tap + 1, row, column])))
-                seen = torch.stack(taps, dim=-1)  # (channels, 9)
-                for channel in range(weight.shape[0]):
-                    group = channel // per_group
-                    inputs = seen[group * weight.shape[1] : (group + 1) * weight.shape[1]]
-                    output[image, channel, row, column] = (weight[channel].flatten(1) * inputs).sum()
-    return output
-
-
-def bilinear(x: torch.Tensor, row: float, column: float) -> torch.Tensor:
-    """Channels of a map `(channels, height, width)` at a place between its cells; 0 outside."""
-    value = torch.zeros(x.shape[0])
-    top, left = int(row // 1), int(column // 1)
-    for y in (top, top + 1):
-        for x_place in (left, left + 1):
-            if 0 <= y < x.shape[1] and 0 <= x_place < x.shape[2]:
-                value += (1 - abs(row - y)) * (1 - abs(column - x_place)) * x[:, y, x_place]
-    return value

@@ -14,7 +14,7 @@ import torch
 from state_dicts import Conversion, ConversionError, load_state_dict, save
 
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
-from tests.conversion.layouts import DEPTHS, detectron2_state_dict, vgg_map, vgg_state_dict
+from tests.conversion.layouts import DEPTHS, assert_same_map, detectron2_state_dict, vgg_map, vgg_state_dict
 from tests.tables import each_row
 
 
@@ -32,12 +32,8 @@ def test_a_torchvision_file_becomes_a_folder(scripts, tmp_path):
     )
     assert (result.returncode, result.stderr) == (0, "")
     assert "left out: classifier.0.bias" in result.stdout
-    assert "The backbone of vgg11, 16 weights, is in vgg11. 6 weights of heads were left out." in result.stdout
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["vgg11", "vgg11.pth"]
     images = torch.randn(1, 3, 32, 32)
-    with torch.no_grad():
-        found = NGSANVGGBackbone.from_pretrained(tmp_path / "vgg11").eval()(images).feature_maps[0]
-    torch.testing.assert_close(found, vgg_map(weights, images), atol=1e-5, rtol=1e-5)
+    assert_same_map(NGSANVGGBackbone.from_pretrained(tmp_path / "vgg11").eval(), vgg_map(weights, images), images)
 
 
 def call(script, *options) -> int:
@@ -56,7 +52,7 @@ def test_a_detector_saved_by_its_training_is_read(tmp_path, monkeypatch, capsys)
     assert (tmp_path / "some" / "R-50" / "preprocessor_config.json").is_file()
 
 
-def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+def test_a_failed_write_leaves_nothing(tmp_path):
     class FullDisk:
         def save_pretrained(self, folder):
             (folder / "model.safetensors").touch()
@@ -72,55 +68,41 @@ class Trap:
         return os.system, ("touch sprung",)
 
 
-BAD_FILES = {
-    "text.pth": (lambda path: path.write_text("no weights"), "text.pth is damaged, or no file of weights"),
-    "trap.pth": (lambda path: torch.save({"weight": Trap()}, path), "trap.pth is damaged, or no file of weights that"),
-    "pickle.pth": (
+@each_row(
+    "write",
+    [
+        lambda path: path.write_text("no weights"),
+        lambda path: torch.save({"state_dict": {}, "optimizer": Trap()}, path),
         lambda path: path.write_bytes(pickle.dumps(Trap(), protocol=2)),
-        "pickle.pth is damaged, or no file of weights",
-    ),
-    "list.pth": (lambda path: torch.save([torch.zeros(1)], path), "list.pth holds no state dict"),
-}
-
-
-@each_row("name", BAD_FILES)
-def test_no_checkpoint(name, tmp_path, monkeypatch):
+        lambda path: torch.save([torch.zeros(1)], path),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_and_not_run(write, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    write, message = BAD_FILES[name]
-    write(tmp_path / name)
-    with pytest.raises(ConversionError, match=message):
-        load_state_dict(tmp_path / name)
-    assert [path.name for path in tmp_path.iterdir()] == [name]
+    write(tmp_path / "weights.pth")
+    with pytest.raises(ConversionError, match=r"weights\.pth"):
+        load_state_dict(tmp_path / "weights.pth")
+    assert [path.name for path in tmp_path.iterdir()] == ["weights.pth"]
+
+
+WEIGHTS = {"features.0.weight": torch.rand(2, 3), "model": torch.arange(6).reshape(2, 3)}
+PARALLEL = {f"module.{name}": weight for name, weight in WEIGHTS.items()}
 
 
 @each_row(
-    "wrap",
+    ("saved", "expected"),
     [
-        lambda weights: {"state_dict": weights, "epoch": 3},
-        lambda weights: {"model": weights, "epoch": 3},
-        lambda weights: {f"module.{name}": weight for name, weight in weights.items()},
-        lambda weights: {"state_dict": {f"module.{name}": weight for name, weight in weights.items()}},
+        ({"state_dict": WEIGHTS, "epoch": 3}, WEIGHTS),
+        ({"model": {name: weight.numpy() for name, weight in WEIGHTS.items()}, "epoch": 3}, WEIGHTS),
+        ({"state_dict": PARALLEL}, WEIGHTS),
+        (PARALLEL | {"bias": torch.zeros(1)}, PARALLEL | {"bias": torch.zeros(1)}),
     ],
 )
-def test_a_state_dict_is_found_where_training_scripts_put_it(wrap, tmp_path):
-    weights = {"features.0.weight": torch.rand(2, 3), "model": torch.rand(1)}
-    torch.save(wrap(weights), tmp_path / "checkpoint.pth")
+def test_a_state_dict_is_found_where_training_scripts_put_it(saved, expected, tmp_path):
+    torch.save(saved, tmp_path / "checkpoint.pth")
     found = load_state_dict(tmp_path / "checkpoint.pth")
-    assert found.keys() == weights.keys()
-    assert all(torch.equal(found[name], weight) for name, weight in weights.items())
-
-
-def test_a_prefix_of_some_names_only_stays(tmp_path):
-    torch.save({"module.weight": torch.zeros(1), "bias": torch.zeros(1)}, tmp_path / "checkpoint.pth")
-    assert load_state_dict(tmp_path / "checkpoint.pth").keys() == {"module.weight", "bias"}
-
-
-@each_row("dtype", ["float16", "float32", "float64", "int64"])
-def test_arrays_are_read(dtype, tmp_path):
-    array = np.arange(6, dtype=dtype).reshape(2, 3)
-    torch.save({"model": {"weight": array}}, tmp_path / "arrays.pth")
-    found = load_state_dict(tmp_path / "arrays.pth")
-    assert torch.equal(found["weight"], torch.from_numpy(array))
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], weight) for name, weight in expected.items())
 
 
 def test_arrays_of_numpy_1_are_read(tmp_path):
@@ -128,39 +110,25 @@ def test_arrays_of_numpy_1_are_read(tmp_path):
     pickled = pickle.dumps({"weight": np.arange(3, dtype="float32")}, protocol=2)
     pickled = pickled.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
     torch.save({}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
-    magic = (tmp_path / "old.pth").read_bytes()
     # A file of the old format: magic number, version, machine, object, keys of storages.
-    head, tail = magic.split(pickle.dumps({}, protocol=2), 1)
+    head, tail = (tmp_path / "old.pth").read_bytes().split(pickle.dumps({}, protocol=2), 1)
     (tmp_path / "old.pth").write_bytes(head + pickled + tail)
     assert load_state_dict(tmp_path / "old.pth")["weight"].tolist() == [0, 1, 2]
 
 
 @each_row(
-    ("checkpoint", "output", "message"),
+    ("checkpoint", "output", "named"),
     [
-        ("absent.pth", "out", "absent.pth: No such file or directory."),
-        (".", "out", ".: Is a directory."),
-        (
-            "other.pth",
-            "out",
-            "The checkpoint lacks weights of the architecture (16 of 16, features.0.bias among them).",
-        ),
-        ("other.pth", "other.pth", "other.pth exists already; name a new folder."),
+        ("absent.pth", "out", "absent.pth"),
+        ("other.pth", "out", "16 of 16, features.0.bias"),
+        ("other.pth", "other.pth", "other.pth"),
     ],
 )
-def test_errors_are_one_sentence(checkpoint, output, message, tmp_path, monkeypatch, capsys):
+def test_errors_are_one_sentence(checkpoint, output, named, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     torch.save({"weight": torch.zeros(1)}, "other.pth")
     options = ["--architecture", "vgg11", "--checkpoint", checkpoint, "--output", output]
     assert call(convert_torchvision_backbone, *options) == 2
     [line] = capsys.readouterr().err.splitlines()
-    assert line.endswith(f"error: {message}")
+    assert named in line
     assert [path.name for path in tmp_path.iterdir()] == ["other.pth"]
-
-
-@each_row("script", [convert_torchvision_backbone, convert_grid_feats_backbone])
-def test_an_unknown_architecture_is_refused(script, capsys):
-    with pytest.raises(SystemExit) as stopped:
-        call(script, "--architecture", "vgg12", "--checkpoint", "x", "--output", "y")
-    assert stopped.value.code == 2
-    assert "invalid choice: 'vgg12'" in capsys.readouterr().err

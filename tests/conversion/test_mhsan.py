@@ -2,14 +2,13 @@
 
 import argparse
 import json
-import pickle
 
 import convert_mhsan
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from state_dicts import ConversionError, load_state_dict
+from state_dicts import ConversionError
 from transformers import AutoModel, AutoProcessor
 
 from hf_ngsan.metrics.retrieval import retrieval_metrics
@@ -183,17 +182,3 @@ def test_wrong_files_get_one_sentence(tmp_path, capsys):
         error = capsys.readouterr().err
         assert said in error and error.count("\n") == 1
         assert not (tmp_path / "out").exists()
-
-
-class Evil:
-    def __reduce__(self):
-        return print, ("executed",)
-
-
-def test_nothing_in_a_checkpoint_is_executed(tmp_path, capsys):
-    torch.save({"state_dict": released_weights(), "args_dict": Evil()}, tmp_path / "evil.tar")
-    (tmp_path / "pickle.tar").write_bytes(pickle.dumps(Evil()))
-    for name in ("evil.tar", "pickle.tar"):
-        with pytest.raises(ConversionError, match=name):
-            load_state_dict(tmp_path / name)
-    assert "executed" not in capsys.readouterr().out

@@ -1,20 +1,17 @@
 """Backbones converted from torchvision compute what the architectures say."""
 
-import json
-
 import convert_torchvision_backbone as script
 import pytest
 import torch
-from safetensors.torch import load_file
 from state_dicts import ConversionError, save
 from transformers import ResNetBackbone
 
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
-from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
 from tests.conversion.layouts import (
     DEPTHS,
     VGG_11,
+    assert_same_map,
     torchvision_resnet_map,
     torchvision_resnet_state_dict,
     vgg_map,
@@ -23,13 +20,6 @@ from tests.conversion.layouts import (
 from tests.tables import each_row
 
 VGG_16 = (64, 64, "pool", 128, 128, "pool", *(256,) * 3, "pool", *(512,) * 3, "pool", *(512,) * 3, "pool")
-
-
-def assert_same_map(backbone, expected, images):
-    with torch.no_grad():
-        found = backbone(images).feature_maps[-1]
-    assert expected.std() > 0.1, "a map of zeros would show nothing"
-    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
 @each_row(("name", "plan"), [("vgg11", VGG_11), ("vgg11_bn", VGG_11), ("vgg16", VGG_16)])
@@ -57,33 +47,19 @@ def test_resnets(name, depth, groups, width, parameters):
     assert conversion.model.num_parameters() == parameters
     assert conversion.left_out == ["fc.bias", "fc.weight"]
     assert isinstance(conversion.model, NGSANResNeXtBackbone if "resnext" in name else ResNetBackbone)
-
-
-def test_checkpoints_that_count_no_batches_are_read():
-    conversion = script.convert_weights(
-        script.CONFIGURATIONS["resnet50"], torchvision_resnet_state_dict(DEPTHS[50], counted=False)
-    )
-    counts = {int(value) for name, value in conversion.model.state_dict().items() if name.endswith("batches_tracked")}
-    assert counts == {0}
+    weights = {name: weight for name, weight in weights.items() if not name.endswith("batches_tracked")}
+    script.convert_weights(script.CONFIGURATIONS[name], weights)  # torchvision's first checkpoints count none
 
 
 @each_row(
     ("spoil", "message"),
     [
-        (
-            lambda w: w.pop("features.3.bias"),
-            r"lacks weights of the architecture \(1 of 16, features.3.bias among them\)",
-        ),
-        (
-            lambda w: w.update({"features.99.weight": torch.zeros(1)}),
-            r"has weights .* \(1, features.99.weight among them\)",
-        ),
+        (lambda w: w.pop("features.3.bias"), r"lacks .*\(1 of 16, features.3.bias"),
+        (lambda w: w.update({"features.99.weight": torch.zeros(1)}), "has weights .*features.99.weight"),
         (lambda w: w.update({"classifier.9.weight": torch.zeros(1)}), "has weights .*classifier.9.weight"),
-        (
-            lambda w: w.update({"features.0.weight": torch.zeros(64, 3, 5, 5)}),
-            r"features.0.weight has the shape \(64, 3, 5, 5\) instead of \(64, 3, 3, 3\)",
-        ),
+        (lambda w: w.update({"features.0.weight": torch.zeros(64, 3, 5, 5)}), r"\(64, 3, 5, 5\) .*\(64, 3, 3, 3\)"),
         (lambda w: w["features.0.bias"].fill_(float("nan")), "features.0.bias has values that are not finite"),
+        (lambda w: [w.clear(), w.update(torchvision_resnet_state_dict(DEPTHS[50]))], "lacks"),
     ],
 )
 def test_another_checkpoint_is_refused(spoil, message):
@@ -93,29 +69,17 @@ def test_another_checkpoint_is_refused(spoil, message):
         script.convert_weights(script.CONFIGURATIONS["vgg11"], weights)
 
 
-def test_one_architecture_is_not_taken_for_another():
-    weights = torchvision_resnet_state_dict(DEPTHS[50])
-    for taken_for in ("resnet152", "resnext50_32x4d", "vgg11"):
-        with pytest.raises(ConversionError, match="weight"):
-            script.convert_weights(script.CONFIGURATIONS[taken_for], weights)
-
-
-@each_row("name", ["vgg11", "resnext50_32x4d"])
-def test_the_folder_holds_the_backbone_and_its_preprocessing(name, tmp_path):
-    if name == "vgg11":
-        weights, model_class = vgg_state_dict(), NGSANVGGBackbone
-    else:
-        weights, model_class = torchvision_resnet_state_dict(DEPTHS[50], 32, 4), NGSANResNeXtBackbone
-    converted = script.convert_weights(script.CONFIGURATIONS[name], weights)
-    folder = tmp_path / "backbones" / name
+@each_row(
+    ("name", "weights"),
+    [("vgg11", vgg_state_dict), ("resnext50_32x4d", lambda: torchvision_resnet_state_dict(DEPTHS[50], 32, 4))],
+)
+def test_the_folder_holds_the_backbone_and_its_preprocessing(name, weights, tmp_path):
+    converted, folder = script.convert_weights(script.CONFIGURATIONS[name], weights()), tmp_path / "backbones" / name
     save(converted, folder)
     assert {file.name for file in folder.iterdir()} == {"config.json", "model.safetensors", "preprocessor_config.json"}
-    assert load_file(folder / "model.safetensors").keys() == converted.model.state_dict().keys()
-    assert json.loads((folder / "config.json").read_text())["architectures"] == [model_class.__name__]
-    loaded, images = model_class.from_pretrained(folder).eval(), torch.randn(1, 3, 64, 64)
+    loaded, images = type(converted.model).from_pretrained(folder).eval(), torch.randn(1, 3, 64, 64)
     assert torch.equal(loaded(images).feature_maps[-1], converted.model(images).feature_maps[-1])
-    processor = CaptioningImageProcessor.from_pretrained(folder)
-    pixels = torch.full((3, 300, 200), 128, dtype=torch.uint8).permute(1, 2, 0).numpy()
+    pixels = torch.full((300, 200, 3), 128, dtype=torch.uint8).numpy()
+    found = CaptioningImageProcessor.from_pretrained(folder)(pixels, return_tensors="pt").pixel_values
     expected = (128 / 255 - torch.tensor([0.485, 0.456, 0.406])) / torch.tensor([0.229, 0.224, 0.225])
-    found = processor(pixels, return_tensors="pt").pixel_values
     torch.testing.assert_close(found, expected[None, :, None, None].expand(1, 3, 224, 224))

@@ -7,6 +7,7 @@ down the outputs of checkpoints that are not frozen yet.
 
 import argparse
 import hashlib
+import inspect
 import json
 import subprocess
 import sys
@@ -31,28 +32,16 @@ import json, sys
 sys.modules["hf_ngsan"] = None
 import torch, transformers
 transformers.logging.disable_progress_bar()
+from typing import Any
 from safetensors.torch import load_file, save_file
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
 
-folder = sys.argv[1]
-for name in sys.argv[2:]:
-    config = json.load(open(f"{folder}/{name}/config.json"))
+for name in sys.argv[1:]:
+    config = json.load(open(f"{name}/config.json"))
     [reference] = {one for one in config["auto_map"].values() if one.endswith("." + config["architectures"][0])}
-    auto = next(auto for auto, one in config["auto_map"].items() if one == reference)
-    if auto == "AutoBackbone":
-        model = get_class_from_dynamic_module(reference, f"{folder}/{name}").from_pretrained(f"{folder}/{name}")
-    else:
-        model = getattr(transformers, auto).from_pretrained(f"{folder}/{name}", trust_remote_code=True)
+    model = get_class_from_dynamic_module(reference, name).from_pretrained(name).eval()
     assert type(model).__module__.startswith("transformers_modules")
-    with torch.no_grad():
-        outputs = model.eval()(**load_file(f"{folder}/{name}.inputs"))
-    found = {}
-    for key in ("logits", "logits_per_image", "visual_features", "feature_maps", "last_hidden_state"):
-        value = getattr(outputs, key, None)
-        if value is not None:
-            found["outputs"] = (value[-1] if isinstance(value, tuple) else value).flatten().contiguous()
-            break
-    save_file(found, f"{folder}/{name}.outputs")
+    save_file({"outputs": outputs_of(model, load_file(f"{name}.inputs")).contiguous()}, f"{name}.outputs")
 """
 
 
@@ -99,7 +88,8 @@ def differences_with_the_package(folder: Path) -> dict[str, float]:
 def differences_as_remote_code(folder: Path) -> dict[str, float]:
     """Returns the largest difference of each checkpoint, loaded where there is no package."""
     frozen = frozen_outputs()
-    subprocess.run([sys.executable, "-c", REMOTE, str(folder), *frozen], check=True, cwd=folder)
+    code = REMOTE.replace("\nfor name", f"\n{inspect.getsource(outputs_of)}\nfor name")
+    subprocess.run([sys.executable, "-c", code, *(f"./{name}" for name in frozen)], check=True, cwd=folder)
     return {name: difference(load_file(folder / f"{name}.outputs")["outputs"], frozen[name]) for name in frozen}
 
 
@@ -115,25 +105,17 @@ def main() -> int:
         return 0
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
+    faults = [f"a private name is missing: {line}" for line in missing_names()]
     with TemporaryDirectory() as folder:
-        ways = {
-            "with the package": differences_with_the_package(Path(folder)),
-            "as remote code": differences_as_remote_code(Path(folder)),
-        }
-    missing = missing_names()
-    for line in missing:
-        print(f"transformers {transformers.__version__}, a private name is missing: {line}")
-    drifted = len(missing)
-    for way, found in ways.items():
-        print(
-            f"transformers {transformers.__version__}, {way}: {len(found)} model types, largest difference "
-            f"{max(found.values()):.1e} (at most {TOLERANCE:.0e})"
-        )
-        for name, value in found.items():
-            if not value <= TOLERANCE:
-                drifted += 1
-                print(f"  {name} differs by {value:.1e}")
-    return int(drifted > 0)
+        for way, differences in (
+            ("with the package", differences_with_the_package),
+            ("as remote code", differences_as_remote_code),
+        ):
+            found = differences(Path(folder))
+            print(f"transformers {transformers.__version__}, {way}: largest difference {max(found.values()):.1e}")
+            faults += [f"{name} differs by {value:.1e}" for name, value in found.items() if not value <= TOLERANCE]
+    print("\n".join(faults))
+    return int(bool(faults))
 
 
 if __name__ == "__main__":

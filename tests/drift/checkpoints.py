@@ -12,7 +12,9 @@ from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.models.processing_spatial_captioner import SpatialCaptionerProcessor
 from tests.models import tiny
+from tests.models.mcan import tiny as mcan
 from tests.models.mhsan import tiny as mhsan
+from tests.models.nsa_transformer import tiny as translation
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial
 from tests.models.tiny_photos import pixel_captioner
@@ -34,19 +36,6 @@ class Frozen(NamedTuple):
 def lively(model: Any) -> Any:
     tiny.make_lively(model, seed=7)
     return model.eval()
-
-
-def mcan() -> Frozen:
-    from tests.models.mcan import tiny as mcan
-
-    return Frozen(mcan.tiny_model(), mcan.tiny_processor(), mcan.random_inputs([6, 4], [5, 3]))
-
-
-def nsa_transformer() -> Frozen:
-    from tests.models.nsa_transformer import tiny as translation
-
-    words = {"decoder_input_ids": WORDS}
-    return Frozen(translation.tiny_translator(), None, {**translation.random_sources([6, 4]), **words})
 
 
 CHECKPOINTS: dict[str, Callable[[], Frozen]] = {
@@ -84,8 +73,10 @@ CHECKPOINTS: dict[str, Callable[[], Frozen]] = {
         None,
         {"pixel_values": PIXELS},
     ),
-    "mcan": mcan,
-    "nsa_transformer": nsa_transformer,
+    "mcan": lambda: Frozen(mcan.tiny_model(), mcan.tiny_processor(), mcan.random_inputs([6, 4], [5, 3])),
+    "nsa_transformer": lambda: Frozen(
+        translation.tiny_translator(), None, {**translation.random_sources([6, 4]), "decoder_input_ids": WORDS}
+    ),
 }
 """One of every model type."""
 

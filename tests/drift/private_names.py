@@ -15,13 +15,13 @@ from typing import Any
 import hf_ngsan
 
 TESTED_WITH = {
-    "accelerate": "1.15.0",
+    "accelerate": "accelerate 1.15.0",
     "argparse": "Python 3.11",
-    "datasets": "5.2.0",
-    "evaluate": "0.4.6",
-    "gradio": "6.31.0",
-    "torch": "2.13.0",
-    "transformers": "5.24.0",
+    "datasets": "datasets 5.2.0",
+    "evaluate": "evaluate 0.4.6",
+    "gradio": "gradio 6.31.0",
+    "torch": "torch 2.13.0",
+    "transformers": "transformers 5.24.0",
 }
 """The newest versions in which all names were there."""
 PRIVATE_NAMES = {
@@ -66,31 +66,23 @@ DOCUMENTED = {"_asdict", "_exit", "_fields", "_replace"}
 def is_there(name: str) -> bool:
     """Returns whether a module, or a class or its instances, have an attribute."""
     path, _, attribute = name.rpartition(".")
-    owner = found(path)
-    if hasattr(owner, attribute):
-        return True
-    return inspect.isclass(owner) and any(
-        re.search(rf"\bself\.{attribute}\b", inspect.getsource(one)) for one in owner.__mro__[:-1]
-    )
-
-
-def found(path: str) -> Any:
-    """Returns the module, or the class in a module, of a path."""
     try:
-        return importlib.import_module(path)
+        owner: Any = importlib.import_module(path)
     except ModuleNotFoundError:
-        module, _, name = path.rpartition(".")
-        return getattr(importlib.import_module(module), name)
+        module, _, of_class = path.rpartition(".")
+        owner = getattr(importlib.import_module(module), of_class)
+    if hasattr(owner, attribute) or not inspect.isclass(owner):
+        return hasattr(owner, attribute)
+    return any(re.search(rf"\bself\.{attribute}\b", inspect.getsource(base)) for base in owner.__mro__[:-1])
 
 
 def missing_names() -> list[str]:
     """Returns a line for each name that the installed libraries lack; a library that is not installed lacks none."""
-    missing = []
-    for name in PRIVATE_NAMES:
-        library = name.partition(".")[0]
-        if importlib.util.find_spec(library) is not None and not is_there(name):
-            missing.append(f"{name}: there in {library} {TESTED_WITH[library]}, not here")
-    return missing
+    return [
+        f"{name}: there in {TESTED_WITH[name.partition('.')[0]]}, not here"
+        for name in PRIVATE_NAMES
+        if importlib.util.find_spec(name.partition(".")[0]) is not None and not is_there(name)
+    ]
 
 
 def used_names() -> set[str]:

@@ -243,8 +243,8 @@ def test_no_readable_image_at_all_leaves_nothing(tmp_path):
     ("changes", "message"),
     [
         ({"model": lambda: tiny_vision(seed=1)}, "weights"),
-        ({"model": lambda: tiny_vision(grid_size=[3, 3])}, r"3 x 3.* 2 x 2"),
-        ({"model": lambda: tiny_vision(grid_size=None)}, "2 x 2"),
+        ({"model": lambda: tiny_vision(grid_size=[3, 3])}, r"3, 3.*2, 2"),
+        ({"model": lambda: tiny_vision(grid_size=None)}, "2, 2"),
         ({"processor": lambda: tiny_processor(image_mean=[0, 0, 0])}, "preprocessing"),
         ({"dtype": lambda: "float32"}, "dtype .float32, not float16"),
         ({"split": lambda: None}, "columns .*'split'"),

@@ -74,7 +74,7 @@ def test_a_prompt_is_for_models_that_follow_it(blip, florence, pictures, capsys)
         ("caption", ["photo.png", "--model", "BLIP", "ngsan-flickr8k"], "blip"),
         ("caption", ["--data", "scenes"], "images"),
         ("audit", [], "blip"),
-        ("index", ["--images", ".", "--output", "photos.index"], "dual encoder"),
+        ("index", ["--images", ".", "--output", "photos.index"], "retrieval"),
         ("export", ["--output", "graphs"], "BlipForConditionalGeneration"),
     ],
 )

@@ -128,7 +128,7 @@ def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
             save_for_hub(model, processor, tmp_path / "target")
     assert not (tmp_path / "target").exists()
     (tmp_path / "file").touch()
-    with pytest.raises(NotADirectoryError, match="file"):
+    with pytest.raises(FileExistsError, match="file"):
         save_for_hub(ours, tiny_processor(), tmp_path / "file")
 
 

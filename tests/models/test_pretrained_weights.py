@@ -8,7 +8,7 @@ import torch
 
 from hf_ngsan import CaptioningImageProcessor, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
-from hf_ngsan.loading.preprocessing import load_image_processor
+from hf_ngsan.extraction.vision import load_image_processor
 from hf_ngsan.models import pretrained_weights
 from hf_ngsan.models.configuration_hub import MissingBackboneError
 from hf_ngsan.models.pretrained_weights import load_packaged_weights
