@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # half a second of `import hf_ngsan`, which brings the pipeli
 FIELDS = ("kind", "backbone_type", "checksums")
 SETTINGS = {
     "grid": ("grid_size",),
-    "frames": ("grid_size", "num_frames", "seconds_per_frame"),
+    "frames": ("grid_size",),
     "regions": ("num_regions", "score_threshold", "suppression_threshold", "region_features", "grid_size"),
 }
 """Settings in the checksum of the configuration beside the backbone, by kind."""

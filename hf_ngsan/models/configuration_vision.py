@@ -35,8 +35,6 @@ class VisionConfig(HubConfig):
             on, its layers. Channels of several maps are put side by side, in the cells of the last.
         grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average);
             of frames 1 and 1 by default. With regions, so many cells of the detection model's finest map follow them.
-        num_frames (`int`, defaults to 8): frames of a clip, from the middles of as many equal parts.
-        seconds_per_frame (`float`, *optional*): instead, a frame from the middle of every so many seconds.
         region_features (`str`, defaults to `"queries"`): features of a region: `"queries"`, the decoder's state, or
             `"pooled"`, the mean of the detection model's finest map within its box.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
@@ -77,8 +75,6 @@ class VisionConfig(HubConfig):
     backbone_config: PreTrainedConfig | dict | None = None
     out_features: list[str | int] | tuple[str | int, ...] | None = None
     grid_size: list[int] | tuple[int, ...] | None = None
-    num_frames: int = 8
-    seconds_per_frame: float | int | None = None
     region_features: str = "queries"
     num_regions: int = 36
     score_threshold: float | int = 0.0
@@ -138,6 +134,7 @@ class VisionConfig(HubConfig):
         found = super().modules_of_parts()
         found |= set() if self.has_own_backbone else {"transformers_backbones"}
         found |= {"transformers_backbones"} if self.kind == "regions" else set()
+        found |= {"videos"} if self.kind == "frames" else set()
         return found | (set() if self.save_frozen_weights else {"pretrained_weights"})
 
     def validate_architecture(self) -> None:

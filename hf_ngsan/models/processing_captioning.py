@@ -18,6 +18,8 @@ from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from .configuration_hub import from_part
+
 # A tokenizer keeps the settings of its last call, such as padding, so threads take turns. A fork, to read images,
 # waits for its turn too: a child of a process with the lock held would find it locked forever.
 TOKENIZING = threading.Lock()
@@ -69,13 +71,14 @@ class CaptioningProcessor(ProcessorMixin):
         visual_boxes: Arrays | None = None,
         captions: str | Sequence[str | None] | Sequence[Sequence[str | None]] | None = None,
         regions: Arrays | None = None,
-        videos: Sequence[Sequence[Any]] | None = None,
+        videos: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
         r"""
         Args:
             images (*optional*): one image or several, of any kind that `image_processing_captioning.load_image` reads.
-            videos (*optional*): in place of images, the frames of each clip, a list of such images.
+            videos (*optional*): in place of images, a clip each: a list of images, its frames, or a file that
+                `videos.read_frames` reads.
             text (`str` or `list[str]`, *optional*): a caption of each image, for the loss of a model, or its beginning,
                 for `generate()`, which ignores the labels; `""` for none.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
@@ -151,17 +154,25 @@ class CaptioningProcessor(ProcessorMixin):
         images = self.image_processor.fetch_images(images)
         return images if isinstance(images, list) else [images]
 
-    def clips(self, videos: Sequence[Sequence[Any]], **kwargs: Any) -> dict[str, torch.Tensor]:
+    def read_clip(self, video: Any) -> list[Any]:
+        """Returns the frames of a clip: those of a list, or some of a file (path, bytes, or a `dict` of `datasets`)."""
+        if isinstance(video, (list, tuple)):
+            return list(video)
+        if isinstance(video, Mapping):
+            video = video["path"] if video.get("bytes") is None else video["bytes"]
+        sampling = [getattr(self.image_processor, name, None) for name in ("num_frames", "seconds_per_frame")]
+        return from_part("videos.read_frames")(video, sampling[0] or 8, sampling[1]).images
+
+    def clips(self, videos: Sequence[Any], **kwargs: Any) -> dict[str, torch.Tensor]:
         """Makes the pixels of clips, padded to the longest with zeros."""
-        frames = [image for frames in videos for image in self.read_images(list(frames))]
+        clips = [self.read_clip(video) for video in videos]
+        frames = self.read_images([image for clip in clips for image in clip])
         pixels = super().__call__(images=frames, **{**kwargs, "return_tensors": "pt"})["pixel_values"]
-        parts = pixels.split([len(frames) for frames in videos])
-        mask = (
-            {}
-            if len({len(part) for part in parts}) == 1
-            else {"attention_mask": padded([np.ones(len(part), np.int64) for part in parts])}
-        )
-        return {"pixel_values": pad_sequence(list(parts), batch_first=True), **mask}
+        parts = pixels.split([len(clip) for clip in clips])
+        data = {"pixel_values": pad_sequence(list(parts), batch_first=True)}
+        if len({len(part) for part in parts}) > 1:
+            data["attention_mask"] = padded([np.ones(len(part), np.int64) for part in parts])
+        return data
 
     def unknown_words(self, text: str) -> list[str]:
         """Returns the words of a text without a token, and special tokens, which are no words."""

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hf_ngsan.data import DataError
-from hf_ngsan.data.videos import MAX_FRAMES, is_video, read_frames
+from hf_ngsan.models.image_processing_captioning import ImageError
+from hf_ngsan.models.videos import MAX_FRAMES, is_video, read_frames
 
 av = pytest.importorskip("av")
 CODECS = {"mp4": "libx264", "mov": "libx264", "mkv": "libx264", "webm": "libvpx-vp9", "avi": "mpeg4", "gif": "gif"}
@@ -73,11 +73,11 @@ def test_other_files_and_numbers_are_refused(tmp_path):
             file.mux(packet)
     playlist = b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n"
     for content in (b"", b"no video", playlist, whole[:300], whole[: len(whole) // 2], sound.read_bytes()):
-        with pytest.raises(DataError):
+        with pytest.raises(ImageError):
             read_frames(content)
-    with pytest.raises(DataError):
+    with pytest.raises(ImageError):
         read_frames(write_clip(tmp_path / "many.mp4", 40), every_seconds=4 / (2 * MAX_FRAMES))
-    with pytest.raises(DataError):
+    with pytest.raises(ImageError):
         read_frames(whole, num_frames=0)
     with pytest.raises(FileNotFoundError):
         read_frames(tmp_path / "none.mp4")
