@@ -22,8 +22,8 @@ import torch
 import yaml
 from state_dicts import ConversionError, check_is_new, convert, load_state_dict
 
+from hf_ngsan.data.question_answering import read_questions
 from hf_ngsan.data.vocabulary import PADDING, UNKNOWN, build_question_tokenizer, make_question_tokenizer
-from hf_ngsan.data.vqa import read_questions
 from hf_ngsan.io.folders import replace_folder_contents
 from hf_ngsan.io.messages import sentence
 from hf_ngsan.loading.models import save_model, without_progress_bars

@@ -31,7 +31,7 @@ from transformers import pipeline
 import hf_ngsan
 from hf_ngsan.cli import main as hf_ngsan_command
 from hf_ngsan.data import draw_scene, load_data
-from hf_ngsan.data.boxes import cell_boxes
+from hf_ngsan.data.contract import cell_boxes
 from hf_ngsan.data.scenes.relations import DIRECTIONAL, FAMILY_OF
 from hf_ngsan.demo.page import copy_photographs
 from hf_ngsan.demo.scenes import Sentence, describe, load_captioners_of_scenes, scene_to_change

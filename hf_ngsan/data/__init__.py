@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from ..io.lazy import lazy_names
 
 if TYPE_CHECKING:
-    from .coco import load_coco_layout as load_coco_layout
     from .collator import CaptionCollator as CaptionCollator
     from .contract import caption_features as caption_features
     from .contract import check_dataset as check_dataset
@@ -17,6 +16,7 @@ if TYPE_CHECKING:
     from .errors import DataError as DataError
     from .images.loading import shuffle_buffer_of as shuffle_buffer_of
     from .parallel_text import load_parallel as load_parallel
+    from .published import load_coco_layout as load_coco_layout
     from .readers import ExtraScores as ExtraScores
     from .readers import Reader as Reader
     from .readers import describe_readers as describe_readers

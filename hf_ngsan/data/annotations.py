@@ -9,7 +9,6 @@ annotations.find(391895, "391895", is_numbered=True).captions
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import islice
 from operator import attrgetter
 from pathlib import Path
@@ -56,41 +55,9 @@ class AnnotatedImage:
 
     def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
         """Returns the annotations of two files, with the captions of both."""
-        has_captions = self.captions is not None or other.captions is not None
-        captions = (self.captions or ()) + (other.captions or ()) if has_captions else None
-        return replace(
-            self,
-            name=self.name or other.name,
-            captions=captions,
-            split=self.split or other.split,
-            size=self.size or other.size,
-        )
-
-
-class AnnotationFormat(NamedTuple):
-    """One layout of annotation files in JSON.
-
-    Attributes:
-        name, summary: its name, and a description in one line.
-        fits: returns whether a document has this layout.
-        records: returns the records of images of a document; they begin with the name of the file.
-        read: reads one of them.
-    """
-
-    name: str
-    summary: str
-    fits: Callable[[Any], bool]
-    records: Callable[[Any, Path], list[Record]]
-    read: Callable[[Record], AnnotatedImage]
-
-
-def annotation_format(document: object, path: Path) -> AnnotationFormat:
-    """Returns the format of a JSON document; raises a DataError if it has none."""
-    for layout in FORMATS.values():
-        if layout.fits(document):
-            return layout
-    known = "; ".join(f"{layout.name}: {layout.summary}" for layout in FORMATS.values())
-    raise DataError(f"{path} is JSON of no known format; there are {known}.")
+        captions = self.captions if other.captions is None else (self.captions or ()) + other.captions
+        name, split, size = self.name or other.name, self.split or other.split, self.size or other.size
+        return replace(self, name=name, captions=captions, split=split, size=size)
 
 
 def read_records(
@@ -102,10 +69,7 @@ def read_records(
         records: records of one file.
         read: reads a record; raises a DataError for a broken one.
         key: returns what must be unique for the content of a record.
-        skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
-
-    Raises:
-        DataError: a record is broken, or occurs twice.
+        skipped: gets `{"image_id", "file_name", "reason"}` of broken or repeated records; if None, these are errors.
     """
     places: dict[object, str] = {}
     for record in records:
@@ -153,12 +117,11 @@ def coco_records(document: dict, path: Path) -> list[Record]:
 
 def read_coco_image(image: Record) -> AnnotatedImage:
     name, captions = image.fields.get("file_name"), image.fields.get("captions")
-    has_size = {"width", "height"} <= image.fields.keys()
     return AnnotatedImage(
         {"image_id": image.integer("id")},
         Path(name).stem if isinstance(name, str) else None,
         None if captions is None else tuple(captions),
-        size=image.size() if has_size else None,
+        size=image.size() if {"width", "height"} <= image.fields.keys() else None,
     )
 
 
@@ -167,10 +130,7 @@ def is_karpathy(document: Any) -> bool:
 
 
 def karpathy_records(document: dict, path: Path) -> list[Record]:
-    """Returns the images of `dataset_coco.json`, `dataset_flickr8k.json` or `dataset_flickr30k.json`.
-
-    If one has the field `cocoid`, all must have it.
-    """
+    """Returns the images of a split file; if one has the field `cocoid`, all must have it."""
     images = records_of(document, "images", path)
     more = {"cocoid": None} if any("cocoid" in image.fields for image in images) else {}
     return [Record(image.where, {**more, **image.fields}) for image in images]
@@ -185,18 +145,18 @@ def read_karpathy_image(image: Record) -> AnnotatedImage:
             raise image.error("cocoid", f"must be that of the filename, {number}")
     else:
         ids = {"imgid": image.integer("imgid"), **({} if number is None else {"filename": number})}
-    split = SPLITS[image.choice("split", SPLITS)]
-    captions = tuple(map(read_sentence, image.records("sentences")))
+    split = SPLITS.get(image.string("split"))
+    if split is None:
+        raise image.error("split", f"must be one of {', '.join(SPLITS)}")
+    captions = []
+    for sentence in image.records("sentences"):
+        tokens = sentence.fields.get("tokens")
+        if not isinstance(tokens, list) or not tokens:
+            raise sentence.error("tokens", "must have one word at least")
+        captions.append(sentence.text("raw") or " ".join(map(str, tokens)))
     if not captions:
         raise image.error("sentences", "must have one caption at least")
-    return AnnotatedImage(ids, stem, captions, split)
-
-
-def read_sentence(sentence: Record) -> str:
-    tokens = sentence.fields.get("tokens")
-    if not isinstance(tokens, list) or not tokens:
-        raise sentence.error("tokens", "must have one word at least")
-    return sentence.text("raw") or " ".join(map(str, tokens))
+    return AnnotatedImage(ids, stem, tuple(captions), split)
 
 
 def is_vatex_captions(document: Any) -> bool:
@@ -210,28 +170,42 @@ def vatex_records(document: Any, path: Path) -> list[Record]:
 def read_video(video: Record, language: str = "en") -> AnnotatedImage:
     """Returns a video with its captions in one language, `"en"` or `"zh"`."""
     field = CAPTIONS_OF_VATEX[language]
-    captions = video.strings(field)
-    if not captions or not all(map(str.strip, captions)):
+    captions = video.fields.get(field)
+    if not isinstance(captions, list) or not captions or not all(isinstance(c, str) and c.strip() for c in captions):
         raise video.error(field, "must be a list of captions, none of them empty")
     if language == "zh":
         captions = [CHINESE_CHARACTER.sub(r" \1 ", caption) for caption in captions]  # each character becomes a word
     return AnnotatedImage({}, video.string("videoID"), tuple(" ".join(caption.split()) for caption in captions))
 
 
+class AnnotationFormat(NamedTuple):
+    """One layout of annotation files: whether a document has it, its records of images, and how one is read."""
+
+    name: str
+    summary: str
+    fits: Callable[[Any], bool]
+    records: Callable[[Any, Path], list[Record]]
+    read: Callable[[Record], AnnotatedImage]
+
+
+KARPATHY = "Karpathy's split files of COCO, Flickr8k and Flickr30k"
 FORMATS = {
     layout.name: layout
     for layout in (
-        AnnotationFormat(
-            "karpathy",
-            "Karpathy's split files of COCO, Flickr8k and Flickr30k",
-            is_karpathy,
-            karpathy_records,
-            read_karpathy_image,
-        ),
+        AnnotationFormat("karpathy", KARPATHY, is_karpathy, karpathy_records, read_karpathy_image),
         AnnotationFormat("coco", "COCO's captions_*.json and instances_*.json", is_coco, coco_records, read_coco_image),
         AnnotationFormat("vatex-captions", "VATEX's captions", is_vatex_captions, vatex_records, read_video),
     )
 }
+
+
+def annotation_format(document: object, path: Path) -> AnnotationFormat:
+    """Returns the format of a JSON document; raises a DataError if it has none."""
+    for layout in FORMATS.values():
+        if layout.fits(document):
+            return layout
+    known = "; ".join(f"{layout.name}: {layout.summary}" for layout in FORMATS.values())
+    raise DataError(f"{path} is JSON of no known format; there are {known}.")
 
 
 class Annotations:
@@ -254,6 +228,8 @@ class Annotations:
             for _, image in read_records(layout.records(document, path), layout.read, attrgetter("key"), skipped):
                 images[image.key] = images[image.key].with_more(image) if image.key in images else image
         self.images = list(images.values())
+        self.has_captions = any(image.captions is not None for image in self.images)
+        self.has_split = any(image.split is not None for image in self.images)
         self.by_name = {image.name: image for image in self.images if image.name is not None}
         kinds = {kind for image in self.images for kind in image.ids}
         self.by_id = {
@@ -262,14 +238,6 @@ class Annotations:
 
     def __bool__(self) -> bool:
         return bool(self.paths)
-
-    @cached_property
-    def has_captions(self) -> bool:
-        return any(image.captions is not None for image in self.images)
-
-    @property
-    def has_split(self) -> bool:
-        return any(image.split is not None for image in self.images)
 
     def find(self, image_id: int, name: str, is_numbered: bool) -> AnnotatedImage | None:
         """Returns the annotations of an image with features, by its id or, if that is only a place, by its name.

@@ -13,9 +13,8 @@ import operator
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path, PurePath
-from typing import Any, SupportsIndex
+from typing import NamedTuple
 
 from ..io.files import write_output
 from .errors import DataError
@@ -26,8 +25,7 @@ HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 NAME_FOR_SERVER = re.compile(r"captions_(val|test)2014_\w+_results\.json")
 
 
-@dataclass(frozen=True)
-class Record:
+class Record(NamedTuple):
     """An object in a JSON file; its methods return a field, or raise a DataError that names it.
 
     Attributes:
@@ -60,24 +58,11 @@ class Record:
             raise self.error(field, "must be an integer or a string")
         return value
 
-    def strings(self, field: str) -> list[str]:
-        values = self.fields.get(field)
-        if not isinstance(values, list) or not all(isinstance(value, str) for value in values):
-            raise self.error(field, "must be a list of strings")
-        return values
-
     def records(self, field: str) -> list["Record"]:
         values = self.fields.get(field)
         if not isinstance(values, list):
             raise self.error(field, "must be a list of objects")
         return [checked_record(f"{self.where}, {field}[{place}]", value) for place, value in enumerate(values)]
-
-    def choice(self, field: str, known: Iterable[Any]) -> Any:
-        """Returns a field that must be one of some values, of the same type."""
-        value = self.fields.get(field)
-        if not any(type(value) is type(choice) and value == choice for choice in known):
-            raise self.error(field, f"must be one of {', '.join(map(str, known))}")
-        return value
 
     def size(self) -> tuple[int, int]:
         """Returns the fields `width` and `height`, numbers of pixels."""
@@ -91,37 +76,27 @@ class Record:
         return DataError(f"{self.where}: {field} {state}; it {demand}.")
 
 
+def checked_record(where: str, value: object) -> Record:
+    if not isinstance(value, dict):
+        raise DataError(f"{where} is {value!r:.60}; it must be an object.")
+    return Record(where, value)
+
+
 def read_results(path: str | os.PathLike) -> dict[int | str, str]:
-    """Reads the results of captioning.
+    """Reads the results of captioning: the caption of each image id, in the order of the file.
 
-    Args:
-        path: a COCO result file, which is a JSON list of `{"image_id", "caption"}`, one an image, or JSON lines with
-            such an object each. Image ids are integers or strings; `7` and `"7"` name the same image.
-
-    Returns:
-        The caption of each image id, in the order of the file.
-
-    Raises:
-        OSError: the file cannot be read.
-        DataError: the content is something else, or an image occurs twice.
+    The file is a JSON list of `{"image_id", "caption"}`, one an image, or JSON lines with such an object each. Image
+    ids are integers or strings; `7` and `"7"` name the same image. A DataError names what is wrong.
     """
     document, lines = read_json_or_lines(path)
     return captions_of_results(result_records(document, path) if lines is None else lines, path)
 
 
 def read_references(path: str | os.PathLike) -> dict[int | str, list[str]]:
-    """Reads the reference captions of images.
+    """Reads the captions of each image id: images in [`id_order`], captions in the order of annotation ids.
 
-    Args:
-        path: a COCO captions file, which is a JSON object `{"annotations": [{"image_id", "id", "caption"}]}`, or JSON
-            lines with an annotation each. Image ids are integers or strings; `7` and `"7"` name the same image.
-
-    Returns:
-        The captions of each image id: images in [`id_order`], captions in the order of annotation ids.
-
-    Raises:
-        OSError: the file cannot be read.
-        DataError: the content is something else.
+    The file is a COCO captions file, a JSON object `{"annotations": [{"image_id", "id", "caption"}]}`, or JSON lines
+    with an annotation each. `7` and `"7"` name the same image. A DataError names what is wrong.
     """
     document, lines = read_json_or_lines(path)
     annotations = records_of(document, "annotations", path) if lines is None else lines
@@ -142,15 +117,9 @@ def match_results(
     results_path: str | os.PathLike = "the results",
     references_path: str | os.PathLike = "the references",
 ) -> tuple[list[int | str], list[str], list[list[str]]]:
-    """Brings results and references together, in the order of image ids.
+    """Returns `(image_ids, predictions, references)` of the images with a result, in the order of image ids.
 
-    Args:
-        results: one caption for each image id.
-        references: captions for each image id; the ids `7` and `"7"` name the same image.
-        results_path, references_path: where both come from, for messages.
-
-    Returns:
-        `(image_ids, predictions, references)`, lists of the images that have a result, with the ids of the results.
+    The ids `7` and `"7"` name the same image; those of the results are returned. Both paths are for messages.
 
     Raises:
         DataError: an image of the results has no references.
@@ -167,26 +136,19 @@ def match_results(
 
 
 def check_server_format(path: str | os.PathLike, image_ids: Collection[int] | None = None) -> tuple[int, list[str]]:
-    """Checks that the COCO evaluation server would take a result file.
-
-    Args:
-        path: the result file.
-        image_ids: the ids of all images of the split.
+    """Checks that the COCO evaluation server would take a result file, of all images with `image_ids`.
 
     Returns:
         `(number of results, notes)`, where `notes` are sentences about what to change before uploading.
 
     Raises:
-        OSError: the file cannot be read.
-        DataError: the file is no JSON list of results, an image occurs twice, an image id is no integer, there is a
-            key other than "image_id" and "caption" or an empty caption; or, with `image_ids`, an image is unknown or
-            missing.
+        DataError: the file is no JSON list of results, an image occurs twice, is unknown or missing, an image id is no
+            integer, there is another key or an empty caption.
     """
     rows = result_records(read_json(path), path)
     results = captions_of_results(rows, path)
     for row in rows:
-        extra = sorted(row.fields.keys() - {"image_id", "caption"})
-        if extra:
+        if extra := sorted(row.fields.keys() - {"image_id", "caption"}):
             raise DataError(f'{row.where} has the key "{extra[0]}"; the server takes image_id and caption only.')
         image_id = row.integer("image_id")
         if not row.string("caption").strip():
@@ -197,12 +159,8 @@ def check_server_format(path: str | os.PathLike, image_ids: Collection[int] | No
             raise DataError(f"{path}: {len(unknown)} image(s) are not in the split, such as {unknown[0]}.")
         if missing:
             raise DataError(f"{path}: {len(missing)} image(s) of the split have no caption, such as {missing[0]}.")
-    notes = []
-    if not NAME_FOR_SERVER.fullmatch(Path(path).name):
-        notes.append(
-            "The server wants files named captions_val2014_NAME_results.json or captions_test2014_NAME_results.json."
-        )
-    return len(results), notes
+    note = "The server wants files named captions_val2014_NAME_results.json or captions_test2014_NAME_results.json."
+    return len(results), [] if NAME_FOR_SERVER.fullmatch(Path(path).name) else [note]
 
 
 def write_caption_file(
@@ -210,38 +168,28 @@ def write_caption_file(
 ) -> int:
     """Writes a COCO captions file, whole or not at all, which `hf-ngsan score` and pycocotools take as references.
 
-    Args:
-        path: the file; missing parent folders are made.
-        image_ids: integers or strings, each once.
-        captions: for each image its captions, one or more.
-
     Returns:
         The number of captions.
 
     Raises:
-        ValueError: there are no images or other numbers of ids and captions, an image id is no integer or string or is
-            there twice, an image has no captions, or a caption is no text; nothing is written.
+        ValueError: there are no images or other numbers of ids and captions, an image id is there twice, or an image
+            has no list of captions; nothing is written.
     """
-    image_ids, captions = list(image_ids), list(captions)
-    if len(image_ids) != len(captions):
-        raise ValueError(f"There are {len(image_ids)} image ids, but captions of {len(captions)} images.")
-    if not image_ids:
-        raise ValueError(f"There are no images to write to {path}.")
     annotations: list[dict] = []
     places: dict[str, int] = {}
+    images = []
     for row, (image_id, texts) in enumerate(zip(image_ids, captions, strict=True)):
-        if isinstance(image_id, bool) or not isinstance(image_id, str | SupportsIndex):
-            raise ValueError(f"The image id of row {row} is {image_id!r:.60}; it must be an integer or a string.")
-        image_ids[row] = image_id = image_id if isinstance(image_id, str) else operator.index(image_id)
-        first = places.setdefault(str(image_id), row)
-        if first != row:
-            raise ValueError(f"Image id {image_id} is in rows {first} and {row}; image ids must be unique.")
+        image_id = image_id if isinstance(image_id, str) else operator.index(image_id)
+        if places.setdefault(str(image_id), row) != row:
+            raise ValueError(f"Image id {image_id} is in rows {places[str(image_id)]} and {row}; ids must be unique.")
         texts = texts if isinstance(texts, str) else list(texts)
-        if isinstance(texts, str) or not texts or not all(isinstance(text, str) for text in texts):
-            raise ValueError(f"The captions of image {image_id} are {texts!r:.60}; they must be one string or more.")
+        if isinstance(texts, str) or not texts:
+            raise ValueError(f"The captions of image {image_id} are {texts!r:.60}; they must be a list of strings.")
+        images.append({"id": image_id})
         for text in texts:
             annotations.append({"image_id": image_id, "id": len(annotations) + 1, "caption": text})
-    images = [{"id": image_id} for image_id in image_ids]
+    if not images:
+        raise ValueError(f"There are no images to write to {path}.")
     # coco-caption fails without the first three
     content = {"info": {}, "licenses": [], "type": "captions", "images": images, "annotations": annotations}
     write_output(path, json.dumps(content, ensure_ascii=False))
@@ -268,12 +216,8 @@ def id_order(image_id: int | str) -> tuple[bool, int, str]:
 
 
 def images_by_id(content: object, path: str | os.PathLike) -> dict[int, Record]:
-    """Returns the objects of the list `images` of a COCO file by their ids, in the order of the file.
-
-    Raises:
-        DataError: there is no such list, or an `id` is missing, no integer or not unique.
-    """
-    images = {}
+    """Returns the objects of the list `images` of a COCO file by their unique ids, in the order of the file."""
+    images: dict[int, Record] = {}
     for image in records_of(content, "images", path):
         image_id = image.integer("id")
         if image_id in images:
@@ -298,7 +242,6 @@ def in_order(annotations: Iterable[Record]) -> list[Record]:
 
 
 def result_records(document: object, path: str | os.PathLike) -> list[Record]:
-    """Returns the objects of a result file; raises a DataError unless it is a list of objects."""
     if not isinstance(document, list):
         raise DataError(
             f'{path} holds no results: they are a JSON list of objects with "image_id" and "caption", or one such '
@@ -308,7 +251,6 @@ def result_records(document: object, path: str | os.PathLike) -> list[Record]:
 
 
 def captions_of_results(records: Iterable[Record], path: str | os.PathLike) -> dict[int | str, str]:
-    """Returns the caption of each image id; raises a DataError for a wrong field or a repeated image."""
     captions: dict[int | str, str] = {}
     places: dict[str, str] = {}
     for record in records:
@@ -363,9 +305,3 @@ def read_values(path: str | os.PathLike) -> list[tuple[int, object]]:
         raise DataError(
             f"{path} is not valid JSON (from line {number}: {error}); it may have been cut, get it again."
         ) from None
-
-
-def checked_record(where: str, value: object) -> Record:
-    if not isinstance(value, dict):
-        raise DataError(f"{where} is {value!r:.60}; it must be an object.")
-    return Record(where, value)

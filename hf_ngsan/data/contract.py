@@ -6,7 +6,7 @@ and `objects` (a name for each region). On disk features are float16 and memory-
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,6 @@ from datasets.formatting import NumpyFormatter, _register_formatter
 from datasets.formatting.formatting import NumpyArrowExtractor
 from tqdm.auto import tqdm
 
-from .boxes import as_numbers, check_boxes
 from .errors import DataError
 
 ARRAY_COLUMNS = ("visual_features", "visual_boxes")
@@ -25,10 +24,12 @@ WHOLE_ARRAYS = "hf_ngsan_whole_arrays"
 """Name of the format of [`WholeArrayFormatter`]."""
 DTYPES = ("float16", "float32")
 """Types of features on disk."""
-MAX_TEXT_LENGTH = 100_000
-"""Characters of a caption that is read: tokenizers take some 70 bytes for each, and abort without memory."""
 MIN_SIDE = 1e-3
 """Width or height that a box without area gets, as a share of the image: one pixel of 1000."""
+BOX_TOLERANCE = 1e-3
+"""How far a box may reach beyond its image, as a share of the side; the files of `models` have an equal one."""
+ROUNDING = 1.0
+"""Pixels by which a box may reach beyond its image, as boxes of COCO do."""
 
 
 def caption_features(
@@ -79,9 +80,8 @@ def with_arrays(dataset: Dataset) -> Dataset:
 def with_whole_arrays(rows: Any) -> Any:
     """Returns rows with equal values that are read faster: the format "numpy" makes an array of each vector of a list.
 
-    Args:
-        rows: a sequence of rows; returned unchanged unless it is a `Dataset` with the format "numpy". Do not save the
-            result: only this package knows its format.
+    Rows other than a `Dataset` with the format "numpy" are returned unchanged. Do not save the result: only this
+    package knows its format.
     """
     form = rows.format if isinstance(rows, Dataset) else {"type": None}
     return rows.with_format(**{**form, "type": WHOLE_ARRAYS}) if form["type"] == "numpy" else rows
@@ -136,6 +136,13 @@ def clamp_boxes(boxes: np.ndarray) -> tuple[np.ndarray, int]:
     low = np.where(flat, centres - MIN_SIDE / 2, boxes[:, :2])
     high = np.where(flat, centres + MIN_SIDE / 2, boxes[:, 2:])
     return np.concatenate([low, high], axis=1).astype(np.float32), int(flat.any(axis=1).sum())
+
+
+def cell_boxes(rows: int, columns: int) -> np.ndarray:
+    """Returns the boxes `(rows * columns, 4)`, float32, of the cells of a grid over the image, row by row."""
+    top, left = np.meshgrid(np.arange(rows) / rows, np.arange(columns) / columns, indexing="ij")
+    boxes = np.stack([left, top, left + 1 / columns, top + 1 / rows], axis=-1)
+    return boxes.reshape(-1, 4).clip(max=1).astype(np.float32)
 
 
 def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = None) -> dict[str, Any]:
@@ -217,20 +224,13 @@ def drop_empty_columns(dataset: Dataset) -> Dataset:
 
 
 def widen_boxes(dataset: Dataset, *, name: str) -> Dataset:
-    """Returns the dataset with boxes without area widened in every row; one warning counts them.
-
-    Other columns stay memory-mapped; a dataset without such boxes is returned unchanged.
-    """
+    """Returns the dataset with boxes without area widened in every row; one warning counts them."""
     if "visual_boxes" not in dataset.column_names or not any(map(some_are_flat, column_parts(dataset, "visual_boxes"))):
-        return dataset
-    changed, boxes = 0, []
-    for row in rows_of(dataset.select_columns(["visual_boxes"]), name):
-        row_boxes, number = clamp_boxes(row["visual_boxes"])
-        boxes.append(row_boxes)
-        changed += number
-    warnings.warn(widening_note(name, changed), stacklevel=2)
+        return dataset  # which stays memory-mapped
+    pairs = [clamp_boxes(row["visual_boxes"]) for row in rows_of(dataset.select_columns(["visual_boxes"]), name)]
+    warnings.warn(widening_note(name, sum(number for _, number in pairs)), stacklevel=2)
     features = Features({"visual_boxes": lists_of_vectors(4, "float32")})
-    column = Dataset.from_dict({"visual_boxes": boxes}, features=features)
+    column = Dataset.from_dict({"visual_boxes": [boxes for boxes, _ in pairs]}, features=features)
     return concatenate_datasets([dataset.remove_columns("visual_boxes"), column], axis=1)
 
 
@@ -288,6 +288,46 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
             " leave the row out or extract its features again."
         )
     return features
+
+
+def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> np.ndarray:
+    """Checks the boxes of one image, `x1, y1, x2, y2` as shares of its width and height.
+
+    Returns:
+        The boxes `(num_regions, 4)`, float32.
+
+    Raises:
+        DataError: another shape or type, a box that is not finite, that reaches more than `BOX_TOLERANCE` out of
+            [0, 1], or with x2 < x1 or y2 < y1.
+    """
+    boxes = as_numbers(boxes, "visual_boxes", where).astype(np.float32, copy=False)
+    if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
+        raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
+    if len(boxes) != num_regions:
+        raise DataError(f"{where}: visual_boxes has {len(boxes)} boxes for {num_regions} regions of visual_features.")
+    boxes = boxes.reshape(-1, 4)
+    outside = (boxes < -BOX_TOLERANCE) | (boxes > 1 + BOX_TOLERANCE)
+    for wrong, fault in (
+        (~np.isfinite(boxes), "not finite; leave the box or the row out"),
+        (outside, "not within [0, 1]; divide x by the width and y by the height of the image"),
+        (boxes[:, 2:] < boxes[:, :2], "inverted; the order is x1, y1, x2, y2 with x1 <= x2 and y1 <= y2"),
+    ):
+        if wrong.any():
+            first = int(wrong.any(axis=1).argmax())
+            values = ", ".join(f"{side:g}" for side in boxes[first])
+            raise DataError(f"{where}: visual_boxes[{first}] is [{values}], which is {fault}.")
+    return boxes
+
+
+def as_numbers(values: np.ndarray | Sequence, field: str, where: str) -> np.ndarray:
+    """Returns a field as an array of numbers; a DataError for something else, or rows of different lengths."""
+    try:
+        array = np.asarray(values)
+        if array.size and array.dtype.kind not in "fiu":
+            raise ValueError
+        return array
+    except ValueError:
+        raise DataError(f"{where}: {field} is not an array of numbers with rows of one length.") from None
 
 
 def check_caption_list(captions: Any, where: str) -> None:

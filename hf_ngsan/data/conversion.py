@@ -12,7 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,19 +23,18 @@ from datasets import Dataset, Features, List, Value
 from ..io.files import check_place, rename_durably, temporary_path, write_text_atomically
 from ..io.folders import FolderLock, is_empty, write_folder_atomically
 from ..io.progress_display import ProgressDisplay
-from ..io.shards import ROWS_PER_RECORD_BATCH, SKIPPED, ShardFolder, ShardWriter, without_progress_bars
+from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
 from .coco_files import number_of, read_json
 from .contract import DTYPES
 from .errors import DataError
 from .formats import CONVENTIONS, open_sources
-from .formats.rows import FORMAT, ConversionPlan, ImageIds, LeftOutError, RowMaker, table_of
-from .formats.sources import Entry, ListedSource, Source
-from .vqa import COLUMNS, columns_of, is_answers, is_questions, read_questions
+from .formats.layouts import Entry, Source
+from .formats.rows import FORMAT, ConversionPlan, LeftOutError, RowMaker
+from .question_answering import COLUMNS, columns_of, is_answers, is_questions, read_questions
 
 METADATA = "conversion.json"
 IMAGES_PER_SHARD = 256
-BYTES_PER_RECORD_BATCH = 2**26
 
 
 class ConversionFolder(ShardFolder):
@@ -49,11 +48,6 @@ class ConversionFolder(ShardFolder):
         for record in self.records():
             if record.num_rows:
                 yield from Dataset.from_file(str(self.path / record.file)).data.column(name).chunks
-
-    def num_regions(self) -> tuple[int, int]:
-        """Returns the fewest and the most regions of an image."""
-        lengths = np.concatenate([np.asarray(pc.list_value_length(part)) for part in self.column("visual_features")])
-        return int(lengths.min()), int(lengths.max())
 
 
 class ConversionResult(NamedTuple):
@@ -157,28 +151,37 @@ def convert_features(
         has_split=bool(split) or annotations.has_split or any(source.has_split() for source in sources),
     )
     folder = ConversionFolder(temporary_path(output))
-    refusal = DataError(f"Another conversion is writing {output}; wait for it or choose another folder.")
-    lock = FolderLock(folder.path, refusal)
+    lock = FolderLock(
+        folder.path, DataError(f"Another conversion is writing {output}; wait for it or choose another folder.")
+    )
     lock.acquire(seconds=0)
     try:
-        maker = RowMaker(plan, annotations, boxes, grid_size, split)
-        conversion = Conversion(folder, maker, sources, images_per_shard, skip_errors)
-        conversion.run()
+        maker = RowMaker(sources, plan, annotations, boxes, grid_size, split)
+        num_new = write_shards(folder, maker, images_per_shard, skip_errors)
         skipped += [entry for record in folder.records() for entry in record.skipped]
-        skipped += without_features(annotations, conversion.ids.seen, conversion.names, skip_errors)
+        skipped += without_features(annotations, maker.seen, maker.names, skip_errors)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
-        regions = folder.num_regions() if plan.feature_size else (0, 0)
+        regions = (0, 0)
+        if plan.feature_size:
+            lengths = np.concatenate([pc.list_value_length(part) for part in folder.column("visual_features")])
+            regions = int(lengths.min()), int(lengths.max())
         lock.release()
         if output.exists():
             output.rmdir()
         rename_durably(folder.path, output)
-        return ConversionResult(num_rows, conversion.num_new, plan.feature_size, regions, skipped, plan.notes)
     finally:
         for source in sources:
             source.close()
         lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)
+    notes = []
+    if plan.guesses_sizes:
+        notes.append(
+            "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image"
+            " that has all of them."
+        )
+    return ConversionResult(num_rows, num_new, plan.feature_size, regions, skipped, notes)
 
 
 def free_folder(output: str | os.PathLike) -> Path:
@@ -211,7 +214,7 @@ def key_of_inputs(sources: Sequence[Source], annotations: Annotations, *options:
         digest.update(json.dumps([str(path.resolve()), status.st_size, status.st_mtime_ns]).encode())
     for source in sources:
         if source.path.is_dir():
-            digest.update(json.dumps([entry.name for entry in source.entries()]).encode())
+            digest.update(json.dumps([name for name, _ in source.names]).encode())
     return digest.hexdigest()
 
 
@@ -229,8 +232,8 @@ def without_features(annotations: Annotations, image_ids: set[int], names: set[s
 
 def check_names(annotations: Annotations, sources: Sequence[Source]) -> None:
     """Raises a DataError for annotated images without features, if their names are known before features are read."""
-    if all(isinstance(source, ListedSource) for source in sources):
-        names = {entry.name for source in sources for entry in source.entries() if entry.name is not None}
+    if all(source.names for source in sources):
+        names = {name for source in sources for name, _ in source.names}
         are_ids = all(source.is_numbered for source in sources)
         ids = {number for name in names if (number := number_of(name)) is not None} if are_ids else set()
         without_features(annotations, ids, set() if are_ids else names, skip_errors=False)
@@ -240,122 +243,85 @@ def skipped_entry(image_id: int | str | None, place: object, error: DataError) -
     return {"image_id": image_id, "file_name": str(place), "reason": str(error)}
 
 
-@dataclass
-class Conversion:
-    """The work of a conversion: records to rows, shard by shard, from the end of the folder.
-
-    Attributes:
-        ids: ids of the images that have rows.
-        names: their names, if ids are only places.
-        num_new: rows of this run.
-    """
-
-    folder: ConversionFolder
-    maker: RowMaker
-    sources: Sequence[Source]
-    images_per_shard: int
-    skip_errors: bool
-    names: set[str] = field(default_factory=set)
-    num_new: int = 0
-
-    def __post_init__(self) -> None:
-        self.ids = ImageIds(self.sources)
-        self.plan = self.maker.plan
-
-    def run(self) -> None:
-        chunk, first, place = self.resume()
-        for number in range(first, len(self.sources)):
-            source = self.sources[number]
-            entries = source.entries(place)
-            with ProgressDisplay(f"converting {source.path.name}", source.total, place, source.unit) as display:
-                while self.write_shard(chunk, number, entries, display):
-                    chunk += 1
-            place = 0
-
-    def resume(self) -> tuple[int, int, int]:
-        """Returns the chunk after the complete shards, the number of its source, and its place there."""
-        records = self.folder.records()
-        try:
-            recorded = json.loads((self.folder.path / METADATA).read_text(encoding="utf-8"))
-            is_own = recorded["key"] == self.plan.key
-        except (OSError, ValueError, LookupError, TypeError):
-            is_own = False
-        if not (is_own and records and [record.chunk for record in records] == list(range(len(records)))):
-            self.folder.remove()
-            self.folder.remove_leftovers()
-            return 0, 0, 0
-        self.folder.remove_leftovers()
-        self.folder.refuse_changed_shards(record for record in records if record.num_rows)
-        vars(self.plan).update(recorded)
-        self.ids.seen = {image_id for part in self.folder.column("image_id") for image_id in part.to_pylist()}
-        if self.plan.has_names:
-            self.names = {name for part in self.folder.column("file_name") for name in part.to_pylist()}
-        source, place = records[-1].end
-        return len(records), source, place
-
-    def write_shard(self, chunk: int, number: int, entries: Iterator[Entry], display: ProgressDisplay) -> bool:
-        """Writes one shard of the next entries of a source; returns False if there are none."""
-        rows: list[dict] = []
-        skipped: list[dict] = []
-        shard: ShardWriter | None = None
-        num_bytes = count = end = 0
-        try:
-            for entry in entries:
-                count, end = count + 1, entry.end
-                row = self.read_or_skip(number, entry, skipped)
-                if row is not None:
-                    shard = shard or self.begin_shard(chunk)
-                    rows.append(row)
-                    num_bytes += bytes_of(row)
-                if shard and (len(rows) == ROWS_PER_RECORD_BATCH or num_bytes > BYTES_PER_RECORD_BATCH):
-                    shard.write_table(table_of(rows, self.plan.columns))
-                    rows, num_bytes = [], 0
-                display.update(end)
-                if count == self.images_per_shard:
+def write_shards(folder: ConversionFolder, maker: RowMaker, images_per_shard: int, skip_errors: bool) -> int:
+    """Writes the records of all sources, shard by shard, from the end of the folder; returns the number of new rows."""
+    chunk, first, place = resume(folder, maker)
+    num_new = 0
+    for number, source in list(enumerate(maker.sources))[first:]:
+        entries = source.entries(place)
+        with ProgressDisplay(f"converting {source.path.name}", source.total, place, source.unit) as display:
+            while True:
+                num_rows = write_shard(folder, maker, chunk, number, entries, images_per_shard, skip_errors, display)
+                if num_rows is None:
                     break
-            if not count:
-                return False
-            shard = shard or ShardWriter(self.folder, Features({"image_id": Value("int64")}), 0, chunk, self.plan.key)
-            if rows:
-                shard.write_table(table_of(rows, self.plan.columns))
-            shard.commit(skipped, end=(number, end))
-            return True
-        finally:
-            if shard:
-                shard.discard()
+                chunk, num_new = chunk + 1, num_new + num_rows
+        place = 0
+    return num_new
 
-    def begin_shard(self, chunk: int) -> ShardWriter:
-        """Returns the writer of a shard, after the description of the folder is written."""
-        metadata = self.folder.path / METADATA
-        if not metadata.exists():
-            write_text_atomically(metadata, json.dumps(asdict(self.plan), indent=2))
-        return ShardWriter(self.folder, self.plan.columns, 0, chunk, self.plan.key)
 
-    def read_or_skip(self, number: int, entry: Entry, skipped: list[dict]) -> dict | None:
-        """Returns the row of an entry, or None for one that was skipped."""
-        name, is_numbered = entry.name, self.sources[number].is_numbered
-        try:
-            name, record = entry.read()
-            where = entry.where if entry.name else f"{entry.where} (image {name})"
-            image_id = self.ids.of(number, entry, name)
-            row = self.maker.make_row(image_id, name, is_numbered, record, where)
-        except DataError as error:
-            if not (self.skip_errors or isinstance(error, LeftOutError)):
-                kept = "; what was converted is kept" if self.folder.records() else ""
-                raise DataError(f"{str(error).rstrip('.')} (--skip-errors leaves it out{kept}).") from error
-            skipped.append(skipped_entry(name, entry.where, error))
+def resume(folder: ConversionFolder, maker: RowMaker) -> tuple[int, int, int]:
+    """Returns the chunk after the complete shards, the number of its source, and its place there."""
+    records = folder.records()
+    try:
+        recorded = json.loads((folder.path / METADATA).read_text(encoding="utf-8"))
+        is_own = recorded["key"] == maker.plan.key
+    except (OSError, ValueError, LookupError, TypeError):
+        is_own = False
+    if not (is_own and records and [record.chunk for record in records] == list(range(len(records)))):
+        folder.remove()
+        folder.remove_leftovers()
+        return 0, 0, 0
+    folder.remove_leftovers()
+    folder.refuse_changed_shards(record for record in records if record.num_rows)
+    vars(maker.plan).update(recorded)
+    maker.seen = {image_id for part in folder.column("image_id") for image_id in part.to_pylist()}
+    if maker.plan.has_names:
+        maker.names = {name for part in folder.column("file_name") for name in part.to_pylist()}
+    source, place = records[-1].end
+    return len(records), source, place
+
+
+def write_shard(
+    folder: ConversionFolder,
+    maker: RowMaker,
+    chunk: int,
+    number: int,
+    entries: Iterator[Entry],
+    images_per_shard: int,
+    skip_errors: bool,
+    display: ProgressDisplay,
+) -> int | None:
+    """Writes one shard of the next entries of a source; returns the number of its rows, None without an entry."""
+    skipped: list[dict] = []
+    shard: ShardWriter | None = None
+    count = end = 0
+    try:
+        for entry in entries:
+            count, end, name, row = count + 1, entry.end, entry.name, None
+            try:
+                name, record = entry.read()
+                row = maker.make_row(number, entry, name, record)
+            except DataError as error:
+                if not (skip_errors or isinstance(error, LeftOutError)):
+                    kept = "; what was converted is kept" if folder.records() else ""
+                    raise DataError(f"{str(error).rstrip('.')} (--skip-errors leaves it out{kept}).") from error
+                skipped.append(skipped_entry(name, entry.where, error))
+            if row is not None:
+                if not (folder.path / METADATA).exists():
+                    write_text_atomically(folder.path / METADATA, json.dumps(asdict(maker.plan), indent=2))
+                shard = shard or ShardWriter(folder, maker.plan.columns, 0, chunk, maker.plan.key)
+                shard.write({name: row[name] for name in maker.plan.columns})
+            display.update(end)
+            if count == images_per_shard:
+                break
+        if not count:
             return None
-        self.ids.seen.add(image_id)
-        if not is_numbered:
-            self.names.add(name)
-        self.num_new += 1
-        return row
-
-
-def bytes_of(row: dict) -> int:
-    """Returns the bytes of a row's arrays and of its image."""
-    arrays = sum(value.nbytes for value in row.values() if isinstance(value, np.ndarray))
-    return arrays + (len(row["image"]["bytes"]) if "image" in row else 0)
+        shard = shard or ShardWriter(folder, Features({"image_id": Value("int64")}), 0, chunk, maker.plan.key)
+        shard.commit(skipped, end=(number, end))
+        return shard.num_rows
+    finally:
+        if shard:
+            shard.discard()
 
 
 IMAGE_COLUMNS = {

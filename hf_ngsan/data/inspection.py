@@ -8,7 +8,6 @@ print(*inspect_data(Path("features")).lines(), sep="\n")
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +18,14 @@ from .coco_files import read_json
 from .contract import check_columns, check_row_of_dataset, drop_empty_columns, rows_of
 from .errors import DataError
 from .formats import open_sources, recognise
-from .formats.rows import ConversionPlan, ImageIds, RowMaker
+from .formats.rows import ConversionPlan, RowMaker
 from .images.files import with_raster_images
 from .images.sources import is_saved, open_saved
+from .question_answering import is_answers, is_questions, read_questions
 from .saved import refuse_changed_shards
 from .vocabulary import words_of
-from .vqa import is_answers, is_questions, read_questions
 
 MIN_COUNT = 5
-SPLITS_SHOWN = 20
 SAMPLE = ("image_id", "image", "visual_boxes", "captions", "width", "height")
 SPREADS = {
     "regions": "regions, cells or frames an image",
@@ -73,33 +71,31 @@ class Findings:
     def add_row(self, row: Mapping[str, Any]) -> None:
         """Counts a row of the contract; raises a DataError if its captions are no list of texts."""
         known = {name: value for name, value in row.items() if value is not None}
-        captions = known.get("captions")
-        if isinstance(captions, str) or not all(isinstance(caption, str) for caption in captions or ()):
+        captions = known.get("captions", ())
+        if isinstance(captions, str) or not all(isinstance(caption, str) for caption in captions):
             raise DataError(
                 f"image {row.get('image_id', '')}: captions is {captions!r:.60}; it must be a list of texts."
             )
         self.num_images += 1
-        numbers: dict[str, int] = {}
         if "split" in known:
             self.splits[known["split"]] += 1
         if "visual_features" in known:
-            numbers["regions"], size = known["visual_features"].shape
+            number, size = known["visual_features"].shape
+            self.spreads["regions"][number] += 1
             self.feature_sizes[size] += 1
         if "visual_boxes" in known:
-            numbers["boxes"] = len(known["visual_boxes"])
+            self.spreads["boxes"][len(known["visual_boxes"])] += 1
         if {"width", "height"} <= known.keys():
-            numbers |= {"widths": int(known["width"]), "heights": int(known["height"])}
-        if captions is not None:
-            numbers["captions"] = len(captions)
+            self.spreads["widths"][int(known["width"])] += 1
+            self.spreads["heights"][int(known["height"])] += 1
+        if "captions" in known:
+            self.spreads["captions"][len(captions)] += 1
             counts = self.counts.setdefault(known.get("split", ""), Counter())
             for words in map(words_of, captions):
                 self.spreads["words"][len(words)] += 1
                 counts.update(words)
-        for name, number in numbers.items():
-            self.spreads[name][number] += 1
-        if self.sample_id is None:
-            is_sample = "visual_boxes" in known or "image" in known
-        else:
+        is_sample = "visual_boxes" in known or "image" in known
+        if self.sample_id is not None:
             is_sample = row.get("image_id") == self.sample_id
         if self.sample is None and is_sample:
             self.sample = {name: known[name] for name in SAMPLE if name in known}
@@ -109,27 +105,21 @@ class Findings:
         self.problem = self.problem or str(error)
         self.num_problems += 1
 
-    def vocabulary(self) -> tuple[int, str]:
-        """Returns the number of words that are seen `MIN_COUNT` times, and in which captions: of training, or all."""
-        of_training = self.counts.get("train")
-        counts = sum(self.counts.values(), Counter()) if of_training is None else of_training
-        number = sum(count >= MIN_COUNT for count in counts.values())
-        return number, "captions" if of_training is None else "training captions"
-
     def lines(self) -> list[str]:
         """Returns the findings as lines of text."""
         lines = [f"{self.num_images} {'questions' if 'question' in self.columns else 'images'}"]
         if self.columns:
             lines.append(f"columns: {', '.join(self.columns)}")
         if self.splits:
-            shown = [f"{name!s:.60} {number}" for name, number in islice(self.splits.items(), SPLITS_SHOWN)]
-            more = [f"{len(self.splits) - SPLITS_SHOWN} more"] if len(self.splits) > SPLITS_SHOWN else []
-            lines.append(f"splits: {', '.join(shown + more)}")
+            lines.append(f"splits: {', '.join(f'{name!s:.60} {number}' for name, number in self.splits.items())}")
         if self.feature_sizes:
             lines.append(f"feature dimension: {', '.join(map(str, self.feature_sizes))}")
         lines += [f"{SPREADS[name]}: {spread_of(counts)}" for name, counts in self.spreads.items() if counts]
         if self.spreads["captions"]:
-            number, where = self.vocabulary()
+            of_training = self.counts.get("train")
+            counts = sum(self.counts.values(), Counter()) if of_training is None else of_training
+            where = "captions" if of_training is None else "training captions"
+            number = sum(count >= MIN_COUNT for count in counts.values())
             lines.append(f"vocabulary: {number} words seen {MIN_COUNT} times in {where}")
         lines += [f"note: {note}" for note in self.notes]
         for lack in dict.fromkeys(self.uses.values()):
@@ -175,30 +165,28 @@ def inspect_saved(path: Path, sample_id: int | None) -> Findings:
     findings = Findings("saved dataset", sample_id)
     try:
         refuse_changed_shards(path)
+        for split, part in saved.items() if isinstance(saved, DatasetDict) else [(None, saved)]:
+            inspect_part(part, split, f"{path}{f', split {split}' if split else ''}", findings)
     except DataError as error:
         findings.add_problem(error)
-    for split, part in saved.items() if isinstance(saved, DatasetDict) else [(None, saved)]:
-        findings.columns = part.column_names
-        name = f"{path}{f', split {split}' if split else ''}"
-        has_features = "visual_features" in part.column_names
+    return findings
+
+
+def inspect_part(part: Dataset, split: str | None, name: str, findings: Findings) -> None:
+    findings.columns = part.column_names
+    has_features = "visual_features" in part.column_names
+    if has_features:
+        check_columns(part, name)
+    part = drop_empty_columns(part)
+    for column in [column for column, kind in part.features.items() if isinstance(kind, Image)]:
+        part = part.cast_column(column, Image(decode=False))
+    for place, row in enumerate(rows_of(part, name)):
+        size = next(iter(findings.feature_sizes), None)
         try:
-            if has_features:
-                check_columns(part, name)
+            checked = check_row_of_dataset(row, place, name, size) if has_features else row
+            findings.add_row({"split": split, **checked})
         except DataError as error:
             findings.add_problem(error)
-            findings.num_images += len(part)
-            continue
-        part = drop_empty_columns(part)
-        for column in [column for column, kind in part.features.items() if isinstance(kind, Image)]:
-            part = part.cast_column(column, Image(decode=False))
-        for place, row in enumerate(rows_of(part, name)):
-            size = next(iter(findings.feature_sizes), None)
-            try:
-                checked = check_row_of_dataset(row, place, name, size) if has_features else row
-                findings.add_row({"split": split, **checked})
-            except DataError as error:
-                findings.add_problem(error)
-    return findings
 
 
 def inspect_annotations(path: Path) -> Findings:
@@ -223,18 +211,15 @@ def inspect_features(path: Path, source_format: str | None, sample_id: int | Non
         raise DataError(f"{path} does not exist.")
     name = source_format or recognise(path).name
     findings = Findings(f"features in the format {name}", sample_id)
-    ids = ImageIds(open_sources(path, name))
-    has_captions = any(source.has_captions() for source in ids.sources)
-    has_split = any(source.has_split() for source in ids.sources)
+    sources = open_sources(path, name)
+    has_captions = any(source.has_captions() for source in sources)
+    has_split = any(source.has_split() for source in sources)
     plan = ConversionPlan("", [], "float32", has_captions=has_captions, has_split=has_split)
-    maker = RowMaker(plan, Annotations([], None))
-    for number, source in enumerate(ids.sources):
+    maker = RowMaker(sources, plan, Annotations([], None))
+    for number, source in enumerate(sources):
         for entry in source.entries():
             try:
-                image_name, record = entry.read()
-                image_id = ids.of(number, entry, image_name)
-                row = maker.make_row(image_id, image_name, source.is_numbered, record, entry.where)
-                ids.seen.add(image_id)
+                row = maker.make_row(number, entry, *entry.read())
                 findings.add_row(row if has_captions else {**row, "captions": None})
             except DataError as error:
                 findings.add_problem(error)

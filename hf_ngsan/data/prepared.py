@@ -24,15 +24,17 @@ from .contract import with_arrays
 
 
 def fingerprint(*parts: Any) -> str:
-    """Returns a key of JSON values, of the content of files (`Path`), and of the code that prepares data.
-
-    Raises:
-        OSError: a file cannot be read.
-    """
-    digest = hashlib.sha256(code_digest())
+    """Returns a key of JSON values, of the content of files (`Path`), and of the code that prepares data."""
+    code = sorted(Path(__file__).parent.rglob("*.py"))
+    digest = hashlib.sha256(b"".join(map(file_digest, code)))
     for part in parts:
         digest.update(file_digest(part) if isinstance(part, Path) else json.dumps(part).encode() + b"\0")
     return digest.hexdigest()[:32]
+
+
+def file_digest(path: Path) -> bytes:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()
 
 
 @dataclass
@@ -51,10 +53,7 @@ def cache_directory() -> Path:
 
 
 def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Dataset:
-    """Loads a prepared dataset, or writes it first.
-
-    If several processes ask at once, one writes and the others wait. A process that is killed leaves no partial
-    dataset.
+    """Loads a prepared dataset, or writes it first, whole or not at all; other processes wait meanwhile.
 
     Args:
         kind: kind of the data, for the name of the folder.
@@ -64,9 +63,6 @@ def prepare(kind: str, key: str, split: str, make: Callable[[], Rows]) -> Datase
 
     Returns:
         `datasets.Dataset`, memory-mapped, that reads features and boxes as numpy arrays.
-
-    Raises:
-        OSError: the cache cannot be written.
     """
     directory = cache_directory() / f"{kind}-{key}"
     with turn_to_write(directory) as is_missing:
@@ -86,13 +82,3 @@ def write_rows(folder: Path, content: Rows, description: str) -> None:
             writer.write(row)
         writer.finalize()
     (folder / "notes.json").write_text(json.dumps(list(content.notes)), encoding="utf-8")
-
-
-def file_digest(path: Path) -> bytes:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").digest()
-
-
-def code_digest() -> bytes:
-    """Returns the digests of the source files that read data, since other code may prepare other data."""
-    return b"".join(map(file_digest, sorted(Path(__file__).parent.rglob("*.py"))))

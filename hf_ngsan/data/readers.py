@@ -304,7 +304,7 @@ for built_in in (
     ),
     Reader(
         name="coco-layout",
-        loader="hf_ngsan.data.coco:load_coco_layout",
+        loader="hf_ngsan.data.published:load_coco_layout",
         source="DIR",
         summary="`instances_SPLIT.json` and `captions_SPLIT.json`; the feature of a region is its one-hot category",
         columns=("visual_features", "visual_boxes", "captions", "width", "height", "split", "objects"),
@@ -330,7 +330,7 @@ for built_in in (
     ),
     Reader(
         name="vatex",
-        loader="hf_ngsan.data.vatex:load_vatex",
+        loader="hf_ngsan.data.published:load_vatex",
         source="DIR",
         usage="vatex:DIR[,language=zh]",
         summary="VATEX's videos: its JSON files of captions, English or Chinese, and features `VIDEO.npy` (1, T, D)",
@@ -349,7 +349,7 @@ for built_in in (
     ),
     Reader(
         name="vqa",
-        loader="hf_ngsan.data.vqa:load_vqa",
+        loader="hf_ngsan.data.question_answering:load_vqa",
         source="DIR",
         usage="vqa:DIR,features=DIR[,skip_errors=true]",
         summary="the questions and annotations of VQA v2, as downloaded, about images whose features are in a folder"
@@ -359,7 +359,7 @@ for built_in in (
     ),
     Reader(
         name="nlvr",
-        loader="hf_ngsan.data.nlvr:load_nlvr",
+        loader="hf_ngsan.data.question_answering:load_nlvr",
         source="DIR",
         usage="nlvr:DIR[,KEY=VALUE,…]",
         summary="NLVR's statements, true or false, about the items of synthetic pictures; split `dev/5` is the part of"

@@ -77,21 +77,22 @@ def refuse_changed_shards(directory: Path) -> None:
 
 
 def choose_split(saved: Dataset | DatasetDict, directory: str, split: str | None) -> Dataset:
+    parts = dict(saved) if isinstance(saved, DatasetDict) else {"": saved}
     if split is None:
-        return concatenate_datasets(list(saved.values())) if isinstance(saved, DatasetDict) else saved
-    column = None if isinstance(saved, DatasetDict) else column_of_splits({"all": saved})
-    if column is None and isinstance(saved, Dataset):
+        return concatenate_datasets(list(parts.values()))
+    column = column_of_splits(parts) if "" in parts else None
+    if column is None and "" in parts:
         raise DataError(
             f"{directory} has no column 'split', so it has no {split!r}; save a DatasetDict with its splits, or add the"
             " column."
         )
-    available = sorted(set(column)) if column is not None else list(saved)
+    available = list(parts) if column is None else sorted(set(column))
     name = find_split(split, available)
     if name is None:
         raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(available)}.")
     if column is None:
-        return saved[name]
-    return saved.select([index for index, value in enumerate(column) if value == name])
+        return parts[name]
+    return parts[""].select([index for index, value in enumerate(column) if value == name])
 
 
 def stamps_of(directory: Path) -> list:
@@ -119,7 +120,7 @@ class FeatureCopies:
         seed: seed of the draw.
 
     Raises:
-        DataError: the folder has no copies, or they cannot be read.
+        DataError: the folder has no copies, or they cannot be read; in a call, the copy lacks the row's image.
     """
 
     def __init__(self, features: str | os.PathLike, split: str, seed: int = 0) -> None:
@@ -131,11 +132,7 @@ class FeatureCopies:
         self.places = [{image_id: place for place, image_id in enumerate(rows["image_id"])} for rows in self.copies]
 
     def __call__(self, row: Mapping[str, Any], epoch: int) -> dict[str, Any]:
-        """Returns the row with its visual features and boxes of an epoch.
-
-        Raises:
-            DataError: the copy lacks the row's image.
-        """
+        """Returns the row with its visual features and boxes of an epoch."""
         chosen = int(generator_of(self.seed, epoch, row["image_id"], COPIES).integers(len(self.copies) + 1))
         if chosen == len(self.copies):
             return dict(row)

@@ -229,12 +229,10 @@ def shift_behind_start(labels: torch.Tensor, start: int, padding: int) -> torch.
     return shifted.masked_fill(shifted == -100, padding)
 
 
-def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, num_items_in_batch: Any) -> torch.Tensor:
-    """Returns the cross-entropy per word, or over `num_items_in_batch` words, of labels `(batch_size, length)`."""
-    shifted = labels.contiguous()  # as the inputs of the model are
-    return model.loss_function(
-        logits, None, model.config.vocab_size, shift_labels=shifted, num_items_in_batch=num_items_in_batch
-    )
+def loss_of_words(model: Any, logits: torch.Tensor, labels: torch.Tensor, number: Any) -> torch.Tensor:
+    """Returns the cross-entropy per word, or over a `number` of words, of labels `(batch_size, length)`."""
+    labels = labels.contiguous()  # as the inputs of the model are
+    return model.loss_function(logits, None, model.config.vocab_size, shift_labels=labels, num_items_in_batch=number)
 
 
 class WordGenerationMixin(GenerationMixin):
@@ -246,7 +244,7 @@ class WordGenerationMixin(GenerationMixin):
     longest_output = 20  # tokens of a generated text by default, the end token included
 
     def adjust_generation_fn(self, *args: Any, **kwargs: Any) -> None:
-        """Reads `generation_config.json` for `from_pretrained`; where it sets no length, the default one applies."""
+        """Reads `generation_config.json`; where it sets no length, the default one applies."""
         super().adjust_generation_fn(*args, **kwargs)  # type: ignore[misc]
         if self.generation_config.max_new_tokens is None and self.generation_config.max_length is None:
             self.generation_config.max_new_tokens = self.longest_output
@@ -260,10 +258,7 @@ class WordGenerationMixin(GenerationMixin):
         return super().generate(inputs, *args, **kwargs)
 
     def prepare_decoder_input_ids_from_labels(self, labels: torch.Tensor) -> torch.Tensor:
-        """Shifts labels `(batch_size, length)` behind the start token, for teacher forcing.
-
-        What stands in front of their words is cut in place, as label smoothing compares labels with the outputs.
-        """
+        """Shifts labels `(batch_size, length)` behind the start token; cuts in place what is in front of the words."""
         start = self.config.decoder_start_token_id
         labels.copy_(labels_from_first_word(labels, start))
         return shift_behind_start(labels, start, self.config.pad_token_id)
@@ -410,10 +405,7 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
 
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Captions images; the arguments are those of transformers' `generate()`, and of `forward`.
-
-        `inputs` are visual features, or pixels if they have four dimensions.
-        """
+        """Captions images; `inputs` are visual features, or pixels if they have four dimensions."""
         inputs = self.replace_pixels(inputs, kwargs)
         return super().generate(inputs, *args, **kwargs)
 
@@ -461,8 +453,7 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
             cache (`EncoderDecoderCache`, *optional*).
             use_cache (`bool`, *optional*).
             labels (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): captions with their end token;
-                -100 at padding. A start token in front is dropped. Beside `decoder_input_ids` each label is the token
-                after its input.
+                -100 at padding. Beside `decoder_input_ids` each label is the token after its input.
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of
                 visual features, for a model with a vision encoder.
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.

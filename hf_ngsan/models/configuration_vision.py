@@ -131,9 +131,7 @@ class VisionConfig(HubConfig):
         return self.kind != "regions" and getattr(self.backbone_config, "model_type", None) in OWN_CONFIGS
 
     def modules_of_parts(self) -> set[str]:
-        found = super().modules_of_parts()
-        found |= set() if self.has_own_backbone else {"transformers_backbones"}
-        found |= {"transformers_backbones"} if self.kind == "regions" else set()
+        found = super().modules_of_parts() | (set() if self.has_own_backbone else {"transformers_backbones"})
         found |= {"videos"} if self.kind == "frames" else set()
         return found | (set() if self.save_frozen_weights else {"pretrained_weights"})
 
@@ -166,11 +164,7 @@ def with_out_features(backbone: Any, out_features: Sequence[str | int]) -> Any:
 
 
 class ConvolutionalConfig(BackboneConfigMixin, HubConfig):
-    """Sizes of the stages of one of the package's own backbones, and the stages whose feature maps it returns.
-
-    A subclass gives `depths` (blocks of each stage) and `hidden_sizes` (channels of each stage) their defaults.
-    `out_features` (names of stages) or `out_indices` (their positions) choose other maps than the last.
-    """
+    """Sizes of the stages of one of the package's own backbones, and the stages whose feature maps it returns."""
 
     num_channels: int = 3
     depths: list[int] | tuple[int, ...] = ()

@@ -18,15 +18,10 @@ NEVER = float("-inf")
 
 
 class StepwiseDecoder:
-    """Runs a captioner word by word, with the cache that `generate()` has prepared, if any.
-
-    Args:
-        model: a captioner.
-        sequences (`torch.LongTensor` of shape `(rows, length)`): the beginnings of captions.
-        model_kwargs: further inputs of the model.
-    """
+    """Runs a captioner word by word, with the cache that `generate()` has prepared, if any."""
 
     def __init__(self, model: Any, sequences: torch.Tensor, model_kwargs: dict) -> None:
+        """Begins captions `(rows, length)`; `model_kwargs` are the further inputs of the model."""
         self.model = model
         self.sequences = sequences
         self.kwargs = model_kwargs
@@ -77,20 +72,14 @@ class Kept(NamedTuple):
 class EndedCaptions:
     """The best finished captions of each image, by the rules of transformers' beam search.
 
-    Args:
-        images: number of images.
-        size: beams that continue, and captions that are kept, of each image.
-        input_ids (`torch.LongTensor` of shape `(rows, length)`): the beginnings of captions.
-        generation_config, stopping_criteria: as `generate()` gives them.
-
-    Attributes:
-        is_open (`torch.BoolTensor` of shape `(images,)`): whether better captions may be found.
-        scores (`torch.FloatTensor` of shape `(images, size)`): scores, the best first; minus infinity for none.
+    `is_open` `(images,)` is whether better captions may be found, and `scores` `(images, size)` are those of the
+    captions, the best first, minus infinity for none.
     """
 
     def __init__(
         self, images: int, size: int, input_ids: torch.Tensor, generation_config: Any, stopping_criteria: Any
     ) -> None:
+        """Keeps `size` captions, and continues as many beams, of each image, from beginnings `(rows, length)`."""
         self.size = size
         self.prefix_length = input_ids.shape[1]
         self.settings = generation_config
@@ -108,13 +97,10 @@ class EndedCaptions:
         return score / (length - self.prefix_length) ** self.settings.length_penalty
 
     def advance(self, sequences: torch.Tensor, sums: torch.Tensor, ranking: torch.Tensor, may_end: bool = True) -> Kept:
-        """Takes the captions that end with their next word, and continues the best others.
+        """Takes the captions that end with their next word, or drops them, and continues the best others.
 
-        Args:
-            sequences (`torch.LongTensor` of shape `(images, beams, length)`).
-            sums (`torch.FloatTensor` of shape `(images, beams, vocab_size)`): log-probabilities of their continuations.
-            ranking: scores for the choice of beams, of the same shape.
-            may_end: whether captions that end are taken, or dropped.
+        Sequences are `(images, beams, length)`; `sums` are the log-probabilities of their continuations, and `ranking`
+        the scores for the choice of beams, both `(images, beams, vocab_size)`.
         """
         vocab_size = ranking.shape[-1]
         number = min(self.most_candidates, ranking[0].numel())
@@ -169,9 +155,8 @@ def padding_of(generation_config: Any) -> int:
     return generation_config.pad_token_id or 0
 
 
+# Of 0, 0.5, 1, 1.5, 2, 3 and 5 it gives the largest sum of CIDEr-D of three greedy groups on Flickr8k.
 DIVERSITY_PENALTY = 1.5
-"""Default penalty. Of 0, 0.5, 1, 1.5, 2, 3 and 5 it gives the largest sum of CIDEr-D of three greedy groups on
-Flickr8k, whose captions then differ by themselves for five of six photographs (with 0.5 for two of five)."""
 NOT_SUPPORTED = ("do_sample", "output_scores", "output_logits", "output_attentions", "output_hidden_states")
 
 
@@ -202,10 +187,6 @@ def diverse_beam_search(
         Sequences `(batch_size * num_return_sequences, length)`, or with `return_dict_in_generate` an output that has
         them and `sequences_scores`: for each image the best of every group, the first group's first, then their second
         best and so on.
-
-    Raises:
-        ValueError: the groups cannot have the same number of beams, the penalty is negative, or `generate()` was asked
-            for something that this search does not support.
     """
     check_settings("diverse_beam_search", generation_config)
     beams = generation_config.num_beams
@@ -246,14 +227,7 @@ def diverse_beam_search(
 def without_captions_of(
     groups: Sequence[EndedCaptions], number: int, beams: torch.Tensor, sums: torch.Tensor
 ) -> torch.Tensor:
-    """Returns the scores of beams' continuations without those that are among the best captions of other groups.
-
-    Args:
-        groups: the other groups.
-        number: number of captions of each that count.
-        beams (`torch.LongTensor` of shape `(images, beams, length)`).
-        sums (`torch.FloatTensor` of shape `(images, beams, vocab_size)`).
-    """
+    """Returns the scores `sums` of beams' continuations without those of the best `number` captions of other groups."""
     length, times_found = beams.shape[-1], torch.zeros_like(sums)
     for group in groups:
         captions, is_caption = group.sequences[:, None, :number], (group.scores > NEVER)[:, None, :number]
@@ -286,11 +260,8 @@ def constrained_beam_search(
 
     Returns:
         Sequences `(batch_size * num_return_sequences, length)`, for each image the best first, or with
-        `return_dict_in_generate` an output that has them and `sequences_scores`.
-
-    Raises:
-        ValueError: a required word without ids or with unknown ones, no caption that has all words, or `generate()` was
-            asked for something that this search does not support.
+        `return_dict_in_generate` an output that has them and `sequences_scores`. A ValueError says that no caption has
+        all words.
     """
     check_settings("constrained_beam_search", generation_config)
     vocab_size = model.config.get_text_config(decoder=True).vocab_size
@@ -353,10 +324,6 @@ def contrastive_search(
 
     Returns:
         Sequences `(batch_size, length)`, or with `return_dict_in_generate` an output that has them.
-
-    Raises:
-        ValueError: `penalty_alpha` out of range, several beams or sequences an image, an ensemble, or `generate()` was
-            asked for something that this search does not support.
     """
     check_settings("contrastive_search", generation_config)
     if not 0 <= penalty_alpha <= 1:
@@ -437,12 +404,11 @@ def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, ge
     return found
 
 
-SEARCHES = {
+SEARCHES = {  # by the option of a pipeline that asks for them
     "num_beam_groups": diverse_beam_search,
     "required_words": constrained_beam_search,
     "penalty_alpha": contrastive_search,
 }
-"""Option of a pipeline for each search."""
 
 
 def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
@@ -451,9 +417,6 @@ def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
     Args:
         options: arguments of `generate()`; `required_words` are strings, or lists of strings any of which will do.
         processor (`CaptioningProcessor`): the captioner's.
-
-    Raises:
-        ValueError: options of two searches, or a required word that is no single word of the captioner.
     """
     asked = [name for name in SEARCHES if options.get(name) is not None]
     if not asked or options.get("custom_generate") is not None:
@@ -477,15 +440,4 @@ def id_of_word(word: str, processor: Any) -> int:
     return ids[0]
 
 
-__all__ = [
-    "NEVER",
-    "EndedCaptions",
-    "Kept",
-    "StepwiseDecoder",
-    "constrained_beam_search",
-    "contrastive_search",
-    "diverse_beam_search",
-    "log_probabilities_of_start",
-    "padding_of",
-    "with_search",
-]
+__all__ = ["StepwiseDecoder", "constrained_beam_search", "contrastive_search", "diverse_beam_search", "with_search"]

@@ -38,10 +38,8 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
             long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.
 
     Returns:
-        A `PIL.Image.Image` of mode RGB, independent of the source.
-
-    Raises:
-        ImageError: no image; more pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`); values out of range.
+        A `PIL.Image.Image` of mode RGB, independent of the source. What is none, or has more pixels than Pillow decodes
+        (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range, is an [`ImageError`].
     """
     place = source.get("path") if isinstance(source, Mapping) else source
     if isinstance(place, str | os.PathLike):
@@ -135,10 +133,7 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 
 
 class CaptioningImageProcessor(PilBackend):
-    r"""Reads, resizes, scales and normalizes images for a vision encoder.
-
-    Takes whatever [`load_image`] reads, one or many; all become RGB of 8 bits first, so that the settings mean the same
-    for every kind.
+    r"""Reads, resizes, scales and normalizes images for a vision encoder, one or many, as [`load_image`] reads them.
 
     Args:
         size (`dict`, defaults to `{"height": 224, "width": 224}`): exact height and width; or `{"shortest_edge": s}`,

@@ -1,8 +1,7 @@
 """MHSAN's encoder of texts: word vectors and simple recurrent units (Lei et al. 2018), in plain PyTorch.
 
 A layer computes the matrix products of all time steps at once. Only a recurrence of vectors remains for each step, with
-hand-written gradients: forward and backward, a step costs a few elementwise operations, and everything that does not
-depend on the previous step is computed for all steps at once. [`SRURecurrence`] has the derivation.
+hand-written gradients: [`SRURecurrence`] has the derivation.
 """
 
 import math
@@ -183,13 +182,13 @@ class SRULayer(GradientCheckpointingLayer):
         self,
         input_size: int,
         hidden_size: int,
-        bidirectional: bool,
-        activation: str,
         dropout: float,
-        input_dropout: float,
-        highway: bool,
-        highway_bias: float,
-        scale_x: float,
+        bidirectional: bool = False,
+        activation: str = "identity",
+        input_dropout: float = 0.0,
+        highway: bool = True,
+        highway_bias: float = 0.0,
+        scale_x: float = 1.0,
     ) -> None:
         super().__init__()
         self.input_size, self.output_size = input_size, hidden_size * (2 if bidirectional else 1)
@@ -221,10 +220,7 @@ class SRULayer(GradientCheckpointingLayer):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns outputs `(batch_size, length, size)`, in memory time first, and the final memory.
 
-        Args:
-            inputs: `(batch_size, length, input_size)`.
-            initial: the memory to begin with, `(batch_size, size)`; 0 if `None`.
-            padding: bool `(length, batch_size, 1)`, where there is no word.
+        `initial` is the memory to begin with, 0 if `None`; `padding` bool `(length, batch_size, 1)`.
         """
         inputs = inputs.transpose(0, 1)
         batch_size = inputs.shape[1]
@@ -277,58 +273,22 @@ class SRU(nn.Module):
         input_size: dimension of the inputs.
         hidden_size: dimension of one direction.
         num_layers: layers, one on the other.
-        bidirectional: whether a second half of the channels reads backwards, in each layer.
-        activation: g: `"tanh"`, `"identity"` or `"relu"`.
-        dropout: rate on g(c_t) - W_s x_t, in all layers but the last.
-        input_dropout: rate on the inputs of matrix products, in all layers (`rnn_dropout` of the released package).
-            Both draw one mask for all time steps.
-        highway: whether there is the term of the skip connection.
-        highway_bias: initial value of b_r.
-        scale_x: factor of inputs in the skip connection; sqrt(1 + 2 exp(highway_bias)) keeps their variance, and is the
-            factor in releases of the package up to 2.1.4.
-
-    Example:
-
-    ```python
-    >>> import torch
-    >>> from hf_ngsan.models.modeling_mhsan_text import SRU
-
-    >>> outputs, memory = SRU(8, 16, num_layers=2, bidirectional=True)(torch.rand(3, 5, 8))
-    >>> outputs.shape, memory.shape
-    (torch.Size([3, 5, 32]), torch.Size([2, 3, 32]))
-
-    ```
+        dropout: rate on g(c_t) - W_s x_t, in all layers but the last. It and `input_dropout`, the rate on the inputs of
+            matrix products (`rnn_dropout` of the released package), draw one mask for all time steps.
+        options: `bidirectional` (a second half of the channels reads backwards, in each layer), `activation` (g),
+            `highway` (the term of the skip connection), `highway_bias` (initial b_r) and `scale_x`, as in
+            [`MHSANTextConfig`]; sqrt(1 + 2 exp(highway_bias)) is the `scale_x` of releases up to 2.1.4.
     """
 
     def __init__(
-        self,
-        input_size: int,
-        hidden_size: int,
-        num_layers: int = 2,
-        bidirectional: bool = False,
-        activation: str = "identity",
-        dropout: float = 0.0,
-        input_dropout: float = 0.0,
-        highway: bool = True,
-        highway_bias: float = 0.0,
-        scale_x: float = 1.0,
+        self, input_size: int, hidden_size: int, num_layers: int = 2, dropout: float = 0.0, **options: Any
     ) -> None:
         super().__init__()
-        self.output_size = hidden_size * (2 if bidirectional else 1)
-        self.layers = nn.ModuleList(
-            SRULayer(
-                self.output_size if layer else input_size,
-                hidden_size,
-                bidirectional,
-                activation,
-                dropout if layer < num_layers - 1 else 0.0,
-                input_dropout,
-                highway,
-                highway_bias,
-                scale_x,
-            )
-            for layer in range(num_layers)
-        )
+        self.layers = nn.ModuleList()
+        for layer in range(num_layers):
+            rate = dropout if layer < num_layers - 1 else 0.0
+            self.layers.append(SRULayer(input_size, hidden_size, rate, **options))
+            input_size = self.layers[-1].output_size
 
     def forward(
         self,
@@ -409,15 +369,7 @@ class MHSANTextModel(HubPreTrainedModel):
         return BaseModelOutput(last_hidden_state=states)
 
     def last_states(self, states: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        """Returns the hidden state after the last word; for the backward direction, the one after the first word.
-
-        Args:
-            states: `(batch_size, length, hidden_size)`.
-            attention_mask: `(batch_size, length)`, 1 = real, 0 = padding.
-
-        Returns:
-            `(batch_size, hidden_size)`.
-        """
+        """Returns the state `(B, hidden_size)` after the last word; backward channels have that after the first."""
         rows, length = torch.arange(len(states), device=states.device), states.shape[1]
         real = (attention_mask != 0).long()
         last = states[rows, length - 1 - real.flip(1).argmax(1)]

@@ -131,8 +131,9 @@ class VisionModel(HubPreTrainedModel):
                 )
             frames, pixel_values = pixel_values.shape[:2], pixel_values.flatten(0, 1)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
-        is_detector = self.config.kind == "regions"
-        see: Any = partial(from_part("transformers_backbones.see_regions"), self) if is_detector else self.see_grid
+        see: Any = self.see_grid
+        if self.config.kind == "regions":
+            see = partial(from_part("transformers_backbones.see_regions"), self)
         options = {"output_hidden_states": True} if output_hidden_states else {}  # which not every backbone takes
         with torch.set_grad_enabled(torch.is_grad_enabled() and not self.is_frozen):
             if pixel_mask is None:
@@ -206,8 +207,7 @@ def cell_boxes(rows: int, columns: int) -> torch.Tensor:
 def region_features(feature_map: torch.Tensor, boxes: torch.Tensor) -> torch.Tensor:
     """Returns means `(B, N, C)` of a feature map `(B, C, h, w)` over boxes `(B, N, 4)` in [0, 1].
 
-    Each is the mean of 7 x 7 bilinear samples at the centres of the box's equal parts, as RoIAlign takes them (He et
-    al. 2017, section 3).
+    Each is that of 7 x 7 bilinear samples at the centres of the box's parts (RoIAlign, He et al. 2017, section 3).
     """
     steps = (torch.arange(SAMPLES_PER_SIDE, device=boxes.device) + 0.5) / SAMPLES_PER_SIDE
     low, size = boxes[..., None, :2], boxes[..., None, 2:] - boxes[..., None, :2]

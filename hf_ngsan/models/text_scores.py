@@ -19,15 +19,10 @@ from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
 
 class TextScores(NamedTuple):
-    """The scores of a text.
+    """The scores of a text, in nats."""
 
-    Attributes:
-        score: mean log-probability of its generated tokens, the end token included, in nats.
-        words: its generated words, each with the sum of the log-probabilities of its tokens.
-    """
-
-    score: float
-    words: list[tuple[str, float]]
+    score: float  # mean log-probability of its generated tokens, the end token included
+    words: list[tuple[str, float]]  # its generated words, each with the sum of the log-probabilities of its tokens
 
 
 class Rewriting(LogitsProcessor):
@@ -54,18 +49,12 @@ class Rewritten(StoppingCriteria):
 
 @torch.inference_mode()
 def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: torch.Tensor) -> torch.Tensor:
-    """Returns log-probabilities of generated tokens.
+    """Returns log-probabilities `(B * C, new_tokens)` of generated tokens; 0 behind their ends.
 
     Args:
         model: in evaluation mode.
         inputs: the arguments of `generate()` for B inputs.
         sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, C for each input.
-
-    Returns:
-        `torch.FloatTensor` of shape `(B * C, new_tokens)`: of the last tokens of the sequences; 0 behind their ends.
-
-    Raises:
-        RuntimeError: they are not finite, as the model overflows.
     """
     number = len(next(value for value in inputs.values() if torch.is_tensor(value)))
     with torch.random.fork_rng(devices=[]):  # one token is left at each step, but it is drawn
@@ -113,13 +102,7 @@ def text_scores(
 def words_of_tokens(
     tokenizer: PreTrainedTokenizerBase, before: list[int], tokens: list[int], values: list[float]
 ) -> list[tuple[str, float]]:
-    """Returns the words that tokens make, each with the sum of their values; special tokens are no words.
-
-    Args:
-        tokenizer: of the model.
-        before: tokens of the beginning, which was given.
-        tokens, values: tokens behind it, and a number for each.
-    """
+    """Returns the words that tokens behind those of a beginning make, each with the sum of their values."""
     silent = set(tokenizer.all_special_ids)
     sums: dict[int, float] = {}
     for end, (token, value) in enumerate(zip(tokens, values, strict=True), start=1):

@@ -1,11 +1,4 @@
-"""Backbones and detection models of transformers, and encoders of patches without feature maps (CLIP, ViT, ...).
-
-```python
-config = make_config({"model_type": "clip_vision_model", "patch_size": 32})
-encoder = make_model("grid", config)  # a CLIPVisionModel without what pools its states
-see_image(encoder, pixel_values)  # one map (B, 768, 7, 7), without the class token, and how much of the image it shows
-```
-"""
+"""Backbones and detection models of transformers, and encoders of patches without feature maps (CLIP, ViT, ...)."""
 
 import copy
 import inspect
@@ -46,11 +39,7 @@ def is_patch_encoder(backbone: Any) -> bool:
 
 
 def make_config(config: dict | PreTrainedConfig, out_features: Sequence[str | int] | None = None) -> Any:
-    """Makes the configuration of a backbone or detection model, of the patch encoder for a model that has one in it.
-
-    Args:
-        config, out_features: see [`configuration_vision.make_backbone_config`].
-    """
+    """Makes the configuration of a backbone or detection model, of the patch encoder for a model that has one in it."""
     made: Any = config_from_dict(config) if isinstance(config, dict) else config
     made = made.vision_config if is_patch_encoder(getattr(made, "vision_config", None)) else made
     if not is_patch_encoder(made):
@@ -87,11 +76,7 @@ def stage_names(backbone: Any) -> list[str]:
 
 
 def feature_size_of(kind: str, backbone: Any) -> int:
-    """Returns the channels of a backbone's feature maps together, or of a detection model's queries.
-
-    Raises:
-        ValueError: it does not follow from the configuration of the detection model.
-    """
+    """Returns the channels of a backbone's feature maps together, or of a detection model's queries."""
     if kind == "regions":
         for field in ("d_model", "hidden_size"):
             if isinstance(getattr(backbone, field, None), int):
@@ -109,10 +94,7 @@ def feature_size_of(kind: str, backbone: Any) -> int:
 
 
 def make_model(kind: str, config: Any) -> Any:
-    """Makes the backbone of a grid, or the detection model of `"regions"`, with new weights.
-
-    A patch encoder is made without the module that pools its states.
-    """
+    """Makes the backbone of a grid, without what pools its states, or the detection model of `"regions"`."""
     if kind == "regions":
         return make_transformers_model("AutoModelForObjectDetection", config)
     if not is_patch_encoder(config):
@@ -152,13 +134,7 @@ def see_image(backbone: Any, pixel_values: torch.Tensor, **options: bool) -> tup
 
 
 def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: bool = False) -> BackboneOutput:
-    """Returns the maps `(B, D, rows, columns)` of the stages that the configuration names, and the hidden states.
-
-    Args:
-        encoder: see [`make_model`].
-        pixel_values: `(B, 3, height, width)`, of a size that [`check_size`] allows.
-        output_hidden_states: whether to return the states of all tokens behind the embeddings and behind each layer.
-    """
+    """Returns the maps `(B, D, rows, columns)` of the stages that the configuration names, and the hidden states."""
     config, stages = encoder.config, stage_names(encoder.config)
     size = (pixel_values.shape[-2], pixel_values.shape[-1])
     check_size(encoder, *size)
@@ -221,10 +197,7 @@ def see_regions(
 ) -> VisionOutput:
     """Returns the best queries of a detection model for images `(B, 3, height, width)`, with their boxes."""
     if visual_boxes is not None:
-        raise ValueError(
-            "This vision encoder detects its regions itself; leave visual_boxes out, or give visual_features in place "
-            "of pixel_values."
-        )
+        raise ValueError("This vision encoder detects its regions itself; leave visual_boxes out.")
     check_size(vision.backbone, *pixel_values.shape[-2:])
     settings, hidden_states = vision.config, None
     detected = vision.backbone(pixel_values, **options)
@@ -260,13 +233,7 @@ def encoder_map(detected: Any, height: int, width: int) -> torch.Tensor:
 
 
 def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.Tensor, ...]:
-    """Returns features `(B, N, C)`, boxes `(B, N, 4)`, mask, classes and scores `(B, N)` of the best queries of images.
-
-    Args:
-        detected: output of a detection model of transformers.
-        num_labels: its classes.
-        settings: `num_regions`, `score_threshold` and `suppression_threshold`, see [`VisionConfig`].
-    """
+    """Returns features `(B, N, C)`, boxes `(B, N, 4)`, mask, classes and scores `(B, N)` of the best queries of images."""
     boxes = corner_boxes(detected.pred_boxes)
     queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
     scores, classes = class_scores(detected.logits, num_labels).max(-1)

@@ -16,8 +16,8 @@ from transformers import PreTrainedModel, ProcessorMixin
 
 from ..data import DataError, load_data
 from ..data.collator import visual_arguments
+from ..data.question_answering import WithImages
 from ..data.vocabulary import build_question_tokenizer, with_words, words_of_question
-from ..data.vqa import WithImages
 from ..io.files import with_file_names
 from ..loading.pipelines import VisualQuestionAnsweringPipeline
 from ..loading.provenance import remember_features

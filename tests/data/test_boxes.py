@@ -4,7 +4,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from hf_ngsan.data.boxes import BOX_TOLERANCE, check_boxes
+from hf_ngsan.data.contract import BOX_TOLERANCE, check_boxes
 from hf_ngsan.models.processing_captioning import BOX_TOLERANCE as BOX_TOLERANCE_OF_MODELS
 from hf_ngsan.models.processing_captioning import pad_visual_inputs
 from tests.tables import each_row

@@ -7,7 +7,6 @@ import torch
 from transformers import (
     AutoBackbone,
     AutoConfig,
-    AutoModel,
     PreTrainedConfig,
     PreTrainedModel,
     RTDetrConfig,
@@ -130,15 +129,6 @@ def named(tmp_path):
     return pretrained_vision(tmp_path / "backbone", save_frozen_weights=False)
 
 
-def test_a_vision_encoder_saved_alone_has_the_weights_of_its_backbone(named, tmp_path, pixels):
-    named.save_pretrained(tmp_path / "vision")
-    (tmp_path / "backbone").rename(tmp_path / "elsewhere")
-    for auto_class in (VisionModel, AutoModel):
-        loaded = auto_class.from_pretrained(tmp_path / "vision")
-        assert torch.equal(loaded(pixels).visual_features, named(pixels).visual_features)
-        assert auto_class.from_pretrained(tmp_path / "vision", dtype=torch.bfloat16).dtype == torch.bfloat16
-
-
 def test_a_backbone_is_found_from_another_working_directory(named, tmp_path, monkeypatch, pixels):
     monkeypatch.chdir(tmp_path)
     vision = pretrained_vision("backbone", save_frozen_weights=False)
@@ -161,6 +151,3 @@ def test_a_backbone_that_is_gone_is_named(named, tmp_path):
     ):
         with pytest.raises(MissingBackboneError, match=f"{tmp_path}/backbone"):
             load()
-
-
-# --- types and configurations ---

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from transformers.cache_utils import DynamicCache
 
 from hf_ngsan.models.captioning import WordDecoder
 from tests.models.loops import decode
@@ -93,11 +92,3 @@ def test_several_captions_of_an_image_are_the_image_repeated(several_captions):
         assert len(together[name]) == len(apart[name])
         for ours, theirs in zip(together[name], apart[name], strict=True):
             torch.testing.assert_close(ours, theirs, **close)
-
-
-@torch.no_grad()
-def test_a_plain_dynamic_cache_is_taken_as_well():
-    model, images, words = tiny_captioner(), random_images(LENGTHS), random_words(3, 5)
-    expected = model(**images, decoder_input_ids=words).logits
-    outputs = model(**images, decoder_input_ids=words, cache=DynamicCache(), use_cache=True)
-    torch.testing.assert_close(outputs.logits, expected)

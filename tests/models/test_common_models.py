@@ -19,7 +19,7 @@ from hf_ngsan.models.modeling_rstnet_language_model import RSTNetLanguageModel
 from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration, SpatialCaptionerModel
 from tests.models.mcan import tiny as mcan
 from tests.models.mhsan import tiny as mhsan
-from tests.models.rstnet.tiny import OUR_TOKENS, SIZES, TEXT_ENCODER
+from tests.models.rstnet.tiny import SIZES, TEXT_ENCODER
 from tests.models.tiny import random_boxes
 from tests.transformers_suite import MISSING, import_suite, is_available
 
@@ -106,13 +106,6 @@ class CaptionerTester(ModelTester):
         return config, {**inputs, "input_ids": words["input_ids"]} if self.words_as_input_ids else inputs
 
 
-class PixelTester(CaptionerTester):
-    """Images in place of features; the vision encoder makes as many cells of them."""
-
-    def visual_inputs(self, config) -> dict[str, torch.Tensor]:
-        return {"pixel_values": torch.rand(self.batch_size, 3, 16, 24)}
-
-
 class CaptionerModelTest(CommonModelTest, generation.GenerationTesterMixin):
     is_encoder_decoder = True
     test_can_init_all_missing_weights_before_2023 = True
@@ -146,75 +139,10 @@ class NGSANModelTest(CaptionerModelTest, unittest.TestCase):
     tester_options = {"with_mask": True, "with_boxes": True, **sizes}
 
 
-@pytest.mark.slow
-class NGSANEveryOptionModelTest(NGSANModelTest):
-    """All kinds of bias, norms with parameters and with running statistics, absolute geometry, one word matrix."""
-
-    tester_options = {
-        "with_mask": False,
-        "with_boxes": True,
-        "query_norm": "instance",
-        "key_norm": "batch",
-        "norm_affine": True,
-        "geometric_bias": ["content", "query", "key"],
-        "geometry_features": "signed",
-        "absolute_geometry": True,
-        "tie_word_embeddings": True,
-        **NGSANModelTest.sizes,
-    }
-
-
-@pytest.mark.slow
-class NGSANPixelModelTest(NGSANModelTest):
-    """The model with a frozen vision encoder."""
-
-    make_tester = PixelTester
-    additional_model_inputs = ()
-    tester_options = {**PIXELS, **NGSANModelTest.sizes}
-
-
 class SpatialCaptionerModelTest(CaptionerModelTest, unittest.TestCase):
     all_model_classes = (SpatialCaptionerModel, SpatialCaptionerForConditionalGeneration)
     sizes = {"encoder_layers": 2, "decoder_layers": 2}
     tester_options = {"with_mask": True, "with_boxes": False, **sizes}
-
-
-@pytest.mark.slow
-class SpatialEveryOptionModelTest(SpatialCaptionerModelTest):
-    """The other choices: plain temperature, biases, no projection of features, dropout everywhere, tied words."""
-
-    tester_options = {
-        "with_mask": False,
-        "with_boxes": False,
-        "attention_temperature": "head_dim",
-        "attention_bias": True,
-        "residual_dropout": 0.1,
-        "visual_feature_size": 32,
-        "tie_word_embeddings": True,
-        **SpatialCaptionerModelTest.sizes,
-    }
-
-    def test_retain_grad_hidden_states_attentions(self):
-        """The original wants a gradient of the first hidden states: here they are the features, which then need one."""
-        tester, inputs = self.model_tester, self.model_tester.prepare_config_and_inputs_for_common()[1]
-        inputs["visual_features"].requires_grad_()
-        given = unittest.mock.Mock(return_value=(tester.get_config(), inputs))
-        with unittest.mock.patch.object(tester, "prepare_config_and_inputs_for_common", given):
-            super().test_retain_grad_hidden_states_attentions()
-
-
-@pytest.mark.slow
-class SpatialPixelModelTest(SpatialCaptionerModelTest):
-    """The model with a vision encoder that is trained with it, and places from boxes."""
-
-    make_tester = PixelTester
-    vision = {**PIXELS["vision_config"], "frozen": False}
-    tester_options = {
-        **PIXELS,
-        "vision_config": vision,
-        "position_embedding": "boxes",
-        **SpatialCaptionerModelTest.sizes,
-    }
 
 
 class BaseRSTNetModelTest(CaptionerModelTest):
@@ -235,40 +163,6 @@ class RSTNetBaseModelTest(BaseRSTNetModelTest, unittest.TestCase):
         "encoder_layers": 2,
         "plain_decoder_layers": 2,
     }
-
-
-@pytest.mark.slow
-class RSTNetModelTest(BaseRSTNetModelTest, unittest.TestCase):
-    additional_model_inputs = ("visual_boxes",)
-    tester_options = {"with_mask": True, "with_boxes": True, **BaseRSTNetModelTest.with_language_model}
-
-    @unittest.skip("the language model reads words, not embeddings")
-    def test_inputs_embeds(self):
-        pass
-
-    test_inputs_embeds_matches_input_ids = test_inputs_embeds
-
-
-class RSTNetReleaseModelTest(RSTNetModelTest):
-    """Every switch as released."""
-
-    additional_model_inputs = ()
-    tester_options = {
-        "config_class": RSTNetModel.config_class.from_release,
-        "with_mask": True,
-        "with_boxes": False,
-        "grid_size": [1, 6],
-        **OUR_TOKENS,
-        **BaseRSTNetModelTest.with_language_model,
-    }
-
-
-class RSTNetPixelModelTest(RSTNetModelTest):
-    """The model with a frozen vision encoder."""
-
-    make_tester = PixelTester
-    additional_model_inputs = ()
-    tester_options = {**PIXELS, **BaseRSTNetModelTest.with_language_model}
 
 
 class LanguageModelTester(ModelTester):
@@ -321,13 +215,6 @@ class NSATransformerModelTest(CommonModelTest, generation.GenerationTesterMixin,
     test_load_save_without_tied_weights = test_resize_embeddings_untied
 
 
-@pytest.mark.slow
-class NSATransformerEveryNormModelTest(NSATransformerModelTest):
-    """Norms with parameters and with running statistics."""
-
-    tester_options = {"query_norm": "batch", "key_norm": "instance", "norm_affine": True}
-
-
 class MCANTester(ModelTester):
     seq_length = encoder_seq_length = key_length = 5
     hidden_size, num_hidden_states_types = 16, 2
@@ -355,11 +242,6 @@ class MCANModelTest(CommonModelTest, unittest.TestCase):
         if return_labels and model_class is MCANForVisualQuestionAnswering:
             inputs["labels"] = (torch.arange(3 * len(mcan.ANSWERS)) % 7 / 6).reshape(3, -1)
         return inputs
-
-
-@pytest.mark.slow
-class MCANGeometryAwareModelTest(MCANModelTest):
-    tester_options = {"geometric_bias": ["content", "query", "key"], "geometry_features": "signed"}
 
 
 class MHSANTester(ModelTester):
@@ -412,28 +294,3 @@ class MHSANModelTest(CommonModelTest, unittest.TestCase):
 
     def _image_features_get_expected_num_hidden_states(self, model_tester=None):
         return len(mhsan.VISION["backbone_config"]["depths"])
-
-
-@pytest.mark.slow
-class MHSANFeaturesModelTest(MHSANModelTest):
-    """The model of visual features without attention, with recurrent units in both directions."""
-
-    tester_options = {"num_image_heads": 0, "num_text_heads": 0, "text": {"bidirectional": True}, "loss": "info_nce"}
-
-    def _image_features_prepare_config_and_inputs(self):
-        config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
-        return config, {"visual_features": inputs["visual_features"]}
-
-    @unittest.skip("it asks for pixels, of which there is no backbone")
-    def test_get_image_features_output_0(self):
-        pass
-
-    test_get_image_features_output_1 = test_get_image_features_output_2 = test_get_image_features_output_0
-    test_get_image_features_hidden_states = test_get_image_features_output_0
-
-
-@pytest.mark.slow
-class MHSANBertModelTest(MHSANModelTest):
-    """An encoder of transformers in place of words and recurrent units."""
-
-    tester_options = {"vision_config": mhsan.VISION, "text_config": mhsan.BERT}

@@ -10,13 +10,9 @@ from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_mcan import MCANModel
 from hf_ngsan.models.modeling_mhsan import MHSANModel
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
-from hf_ngsan.models.modeling_rstnet import RSTNetForConditionalGeneration
-from hf_ngsan.models.modeling_spatial_captioner import SpatialCaptionerForConditionalGeneration
 from hf_ngsan.models.processing_mcan import MCANProcessor
 from hf_ngsan.models.processing_mhsan import MHSANProcessor
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
-from hf_ngsan.models.processing_rstnet import RSTNetProcessor
-from hf_ngsan.models.processing_spatial_captioner import SpatialCaptionerProcessor
 from tests.models.tiny import random_boxes, tiny_tokenizer
 from tests.transformers_suite import MISSING, import_suite, is_available
 
@@ -52,16 +48,6 @@ class NGSANProcessorTest(processing.ProcessorTesterMixin, unittest.TestCase):
 
     def test_subprocessor_defaults_0_text(self):
         self.skipTest("the original takes attention_mask for the words' mask; here it is the visual tokens' mask")
-
-
-@pytest.mark.slow
-class RSTNetProcessorTest(NGSANProcessorTest):
-    processor_class, model_class = RSTNetProcessor, RSTNetForConditionalGeneration
-
-
-@pytest.mark.slow
-class SpatialCaptionerProcessorTest(NGSANProcessorTest):
-    processor_class, model_class = SpatialCaptionerProcessor, SpatialCaptionerForConditionalGeneration
 
 
 class MCANProcessorTest(NGSANProcessorTest):

@@ -5,22 +5,14 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoConfig
 
 from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel, save_for_hub
 from hf_ngsan.loading.hub import own_code
-from hf_ngsan.models.configuration_mcan import MCANConfig
-from hf_ngsan.models.configuration_mhsan import MHSANConfig
-from hf_ngsan.models.configuration_ngsan import NGSANConfig
-from hf_ngsan.models.configuration_rstnet import RSTNetConfig
-from hf_ngsan.models.configuration_spatial_captioner import SpatialCaptionerConfig
-from hf_ngsan.models.modeling_base import registered_for_auto_classes
 from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
 from tests.hub_stub import WRITER, hub
-from tests.loading.test_hub import CODE, CODE_OF_VISION, result_of
+from tests.loading.test_hub import CODE_OF_VISION, result_of
 from tests.models.test_transformers_backbones import CLIP
-from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tables import each_row
 
@@ -90,20 +82,6 @@ def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
     assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
 
 
-def test_a_captioner_has_the_code_of_its_own_encoder(tmp_path):
-    save_for_hub(pixel_captioner(), pixel_processor(), tmp_path)
-    assert code_in(tmp_path) == CODE | CODE_OF_VISION | VGG | IMAGE_READING
-
-
-@each_row("config_class", [MCANConfig, MHSANConfig, NGSANConfig, RSTNetConfig, SpatialCaptionerConfig])
-@each_row("name", BACKBONES)
-def test_every_configuration_names_the_code_of_its_encoder(name, config_class):
-    backbone, code = BACKBONES[name]
-    found = config_class(vision_config={"backbone_config": backbone}).modules_of_parts()
-    text = {"modeling_mhsan_text.py"} if config_class is MHSANConfig else set()
-    assert {f"{module}.py" for module in found} == VISION | code | text
-
-
 @each_row("saved", [True, False])
 def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
     config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
@@ -157,14 +135,6 @@ def test_a_process_without_the_package_loads_and_saves_every_backbone(encoders, 
             assert (tmp_path / "again" / name / file).read_bytes() == (encoders / name / file).read_bytes()
 
 
-def test_a_configuration_alone_is_saved_with_the_code_of_its_parts(tmp_path):
-    config = pixel_captioner().config
-    with registered_for_auto_classes({type(config): "AutoConfig"}):
-        config.save_pretrained(tmp_path)
-    assert {*VISION, *VGG, "parts.py"} <= code_in(tmp_path)
-    assert isinstance(AutoConfig.from_pretrained(tmp_path).vision_config, VisionConfig)
-
-
 HUB = """
 import json, sys
 sys.modules["hf_ngsan"] = None
@@ -192,11 +162,3 @@ def test_the_code_of_parts_goes_to_a_hub_and_comes_from_the_revision_that_is_ask
     assert backbone == "NGSANVGGBackbone"
     processing = {"processing_captioning.py", "processing_ngsan.py"}
     assert code_in(folder) - processing - IMAGE_READING <= {*files} <= code_in(folder)
-
-
-def test_a_captioner_without_an_encoder_is_saved_into_the_folder_of_one_with(tmp_path):
-    """What is left of the other is no code of this one: nothing of it is imported."""
-    save_for_hub(pixel_captioner(), pixel_processor(), tmp_path)
-    save_for_hub(tiny_captioner(), tiny_processor(), tmp_path)
-    assert "modeling_vgg" not in (tmp_path / "parts.py").read_text()
-    assert own_code(tmp_path) == code_in(tmp_path)

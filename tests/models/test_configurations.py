@@ -125,38 +125,6 @@ def value_of(config, path: str):
             },
         ),
         (
-            lambda: RSTNetConfig(adaptive_attention=False),
-            {"language_model_config": None, "num_hidden_layers": 3},
-        ),
-        (
-            SpatialCaptionerConfig,
-            {
-                **{"hidden_size": 512, "num_attention_heads": 8, "intermediate_size": 1024, "encoder_layers": 2},
-                **{"decoder_layers": 4, "num_hidden_layers": 4, "visual_feature_size": 512, "dropout": 0.1},
-                **{"attention_dropout": 0.1, "residual_dropout": 0.0, "attention_bias": False},
-                **{"attention_temperature": "key_length", "vision_config.kind": "grid", "vision_config.frozen": True},
-                **{"vision_config.grid_size": None, "vision_config.feature_size": 512},
-                "vision_config.backbone_config.model_type": "ngsan_vgg",
-                "vision_config.backbone_config.depths": [1, 1, 2, 2, 2],
-            },
-        ),
-        (lambda: SpatialCaptionerConfig(vision_config=None), {"visual_feature_size": 512}),
-        (
-            lambda: MCANConfig.small(geometric_bias=["query"]),
-            {
-                **{"hidden_size": 512, "intermediate_size": 2048, "pooled_size": 1024, "geometric_bias": ["query"]},
-                **{"num_hidden_layers": 6, "num_attention_heads": 8, "num_glimpses": 1, "needs_boxes": True},
-                **{"word_embedding_size": 300, "reduction_hidden_size": 512, "dropout": 0.1},
-            },
-        ),
-        (
-            lambda: MCANConfig.large(num_labels=9),
-            {
-                **{"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048, "num_labels": 9},
-                **{"num_hidden_layers": 6, "num_attention_heads": 8, "num_glimpses": 1, "needs_boxes": False},
-            },
-        ),
-        (
             MHSANConfig,  # section 3.5
             {
                 **{"hidden_size": 2400, "projection_dim": 2400, "attention_hidden_size": 350, "dropout": 0.5},

@@ -10,7 +10,6 @@ from tests.models.architectures import (
     ARCHITECTURES,
     CLOSE,
     LABELS,
-    VARIANTS,
     WORDS,
     every_architecture,
     every_variant,
@@ -82,15 +81,6 @@ def test_eager_equals_sdpa(name, variant):
     torch.testing.assert_close(results[0], results[1], **CLOSE)
 
 
-@needs_compiler
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "variant"), [one for one in VARIANTS if one[0] in ("ngsan", "spatial_captioner")])
-def test_flex_attention_equals_eager(name, variant):
-    inputs = ARCHITECTURES[name].inputs()
-    flex, eager = (make(name, variant, attn_implementation=one) for one in ("flex_attention", "eager"))
-    torch.testing.assert_close(logits_of(flex, inputs), logits_of(eager, inputs), **CLOSE)
-
-
 @every_variant
 def test_half_precision_is_close_and_mixed_precision_trains(name, variant):
     model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
@@ -137,15 +127,6 @@ def test_saving_and_loading_changes_no_bit(name, variant, tmp_path):
     with torch.no_grad():
         expected = model.model(**inputs, decoder_input_ids=WORDS).last_hidden_state
         assert torch.equal(base(**inputs, decoder_input_ids=WORDS).last_hidden_state, expected)
-
-
-@every_architecture
-def test_loading_in_half_precision_changes_the_weights_only(name, variant, tmp_path):
-    model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
-    model.save_pretrained(tmp_path)
-    loaded = type(model).from_pretrained(tmp_path, dtype=torch.bfloat16)
-    assert {parameter.dtype for parameter in loaded.parameters()} == {torch.bfloat16}
-    assert torch.equal(logits_of(loaded, inputs), logits_of(model.to(torch.bfloat16), inputs))
 
 
 def check_that_forward_is_one_graph(name: str, variant: str, backend: str) -> None:

@@ -5,7 +5,6 @@ import itertools
 import pytest
 import torch
 
-from hf_ngsan import EnsembleForConditionalGeneration
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
 from tests.models import tiny
@@ -195,15 +194,6 @@ def test_contrastive_search_weighs_probability_against_likeness(asked, alpha, ca
     assert found == [contrastive_by_loops(*asked, image, alpha, candidates) for image in range(NUMBER)]
 
 
-def test_contrastive_search_without_penalty_is_greedy(asked):
-    model, inputs = asked
-    expected = model.generate(**inputs, max_new_tokens=6)
-    options = {"custom_generate": contrastive_search, "penalty_alpha": 0.0, "max_new_tokens": 6}
-    assert torch.equal(model.generate(**inputs, **options), expected)
-    options["return_dict_in_generate"] = True
-    assert torch.equal(model.generate(**inputs, **options).sequences, expected)
-
-
 @each_row("search", SEARCHES)
 def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
     """Nor on padding: of visual tokens, and of beginnings of unequal length, which processors pad on the left."""
@@ -243,20 +233,6 @@ def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
 def test_what_cannot_be_done(asked, search, options, fact):
     with pytest.raises(ValueError, match=fact):
         generate(asked, search, **options)
-
-
-def test_ensembles_search_with_groups_and_words():
-    members = [captioner_and_images(name)[0] for name in ("ngsan", "rstnet")]
-    ensemble, inputs = EnsembleForConditionalGeneration(members).eval(), random_images(LENGTHS)
-    options = {"num_beams": 4, "max_new_tokens": 6}
-    expected = ensemble.generate(**inputs, **options)
-    options["custom_generate"] = diverse_beam_search
-    found = ensemble.generate(**inputs, **options, num_beam_groups=1)
-    assert [*map(without_padding, found)] == [*map(without_padding, expected)]
-    found = ensemble.generate(**inputs, **{**options, **SEARCHES["constrained"]})
-    assert (found == 3).any(-1).all()
-    with pytest.raises(ValueError, match="ensemble"):
-        ensemble.generate(**inputs, custom_generate=contrastive_search, max_new_tokens=6)
 
 
 @pytest.fixture(scope="module")

@@ -113,15 +113,6 @@ def test_words_with_a_cache_are_those_without(name, variant, steps):
 
 
 @every_architecture
-def test_the_attention_implementation_changes_no_word(name, variant):
-    eager, sdpa = (
-        make(name, attn_implementation=implementation).generate(**ARCHITECTURES[name].inputs(), num_beams=3)
-        for implementation in ("eager", "sdpa")
-    )
-    assert torch.equal(eager, sdpa)
-
-
-@every_architecture
 @each_row(("method", "cache"), [*((method, {}) for method in METHODS), *(("greedy", cache) for cache in CACHES)])
 def test_prefixes_of_any_length_share_a_batch(name, variant, method, cache):
     model, inputs = make(name), ARCHITECTURES[name].inputs()

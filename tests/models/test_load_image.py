@@ -2,22 +2,16 @@
 
 import base64
 import io
-import os
 import subprocess
 import warnings
 from pathlib import Path
 
-import datasets
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from PIL import Image
 from transformers import image_utils
 
-from hf_ngsan.data.images.files import decode_image
 from hf_ngsan.models.image_processing_captioning import (
     ImageError,
     load_image,
@@ -104,12 +98,6 @@ def test_transparency_is_laid_over_white():
         assert np.abs(pixels_of(source) - expected).max() <= 1
     grey = Image.merge("LA", (photo().convert("L"), Image.fromarray(alpha)))
     assert (pixels_of(encoded(grey))[0] == 255).all()
-    palette = photo().quantize(4)
-    clear = palette.getpixel((0, 0))
-    for transparency in (clear, bytes(0 if index == clear else 255 for index in range(4))):
-        result = pixels_of(encoded(palette, transparency=transparency))
-        assert (result[: HEIGHT // 2, : WIDTH // 2] == 255).all()
-        np.testing.assert_array_equal(result[HEIGHT // 2 :], np.asarray(palette.convert("RGB"))[HEIGHT // 2 :])
     keyed = pixels_of(encoded(photo(), transparency=(250, 10, 20)))
     assert (keyed[: HEIGHT // 2, : WIDTH // 2] == 255).all()
 
@@ -129,17 +117,10 @@ def test_16_bits_are_scaled_not_clipped():
     ):
         np.testing.assert_array_equal(pixels_of(source), expected)
     shallow = np.asarray(photo().convert("L"))
-    np.testing.assert_array_equal(pixels_of(Image.fromarray(shallow.astype(np.int32)))[..., 0], shallow)
-    np.testing.assert_array_equal(pixels_of(Image.fromarray((shallow / 255).astype(np.float32)))[..., 0], shallow)
-    floats = Image.fromarray(shallow).convert("F")
-    for source in (floats, encoded(floats, "TIFF")):
-        np.testing.assert_array_equal(pixels_of(source)[..., 0], shallow)
-    for image in (
-        Image.new("F", (20, 20), 300),
-        Image.fromarray(np.linspace(0, 100000, 400).reshape(20, 20).astype(np.int32)),
-    ):
-        with pytest.raises(ImageError):
-            load_image(image)
+    for kind in (shallow.astype(np.int32), (shallow / 255).astype(np.float32), shallow.astype(np.float32)):
+        np.testing.assert_array_equal(pixels_of(Image.fromarray(kind))[..., 0], shallow)
+    with pytest.raises(ImageError):
+        load_image(Image.new("F", (20, 20), 300))
 
 
 @each_row("orientation", range(1, 9))
@@ -177,33 +158,6 @@ def test_a_large_jpeg_file_is_decoded_at_a_smaller_scale(scale, decoded, orienta
     usual, reduced = (one.resize((least, least), Image.Resampling.BILINEAR) for one in (load_image(data), image))
     assert np.abs(np.asarray(usual, int) - np.asarray(reduced, int)).mean() < 2
     assert load_image(encoded(stored, "PNG", exif=exif), least_side=least).size == smooth.size
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.data(),
-    st.tuples(st.integers(8, 20), st.integers(8, 20)),
-    st.sampled_from([None, 1, 3, 4]),
-    st.sampled_from([np.uint8, np.uint16, np.float32, np.float64, np.int64, bool]),
-    st.booleans(),
-)
-def test_arrays_of_any_layout_and_type(data, size, channels, kind, first):
-    shape = size if channels is None else (*size, channels)
-    values = data.draw(arrays.arrays(np.uint8, shape))
-    if kind is bool:
-        array, values = values > 127, (values > 127) * np.uint8(255)
-    else:
-        array = {np.uint16: values * np.uint16(257)}.get(kind, values.astype(kind))
-        if np.issubdtype(kind, np.floating):
-            array = array / array.dtype.type(255)
-    array = np.moveaxis(array, -1, 0) if first and channels else array
-    if channels == 4:
-        weight = values[..., 3:] / 255
-        expected = weight * values[..., :3] + (1 - weight) * 255
-    else:
-        expected = np.broadcast_to(values.reshape(*size, -1), (*size, 3))
-    assert np.abs(pixels_of(array) - expected).max() <= (1 if channels == 4 else 0)
-    np.testing.assert_array_equal(pixels_of(torch.from_numpy(np.ascontiguousarray(array))), pixels_of(array))
 
 
 def test_what_is_no_image_is_named(tmp_path):
@@ -276,32 +230,3 @@ def test_one_image_or_many():
         assert len(load_images(image)) == 1
     with pytest.raises(ImageError, match=r"Image 1 .*gone\.jpg"):
         load_images([photo(), "gone.jpg"])
-
-
-DATA = os.environ.get("HF_NGSAN_TEST_DATA")
-
-
-def damaged_exif(kind: str, seed: int) -> bytes:
-    """A photo that is stored lying on its side, whose EXIF data are damaged."""
-    exif = Image.Exif()
-    exif[0x0112], exif[0x010E], exif[282] = 6, "a photo of something", 72.0
-    exif.get_ifd(0x8769)[0x829A] = 0.5
-    data = bytearray(encoded(photo().transpose(Image.Transpose.ROTATE_90), kind, exif=exif, quality=100))
-    start = data.rindex(exif.tobytes().removeprefix(b"Exif\0\0"))
-    random = np.random.default_rng(seed)
-    for position in random.integers(start, start + len(exif.tobytes()) - 6, 3):
-        data[position] = random.choice([0, 255, random.integers(256)])
-    return bytes(data)
-
-
-@each_row("kind", ["JPEG", "WEBP"])
-def test_damaged_exif_data_do_not_hide_the_photo(kind):
-    num_turned, lying = 0, photo().transpose(Image.Transpose.ROTATE_90)
-    for seed in range(150):
-        data = damaged_exif(kind, seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            images = [load_image(data), decode_image({"bytes": data, "path": None}, datasets.Image())]
-        assert {image.size for image in images} <= {(WIDTH, HEIGHT), lying.size}
-        num_turned += images[0].size == (WIDTH, HEIGHT)
-    assert 0 < num_turned < 150

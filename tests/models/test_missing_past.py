@@ -5,9 +5,8 @@ import functools
 import pytest
 import torch
 
-from hf_ngsan.exporting.graphs import DecoderGraph, decoder_inputs, encoder_inputs
-from hf_ngsan.models.decoding import StepwiseDecoder, constrained_beam_search, contrastive_search, diverse_beam_search
-from tests.drift.checkpoints import CHECKPOINTS, WORDS
+from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
+from tests.drift.checkpoints import WORDS
 from tests.models.test_modeling_base import WRITERS, model_and_inputs
 from tests.tables import each_row
 
@@ -56,23 +55,6 @@ def test_a_decoder_without_the_cache(name, monkeypatch):
     assert model.generate(**inputs, min_new_tokens=2, max_new_tokens=2, use_cache=False).shape[1] == 3
 
 
-def test_the_steps_of_our_searches(monkeypatch):
-    model, inputs = model_and_inputs("ngsan")
-    states = model.model.encoder(
-        **{name: inputs[name] for name in ("visual_features", "visual_boxes", "attention_mask")}
-    )
-    decoder = StepwiseDecoder(
-        model,
-        WORDS[:, :1],
-        {"encoder_outputs": states, "attention_mask": inputs["attention_mask"], "use_cache": True},
-    )
-    decoder.step()
-    decoder.append(WORDS[:, 1])
-    hide_cache(model, monkeypatch)
-    with pytest.raises(ValueError, match="words before"):
-        decoder.step()
-
-
 @each_row("name", [*WRITERS, "rstnet_language_model"])
 @each_row("told_by", ["mask", "positions"])
 def test_a_later_word_alone(name, told_by):
@@ -85,17 +67,6 @@ def test_a_later_word_alone(name, told_by):
         inputs[f"{prefix}position_ids"] = torch.full((2, 1), 3)
     with pytest.raises(ValueError, match="words before"):
         model(**inputs)
-
-
-@each_row("name", ["ngsan", "spatial_captioner"])
-def test_a_graph_of_a_step_without_the_cache(name, monkeypatch):
-    model, _, _ = CHECKPOINTS[name]()
-    inputs = decoder_inputs(model, encoder_inputs(model, None))
-    graph = DecoderGraph(model).eval()
-    assert graph(**inputs)["log_probabilities"].isfinite().all()
-    hide_cache(model.model.decoder, monkeypatch)
-    with pytest.raises(ValueError, match="cache"):
-        graph(**inputs)
 
 
 def test_padding_on_the_left_is_no_missing_word():

@@ -2,10 +2,8 @@
 
 import pytest
 import torch
-from transformers.utils import TransformersKwargs
 
 from hf_ngsan import EnsembleForConditionalGeneration
-from hf_ngsan.models.modeling_base import KNOWN_KEYWORDS
 from tests.drift.checkpoints import CHECKPOINTS, WORDS
 from tests.models import tiny
 from tests.tables import each_row
@@ -29,16 +27,6 @@ def test_forward_refuses_an_unknown_argument(name, argument):
         model(**inputs, **{argument: torch.ones(2, 3)})
 
 
-@each_row("name", ["ngsan", "spatial_captioner", "rstnet", "nsa_transformer"])
-def test_an_encoder_alone_refuses_an_unknown_argument(name):
-    model, inputs = model_and_inputs(name)
-    del inputs["decoder_input_ids"]
-    encoder = model.get_encoder()
-    assert encoder(**inputs).last_hidden_state.ndim == 3
-    with pytest.raises(TypeError, match="attention_masks"):
-        encoder(**inputs, attention_masks=torch.ones(2, 3))
-
-
 @each_row("name", WRITERS)
 @each_row("argument", ["attention_masks", "kv_cache", "num_beamz", "kwargs"])
 def test_generate_refuses_an_unknown_argument(name, argument):
@@ -52,10 +40,6 @@ def test_generate_refuses_an_unknown_argument(name, argument):
 def test_arguments_without_a_value_go_through(name):
     model, inputs = model_and_inputs(name)
     model(**inputs, somebody_s_argument=None, return_dict=True)
-
-
-def test_all_that_transformers_passes_to_any_model_is_known():
-    assert TransformersKwargs.__optional_keys__ <= KNOWN_KEYWORDS
 
 
 @each_row("name", [*WRITERS, "rstnet_language_model"])

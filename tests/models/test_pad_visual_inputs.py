@@ -2,10 +2,7 @@
 
 import numpy as np
 import pytest
-import torch
 
-from hf_ngsan.loading.pipeline_inputs import pad_pixels
-from hf_ngsan.models.modeling_base import check_visual_features
 from hf_ngsan.models.processing_captioning import pad_visual_inputs
 from tests.models.tiny import random_boxes
 
@@ -41,25 +38,3 @@ def test_what_would_go_unnoticed_is_refused():
         except ValueError:
             continue
         pytest.fail(case)
-
-
-def test_a_mask_of_another_length_is_refused():
-    features = torch.zeros(2, 3, 5)
-    check_visual_features(features, torch.ones(2, 3), 5)
-    for mask in (torch.ones(2, 2), torch.ones(2, 4), torch.ones(1, 3)):
-        with pytest.raises(ValueError):
-            check_visual_features(features, mask, 5)
-
-
-def test_pixels_of_unequal_size_are_padded_to_the_right_and_below():
-    mask = torch.zeros(1, 3, 7, dtype=torch.long)
-    mask[:, :2, :4] = 1
-    padded = {"pixel_values": torch.rand(1, 3, 3, 7) * mask, "pixel_mask": mask}
-    whole = {"pixel_values": torch.rand(1, 3, 5, 2)}
-    batch = pad_pixels([padded, whole])
-    assert batch["pixel_values"].shape == (2, 3, 5, 7)
-    assert batch["pixel_mask"].flatten(1).sum(1).tolist() == [2 * 4, 5 * 2]
-    for row, image in enumerate((padded, whole)):
-        height, width = image["pixel_values"].shape[-2:]
-        assert torch.equal(batch["pixel_values"][row, :, :height, :width], image["pixel_values"][0])
-        assert batch["pixel_values"][row].sum() == pytest.approx(float(image["pixel_values"].sum()), rel=1e-5)

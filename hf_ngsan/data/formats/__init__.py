@@ -8,35 +8,32 @@ recognise(Path("trainval_36.tsv")).name  # "bottom-up-tsv"
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DataError, naming_damage
 
 if TYPE_CHECKING:
-    from .sources import Source
+    from .layouts import Source
 
 FILES_LOOKED_AT = 4
 """Files of each folder that are examined to recognise their format."""
 FOLDERS_LOOKED_AT = 16
 
 
-@dataclass(frozen=True)
-class FeatureFormat:
+class FeatureFormat(NamedTuple):
     """One layout of feature files.
 
     Attributes:
         name: value of `--from`.
         summary: description in one line.
         suffixes: suffixes of its files.
-        source: `"module:class"` of its [`Source`], which takes the path.
-        recognises: `"module:function"` that returns whether a file with such a suffix has this format; empty if the
+        source: class of [`layouts`] that reads a path.
+        recognises: function of [`layouts`] that returns whether a file with such a suffix has this format; empty if the
             suffix is enough.
         is_file: whether a source is one file; otherwise it may be a folder of files.
-        named_by_folders: whether the name of a folder decides between this format and another one of similar files.
     """
 
     name: str
@@ -45,72 +42,40 @@ class FeatureFormat:
     source: str
     recognises: str = ""
     is_file: bool = False
-    named_by_folders: bool = False
 
     def open(self, path: Path) -> "Source":
         """Opens a file or folder; raises a DataError if it cannot be read."""
         with naming_damage(str(path)):
-            return resolve_name(f"{__name__}.{self.source}")(path)
+            return resolve_name(f"{__name__}.layouts:{self.source}")(path)
 
     def fits(self, file: Path) -> bool:
         """Returns whether a file is of this format; raises a DataError for a damaged one."""
         if file.suffix.lower() not in self.suffixes:
             return False
         with naming_damage(str(file)):
-            return not self.recognises or resolve_name(f"{__name__}.{self.recognises}")(file)
+            return not self.recognises or resolve_name(f"{__name__}.layouts:{self.recognises}")(file)
 
 
 HDF5 = (".hdf5", ".h5")
+TSV = "bottom-up attention: six tab-separated fields, boxes and features in base64"
+VQA = "MCAN, OpenVQA and bottom-up-attention.pytorch: x, bbox, image_w, image_h in ID.npz"
+COCOBU = "ImageCaptioning.pytorch: NAME_att/ID.npz and NAME_box/ID.npy"
+TARS = "WebDataset: images KEY.jpg with captions KEY.txt or KEY.json in tar files"
 FORMATS = {
     layout.name: layout
     for layout in (
+        FeatureFormat("bottom-up-tsv", TSV, (".tsv",), "TsvSource", is_file=True),
         FeatureFormat(
-            "bottom-up-tsv",
-            "bottom-up attention: six tab-separated fields, boxes and features in base64",
-            (".tsv",),
-            "layouts:TsvSource",
-            is_file=True,
+            "m2-hdf5", "Meshed-Memory Transformer: ID_features and ID_boxes", HDF5, "M2Source", "is_m2", True
         ),
-        FeatureFormat(
-            "m2-hdf5",
-            "Meshed-Memory Transformer: ID_features and ID_boxes",
-            HDF5,
-            "layouts:M2Source",
-            "layouts:is_m2",
-            is_file=True,
-        ),
-        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "layouts:GridSource", "layouts:is_grid", is_file=True),
-        FeatureFormat(
-            "cocobu",
-            "ImageCaptioning.pytorch: NAME_att/ID.npz and NAME_box/ID.npy",
-            (".npz", ".npy"),
-            "layouts:CocobuSource",
-            "layouts:is_cocobu",
-            named_by_folders=True,
-        ),
-        FeatureFormat(
-            "vqa-npz",
-            "MCAN, OpenVQA and bottom-up-attention.pytorch: x, bbox, image_w, image_h in ID.npz",
-            (".npz",),
-            "layouts:VqaSource",
-            "layouts:is_vqa",
-        ),
-        FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "layouts:TensorSource"),
-        FeatureFormat(
-            "grid-npy", "an array (D, h, w) in ID.npy", (".npy",), "layouts:ArraySource", "layouts:is_feature_map"
-        ),
-        FeatureFormat(
-            "vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "layouts:VatexSource", "layouts:is_vatex"
-        ),
-        FeatureFormat(
-            "webdataset",
-            "WebDataset: images KEY.jpg with captions KEY.txt or KEY.json in tar files",
-            (".tar",),
-            "sources:TarSource",
-        ),
-        FeatureFormat(
-            "parquet", "images with captions in Parquet files", (".parquet",), "sources:ParquetSource", is_file=True
-        ),
+        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "GridSource", "is_grid", True),
+        FeatureFormat("cocobu", COCOBU, (".npz", ".npy"), "CocobuSource", "is_cocobu"),
+        FeatureFormat("vqa-npz", VQA, (".npz",), "VqaSource", "is_vqa"),
+        FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "TensorSource"),
+        FeatureFormat("grid-npy", "an array (D, h, w) in ID.npy", (".npy",), "ArraySource", "is_feature_map"),
+        FeatureFormat("vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "VatexSource", "is_vatex"),
+        FeatureFormat("webdataset", TARS, (".tar",), "TarSource"),
+        FeatureFormat("parquet", "images with captions in Parquet files", (".parquet",), "ParquetSource", is_file=True),
     )
 }
 ORDERS = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "x and y of the centre, width, height"}
@@ -129,7 +94,7 @@ def open_sources(path: Path, name: str | None = None) -> list["Source"]:
     Raises:
         DataError: the path does not exist, has no known format or files of several, or cannot be read.
     """
-    from .sources import files_in
+    from .layouts import files_in
 
     if not path.exists():
         raise DataError(f"{path} does not exist; give a file or folder of features or images.")
@@ -144,11 +109,7 @@ def open_sources(path: Path, name: str | None = None) -> list["Source"]:
 
 
 def recognise(path: Path) -> FeatureFormat:
-    """Returns the format of a file or folder.
-
-    Raises:
-        DataError: no format, or files of several formats.
-    """
+    """Returns the format of a file or folder; raises a DataError for no format, or files of several formats."""
     examples: dict[str, Path] = {}
     problem: DataError | None = None
     for file in some_files(path):
@@ -156,7 +117,7 @@ def recognise(path: Path) -> FeatureFormat:
             for layout in FORMATS.values():
                 if layout.fits(file):
                     examples.setdefault(layout.name, file)
-                    if layout.named_by_folders:
+                    if layout.name == "cocobu":  # the name of a folder decides between it and others of such files
                         break
         except DataError as error:
             problem = error

@@ -1,4 +1,5 @@
-"""The layouts of feature files that others have released, one class each. No pickle but torch's tensors is loaded.
+"""The layouts of feature files that others have released, and of images, one class each. No pickle but torch's tensors
+is loaded.
 
 | class | layout |
 | --- | --- |
@@ -9,21 +10,34 @@
 | [`VqaSource`] | `ID.npz` with `x`, (D, n) of MCAN and OpenVQA or (n, D) of bottom-up-attention.pytorch |
 | [`TensorSource`], [`ArraySource`] | grid-feats-vqa: a tensor (1, D, h, w), or an array (D, h, w) of NumPy |
 | [`VatexSource`] | VATEX: `VIDEO.npy` of shape (1, T, D) |
+| [`TarSource`], [`ParquetSource`] | images with captions |
+
+```python
+for entry in VqaSource(Path("val2014")).entries():
+    name, record = entry.read()  # "391895", VisualRecord(features=..., boxes=...)
+```
 """
 
 import binascii
 import math
 import pickle
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
+import datasets
 import numpy as np
 
+from ..coco_files import number_of
 from ..errors import DataError, naming_damage
-from .sources import Entry, FeatureRecord, FileSource, ListedSource, Source, files_in
+from ..images import visible_files
+from ..images.files import decode_image
+from ..images.loading import load_images
+from ..images.sources import column_of_splits, open_source
+from ..images.tar_files import TAR_SUFFIXES, TarFile
 
 if TYPE_CHECKING:
     import h5py
@@ -33,26 +47,125 @@ MAX_FEATURE = 1e10
 """Largest plausible feature: numbers of float64 that are read as float32 are far larger."""
 FEATURES, BOXES, GRIDS = "_features", "_boxes", "_grids"
 """Endings of the names of arrays in HDF5 files."""
-COCOBU_KEY = "feat"
 COCOBU_PARTS = ("_att", "_box", "_fc")
-FILES_LOOKED_AT = 100
+
+
+@dataclass(frozen=True)
+class VisualRecord:
+    """Features or the image of one image or video, as stored in the file.
+
+    Attributes:
+        features: `(N, D)` numbers; None for an image.
+        boxes: `(N, 4)` in the convention of the file; None without.
+        grid: rows and columns of a grid of N cells, row by row; None for regions.
+        size: width and height of the image in pixels, if the file has them.
+        image, captions, split: the bytes and the name of an image file, its captions and split; empty without.
+    """
+
+    features: np.ndarray | None = None
+    boxes: np.ndarray | None = None
+    size: tuple[int, int] | None = None
+    grid: tuple[int, int] | None = None
+    image: tuple[bytes, str] | None = None
+    captions: tuple[str, ...] = ()
+    split: str | None = None
+
+
+class Entry(NamedTuple):
+    """A record that has not been read yet.
+
+    Attributes:
+        name: name of the image in the file; None if it is known only after reading.
+        where: name of the record in messages.
+        end: place of the next record, for [`Source.entries`].
+        load: returns name and record.
+    """
+
+    name: str | None
+    where: str
+    end: int
+    load: Callable[[], tuple[str, VisualRecord]]
+
+    def read(self) -> tuple[str, VisualRecord]:
+        """Returns name and record; raises a [`~hf_ngsan.data.DataError`] for a damaged one."""
+        with naming_damage(self.where):
+            return self.load()
+
+
+class Source:
+    """An opened file or folder that knows the names of all its records.
+
+    Args:
+        path: path of the file or folder.
+        names: name of each record, and the key that [`read_record`] takes.
+
+    Attributes:
+        unit, total: unit and value of the `end` of the last entry.
+        is_numbered: whether the names of images are numbers; otherwise places in the source become image ids.
+    """
+
+    unit = "images"
+
+    def __init__(self, path: Path, names: Sequence[tuple[str, str]]) -> None:
+        self.path, self.names, self.total = path, names, len(names)
+
+    @cached_property
+    def is_numbered(self) -> bool:
+        return all(number_of(name) is not None for name, _ in self.names)
+
+    @property
+    def files(self) -> list[Path]:
+        """Files or folders whose sizes and times tell whether the records are still the same."""
+        return [self.path]
+
+    def entries(self, start: int = 0) -> Iterator[Entry]:
+        """Yields the entries from a place on, 0 or the `end` of an entry, always in the same order."""
+        for place, (name, key) in enumerate(self.names[start:], start):
+            yield Entry(name, self.where(key), place + 1, partial(self.read_named, name, key))
+
+    def read_named(self, name: str, key: str) -> tuple[str, VisualRecord]:
+        return name, self.read_record(key)
+
+    def where(self, key: str) -> str:
+        """Returns the name of a record in messages."""
+        return f"{self.path / key if self.path.is_dir() else self.path}"
+
+    def read_record(self, key: str) -> VisualRecord:
+        """Reads a record; raises an exception for a damaged one."""
+        raise NotImplementedError
+
+    def has_captions(self) -> bool:
+        return False
+
+    def has_split(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        """Closes open files."""
+
+
+def files_in(path: Path, *suffixes: str) -> list[str]:
+    """Returns the sorted files of some suffixes in a folder, as [`visible_files`]; "" for a single file."""
+    if path.is_file():
+        return [""]
+    return sorted(name for name in visible_files(path) if name.lower().endswith(suffixes) and (path / name).is_file())
+
+
+class FileSource(Source):
+    """A folder, searched recursively, with a file for each image, named by its stem; or one such file."""
+
+    suffix: ClassVar[str]
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, [((path / key).stem, key) for key in files_in(path, self.suffix)])
 
 
 class TsvSource(Source):
-    """A file of bottom-up attention.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        DataError: it is empty.
-    """
-
     unit = "bytes"
-    is_numbered = True
 
     def __init__(self, path: Path) -> None:
-        self.path, self.total = path, path.stat().st_size
+        super().__init__(path, [])
+        self.total = path.stat().st_size
         if not self.total:
             raise DataError(f"{path} is empty; get it again.")
 
@@ -66,7 +179,7 @@ class TsvSource(Source):
                     yield Entry(None, where, file.tell(), partial(parse_line, line, where))
 
 
-def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
+def parse_line(line: bytes, where: str) -> tuple[str, VisualRecord]:
     """Returns the image id and the record of a line; raises a DataError for a damaged one."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(TSV_FIELDS):
@@ -80,22 +193,19 @@ def parse_line(line: bytes, where: str) -> tuple[str, FeatureRecord]:
     with np.errstate(invalid="ignore"):
         if (largest := np.abs(features).max()) > MAX_FEATURE and np.isfinite(largest):
             raise DataError(f"{where}: features reach {largest:g}; they must be stored as float32.")
-    return str(image_id), FeatureRecord(features.reshape(num_boxes, -1), boxes.reshape(-1, 4), (width, height))
+    return str(image_id), VisualRecord(features.reshape(num_boxes, -1), boxes.reshape(-1, 4), (width, height))
 
 
-class Hdf5Source(ListedSource):
-    """An HDF5 file with arrays of each image, named by its id and a suffix.
-
-    Args:
-        path: path of the file.
-    """
+class Hdf5Source(Source):
+    """An HDF5 file with arrays of each image, named by its id and a suffix."""
 
     suffixes: ClassVar[tuple[str, ...]]
 
     def __init__(self, path: Path) -> None:
         self.file = open_hdf5(path)
-        self.keys = set(self.file)
-        names = {key.removesuffix(suffix) for suffix in self.suffixes for key in self.keys if key.endswith(suffix)}
+        keys = list(self.file)
+        self.has_boxes = any(key.endswith(BOXES) for key in keys)
+        names = {key.removesuffix(suffix) for suffix in self.suffixes for key in keys if key.endswith(suffix)}
         if not names:
             raise DataError(f"{path} has no arrays named {' or '.join(f'ID{suffix}' for suffix in self.suffixes)}.")
         super().__init__(path, [(name, name) for name in sorted(names)])
@@ -135,7 +245,6 @@ def open_hdf5(path: Path) -> "h5py.File":
 
 
 def has_keys(path: Path, suffix: str) -> bool:
-    """Returns whether an HDF5 file has arrays with names of this suffix."""
     with open_hdf5(path) as file:
         return any(key.endswith(suffix) for key in file)
 
@@ -143,13 +252,9 @@ def has_keys(path: Path, suffix: str) -> bool:
 class M2Source(Hdf5Source):
     suffixes = (FEATURES, BOXES)
 
-    def read_record(self, key: str) -> FeatureRecord:
+    def read_record(self, key: str) -> VisualRecord:
         features = self.read_array(f"{key}{FEATURES}")
-        return FeatureRecord(features, self.read_array(f"{key}{BOXES}") if self.has_boxes else None)
-
-    @cached_property
-    def has_boxes(self) -> bool:
-        return any(key.endswith(BOXES) for key in self.keys)
+        return VisualRecord(features, self.read_array(f"{key}{BOXES}") if self.has_boxes else None)
 
 
 class GridSource(Hdf5Source):
@@ -157,12 +262,12 @@ class GridSource(Hdf5Source):
 
     suffixes = (GRIDS,)
 
-    def read_record(self, key: str) -> FeatureRecord:
+    def read_record(self, key: str) -> VisualRecord:
         features = self.read_array(f"{key}{GRIDS}")
         side = math.isqrt(len(features))
         if side**2 != len(features):
             raise DataError(f"{self.where(key)}{GRIDS} has {len(features)} cells, which make no square grid.")
-        return FeatureRecord(features, grid=(side, side))
+        return VisualRecord(features, grid=(side, side))
 
 
 def is_m2(path: Path) -> bool:
@@ -173,7 +278,7 @@ def is_grid(path: Path) -> bool:
     return has_keys(path, GRIDS)
 
 
-class CocobuSource(ListedSource):
+class CocobuSource(Source):
     """Features, with boxes if there is a folder of boxes. `NAME_fc`, the means of the features, is not read.
 
     Args:
@@ -181,41 +286,35 @@ class CocobuSource(ListedSource):
     """
 
     def __init__(self, path: Path) -> None:
-        self.features, self.boxes = folders_of_cocobu(path)
+        folder = path if path.is_dir() else path.parent
+        ending = next((part for part in COCOBU_PARTS if folder.name.endswith(part)), None)
+        if ending:
+            self.features = folder.with_name(f"{folder.name.removesuffix(ending)}_att")
+        else:
+            self.features, *others = sorted(place for place in folder.glob("*_att") if place.is_dir()) or [folder]
+            if others:
+                raise DataError(f"{folder} has the folders {self.features.name} and {others[0].name}; give one.")
+        if not self.features.is_dir():
+            raise DataError(f"{self.features} is missing; it must hold the features as ID.npz.")
+        boxes = self.features.with_name(f"{self.features.name.removesuffix('_att')}_box")
+        self.boxes = boxes if boxes != self.features and boxes.is_dir() else None
         names = [path.stem] if path.is_file() else [Path(key).stem for key in files_in(self.features, ".npz")]
         super().__init__(path, [(name, name) for name in names])
 
     def where(self, key: str) -> str:
         return f"{self.features / key}.npz"
 
-    def read_record(self, key: str) -> FeatureRecord:
+    def read_record(self, key: str) -> VisualRecord:
         with np.load(self.where(key), allow_pickle=False) as arrays:
-            features = arrays[COCOBU_KEY]
+            features = arrays["feat"]
         if features.ndim == 3:
-            return FeatureRecord(features.reshape(-1, features.shape[-1]), grid=features.shape[:2])
-        return FeatureRecord(features, None if self.boxes is None else read_npy(self.boxes / f"{key}.npy"))
-
-
-def folders_of_cocobu(path: Path) -> tuple[Path, Path | None]:
-    """Returns the folders of features and of boxes; the latter may be None."""
-    folder = path if path.is_dir() else path.parent
-    ending = next((part for part in COCOBU_PARTS if folder.name.endswith(part)), None)
-    if ending:
-        features = folder.with_name(f"{folder.name.removesuffix(ending)}_att")
-    else:
-        inside = sorted(place for place in folder.glob("*_att") if place.is_dir()) or [folder]
-        if len(inside) > 1:
-            raise DataError(f"{folder} has the folders {inside[0].name} and {inside[1].name}; give one of them.")
-        features = inside[0]
-    if not features.is_dir():
-        raise DataError(f"{features} is missing; it must hold the features as ID.npz.")
-    boxes = features.with_name(f"{features.name.removesuffix('_att')}_box")
-    return features, boxes if features.name.endswith("_att") and boxes.is_dir() else None
+            return VisualRecord(features.reshape(-1, features.shape[-1]), grid=features.shape[:2])
+        return VisualRecord(features, None if self.boxes is None else read_npy(self.boxes / f"{key}.npy"))
 
 
 def is_cocobu(path: Path) -> bool:
     """Returns whether a file is in one of these folders, or has their key."""
-    return path.parent.name.endswith(COCOBU_PARTS) or (path.suffix == ".npz" and COCOBU_KEY in keys_of_npz(path))
+    return path.parent.name.endswith(COCOBU_PARTS) or (path.suffix == ".npz" and "feat" in keys_of_npz(path))
 
 
 class VqaSource(FileSource):
@@ -223,33 +322,18 @@ class VqaSource(FileSource):
 
     suffix = ".npz"
 
-    def read_record(self, key: str) -> FeatureRecord:
-        where = self.where(key)
+    def read_record(self, key: str) -> VisualRecord:
         with np.load(self.path / key, allow_pickle=False) as arrays:
             features, boxes = arrays["x"], arrays["bbox"]
             size = int(arrays["image_w"].item()), int(arrays["image_h"].item())
             number = int(arrays["num_bbox"].item()) if "num_bbox" in arrays else len(boxes)
-        if len(boxes) != number or features.ndim != 2 or number not in features.shape:
+        is_square = features.ndim == 2 and features.shape[0] == features.shape[1]
+        if len(boxes) != number or features.ndim != 2 or number not in features.shape or is_square:
             raise DataError(
-                f"{where}: x has shape {features.shape} and bbox {boxes.shape}, which do not fit {number} boxes."
+                f"{self.where(key)}: x has shape {features.shape} and bbox {boxes.shape}, which do not show {number}"
+                f" boxes{' as rows or columns' if is_square else ''}."
             )
-        is_square = features.shape[0] == features.shape[1]
-        columns_are_boxes = self.columns_are_boxes if is_square else features.shape[1] == number
-        if columns_are_boxes is None:
-            raise DataError(
-                f"{where}: x has shape {features.shape}, and no other file shows whether boxes are rows or columns."
-            )
-        return FeatureRecord(features.T if columns_are_boxes else features, boxes, size)
-
-    @cached_property
-    def columns_are_boxes(self) -> bool | None:
-        """Whether `x` is (D, n), decided by the first file with D != n; None without such a file."""
-        for _, key in self.names[:FILES_LOOKED_AT]:
-            with np.load(self.path / key, allow_pickle=False) as arrays:
-                (first, last), number = arrays["x"].shape, len(arrays["bbox"])
-            if first != last and number in (first, last):
-                return last == number
-        return None
+        return VisualRecord(features.T if features.shape[1] == number else features, boxes, size)
 
 
 def is_vqa(path: Path) -> bool:
@@ -261,7 +345,7 @@ class TensorSource(FileSource):
 
     suffix = ".pth"
 
-    def read_record(self, key: str) -> FeatureRecord:
+    def read_record(self, key: str) -> VisualRecord:
         import torch
 
         try:
@@ -283,13 +367,13 @@ class ArraySource(FileSource):
 
     suffix = ".npy"
 
-    def read_record(self, key: str) -> FeatureRecord:
+    def read_record(self, key: str) -> VisualRecord:
         return record_of_map(read_npy(self.path / key))
 
 
-def record_of_map(features: np.ndarray) -> FeatureRecord:
+def record_of_map(features: np.ndarray) -> VisualRecord:
     dimension, height, width = features.shape
-    return FeatureRecord(features.reshape(dimension, height * width).T, grid=(height, width))
+    return VisualRecord(features.reshape(dimension, height * width).T, grid=(height, width))
 
 
 def is_feature_map(path: Path) -> bool:
@@ -303,11 +387,11 @@ class VatexSource(FileSource):
     suffix = ".npy"
     is_numbered = False
 
-    def read_record(self, key: str) -> FeatureRecord:
+    def read_record(self, key: str) -> VisualRecord:
         features = read_npy(self.path / key)
         if features.ndim != 3 or features.shape[0] != 1:
             raise DataError(f"{self.where(key)} has shape {features.shape}; it must be (1, frames, feature dimension).")
-        return FeatureRecord(features[0])
+        return VisualRecord(features[0])
 
 
 def is_vatex(path: Path) -> bool:
@@ -322,3 +406,86 @@ def read_npy(path: Path) -> np.ndarray:
 def keys_of_npz(path: Path) -> set[str]:
     with np.load(path, allow_pickle=False) as arrays:
         return set(arrays.files)
+
+
+class TarSource(Source):
+    """The samples of a tar file, or of all tar files in a folder.
+
+    An image is named by the last part of its key. Where two images of the source would have one name, or one number,
+    all are named by their whole keys, and where these are not unique either, by file and key.
+    """
+
+    def __init__(self, path: Path) -> None:
+        folder = path if path.is_dir() else path.parent
+        self.tars = [TarFile(path / name) for name in files_in(path, *TAR_SUFFIXES)]
+        self.places = [(tar, key) for tar in self.tars for key in tar.samples]
+        candidates = (
+            [PurePosixPath(key).name for _, key in self.places],
+            [key for _, key in self.places],
+            [(tar.path.relative_to(folder) / key).as_posix() for tar, key in self.places],
+        )
+        unique = (names for names in candidates if len({number_of(name) or name for name in names}) == len(names))
+        super().__init__(path, [(name, str(place)) for place, name in enumerate(next(unique, candidates[-1]))])
+
+    @property
+    def files(self) -> list[Path]:
+        return [tar.path for tar in self.tars]
+
+    def has_captions(self) -> bool:
+        for tar, key in self.places:
+            try:
+                if tar.captions_of(key):
+                    return True
+            except DataError:  # of a sample that is refused when it is read
+                continue
+        return False
+
+    def where(self, key: str) -> str:
+        tar, sample = self.places[int(key)]
+        return f"{tar.name}, {sample}"
+
+    def read_record(self, key: str) -> VisualRecord:
+        tar, sample = self.places[int(key)]
+        content, name = tar.image_of(sample)
+        return record_of_image(content, PurePosixPath(name).name, tar.captions_of(sample))
+
+
+class ParquetSource(Source):
+    """A Parquet file with images and captions in any columns that `images:SOURCE` recognises."""
+
+    def __init__(self, path: Path) -> None:
+        self.parts = []
+        parts = open_source(str(path), None)
+        column = column_of_splits(parts)
+        for split in dict.fromkeys(column or parts):
+            rows = load_images(str(path), split).with_format(None)
+            rows = rows.cast_column("image", datasets.Image(decode=False))
+            self.parts.append((None if column is None and split == "train" else split, rows))
+        keys = [f"{part}/{row}" for part, (_, rows) in enumerate(self.parts) for row in range(len(rows))]
+        ids = (str(image_id) for _, rows in self.parts for image_id in rows["image_id"])
+        super().__init__(path, list(zip(ids, keys, strict=True)))
+
+    def has_captions(self) -> bool:
+        return any("captions" in rows.column_names for _, rows in self.parts)
+
+    def has_split(self) -> bool:
+        return any(split is not None for split, _ in self.parts)
+
+    def where(self, key: str) -> str:
+        return f"{self.path}, row {key.partition('/')[2]}"
+
+    def read_record(self, key: str) -> VisualRecord:
+        part, number = map(int, key.split("/"))
+        split, rows = self.parts[part]
+        row = rows[number]
+        content, path = row["image"]["bytes"], row["image"]["path"]
+        if content is None:
+            raise DataError(f"{self.where(key)} has the path of an image, {path}, and not the image itself.")
+        name = Path(row.get("file_name") or path or "").name
+        return record_of_image(content, name, tuple(row.get("captions", ())), split)
+
+
+def record_of_image(content: bytes, name: str, captions: tuple[str, ...], split: str | None = None) -> VisualRecord:
+    """Returns the record of an image with its upright size; raises an exception if it cannot be decoded."""
+    image = decode_image({"bytes": content, "path": None}, datasets.Image())
+    return VisualRecord(size=image.size, image=(content, name), captions=captions, split=split)  # type: ignore[union-attr]

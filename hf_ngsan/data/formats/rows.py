@@ -1,4 +1,4 @@
-"""Rows of the feature contract from records of feature files: ids, boxes of any convention, columns, Arrow tables.
+"""Rows of the feature contract from records of feature files: ids, columns, boxes of any convention.
 
 ```python
 contract_boxes(np.array([[50, 20, 100, 40]]), (200, 100), "xywh", "image 1")  # [[0.25, 0.2, 0.75, 0.6]]
@@ -6,25 +6,21 @@ contract_boxes(np.array([[50, 20, 100, 40]]), (200, 100), "xywh", "image 1")  # 
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 from datasets import Features, Value
 
 from ..annotations import AnnotatedImage, Annotations
-from ..boxes import BOX_TOLERANCE, cell_boxes
 from ..coco_files import number_of
-from ..contract import caption_features, check_row
+from ..contract import BOX_TOLERANCE, ROUNDING, caption_features, cell_boxes, check_row
 from ..errors import DataError
 from . import ORDERS
-from .sources import Entry, FeatureRecord, ImageRecord, Source
+from .layouts import Entry, Source, VisualRecord
 
 FORMAT = 2
 """Version of conversion.json."""
-ROUNDING = 1.0
-"""Pixels by which a box may reach beyond its image, as boxes of COCO do; `BOX_TOLERANCE` is for normalized boxes."""
 MAX_GUESSED_SIDE = 65_535
 """Pixels of a side of an image whose size is unknown: the most that JPEG can hold."""
 
@@ -34,35 +30,8 @@ class LeftOutError(DataError):
 
 
 @dataclass
-class ImageIds:
-    """Ids of images: the numbers in their names or, where the names of a source are no numbers, their places.
-
-    Attributes:
-        sources: all sources, in order.
-        seen: ids that are taken.
-    """
-
-    sources: Sequence[Source]
-    seen: set[int] = field(default_factory=set)
-
-    def of(self, number: int, entry: Entry, name: str) -> int:
-        """Returns the id of an entry's image in the source with a number.
-
-        Raises:
-            DataError: the id is taken, or the image's name is no number, unlike those before.
-        """
-        before = sum(source.total for source in self.sources[:number] if not source.is_numbered)
-        image_id = number_of(name) if self.sources[number].is_numbered else before + entry.end - 1
-        if image_id is None:
-            raise DataError(f"{entry.where}: the image is called {name!r}, which is no number.")
-        if image_id in self.seen:
-            raise DataError(f"{entry.where}: image {image_id} is there twice; image ids must be unique.")
-        return image_id
-
-
-@dataclass
 class ConversionPlan:
-    """The inputs of a folder of features, and the columns of its rows.
+    """The inputs of a folder of features, and the columns of its rows; conversion.json.
 
     Attributes:
         key: key of inputs and options; a run with another key starts again.
@@ -71,8 +40,8 @@ class ConversionPlan:
         has_captions, has_split: whether rows have `captions` and `split`; so if any image of all has.
         is_known: whether the first row was made; it decides the fields below.
         feature_size: D; 0 for images.
-        has_boxes, has_sizes, has_names, has_images: whether rows have `visual_boxes`; `width` and `height`;
-            `file_name`; `image`.
+        has_images, has_boxes, has_sizes, has_names: whether rows have `image`; `visual_boxes`; `width` and `height`;
+            `file_name`.
         guesses_sizes: whether boxes are in pixels and the sizes of images are unknown.
     """
 
@@ -108,67 +77,90 @@ class ConversionPlan:
             columns["file_name"] = Value("string")
         return columns
 
-    @property
-    def notes(self) -> list[str]:
-        if not self.guesses_sizes:
-            return []
-        return [
-            "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image"
-            " that has all of them."
-        ]
+    def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
+        """Completes the plan with the first row; compares later rows with it."""
+        found = {
+            "has_images": "image" in row,
+            "has_boxes": "visual_boxes" in row,
+            "has_sizes": size is not None,
+            "has_names": not is_numbered,
+        }
+        if not self.is_known:
+            self.is_known = True
+            self.feature_size = row["visual_features"].shape[1] if "visual_features" in row else 0
+            self.guesses_sizes = found["has_boxes"] and size is None
+            vars(self).update(found)
+        for name, has in found.items():
+            if has != getattr(self, name):
+                what = name.removeprefix("has_")
+                raise DataError(
+                    f"{where}: the image has {'' if has else 'no '}{what}, unlike those before; convert them apart."
+                )
 
 
-@dataclass
 class RowMaker:
-    """Makes rows from records.
+    """Makes rows from the records of sources.
 
-    Attributes:
-        plan: columns of the rows.
+    Args:
+        sources: all sources, in order.
+        plan: columns of the rows; completed by the first.
         annotations: annotations of the images, possibly empty.
         convention: convention of the boxes, see [`contract_boxes`].
         grid_size: rows and columns that grids are pooled to; left as they are if None.
         split: split of images without one in the annotations.
+
+    Attributes:
+        seen: ids of the images that have rows.
+        names: their names, where names are no numbers.
     """
 
-    plan: ConversionPlan
-    annotations: Annotations
-    convention: str | None = None
-    grid_size: tuple[int, int] | None = None
-    split: str | None = None
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        plan: ConversionPlan,
+        annotations: Annotations,
+        convention: str | None = None,
+        grid_size: tuple[int, int] | None = None,
+        split: str | None = None,
+    ) -> None:
+        self.sources, self.plan, self.annotations = sources, plan, annotations
+        self.convention, self.grid_size, self.split = convention, grid_size, split
+        self.seen: set[int] = set()
+        self.names: set[str] = set()
 
-    def make_row(
-        self, image_id: int, name: str, is_numbered: bool, record: FeatureRecord | ImageRecord, where: str
-    ) -> dict[str, Any]:
-        """Returns a row of the contract, and completes the plan with the first.
-
-        Args:
-            image_id: id of the row.
-            name: name of the image in its file.
-            is_numbered: whether the id is the name, and not a place.
-            record: content of the file.
-            where: name of the record in errors.
+    def make_row(self, number: int, entry: Entry, name: str, record: VisualRecord) -> dict[str, Any]:
+        """Returns a row of the contract of an entry of the source with a number.
 
         Raises:
-            DataError: the record is broken, or does not fit the plan.
+            DataError: the record is broken, its id is taken, or it does not fit the rows before.
             LeftOutError: the annotations have no record of this image.
         """
-        own_captions = record.captions if isinstance(record, ImageRecord) else ()
-        annotated = self.annotated(image_id, name, is_numbered, where, own_captions)
+        where = entry.where if entry.name else f"{entry.where} (image {name})"
+        is_numbered = self.sources[number].is_numbered
+        before = sum(source.total for source in self.sources[:number] if not source.is_numbered)
+        image_id = number_of(name) if is_numbered else before + entry.end - 1
+        if image_id is None:
+            raise DataError(f"{entry.where}: the image is called {name!r}, which is no number.")
+        if image_id in self.seen:
+            raise DataError(f"{entry.where}: image {image_id} is there twice; image ids must be unique.")
+        annotated = self.annotated(image_id, name, is_numbered, where, record.captions)
         size = record.size or annotated.size
-        split = annotated.split or self.split
-        captions = annotated.captions or own_captions
-        if isinstance(record, ImageRecord):
-            row: dict[str, Any] = {"image": {"bytes": record.content, "path": record.file_name}}
-            split = split or record.split
+        split = annotated.split or self.split or record.split
+        captions = annotated.captions or record.captions
+        if record.image is not None:
+            row: dict[str, Any] = {"image": dict(zip(("bytes", "path"), record.image, strict=True))}
         else:
             row = self.feature_row(record, size, where)
         if self.plan.has_split and split is None:
             raise DataError(f"{where}: the split of the image is unknown; name it with --split.")
         if self.plan.has_captions and not captions:
             raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
-        self.complete(row, size, is_numbered, where)
+        self.plan.complete(row, size, is_numbered, where)
         if size is not None:
             row["width"], row["height"] = size
+        self.seen.add(image_id)
+        if not is_numbered:
+            self.names.add(name)
         return {**row, "image_id": image_id, "file_name": name, "captions": list(captions), "split": split}
 
     def annotated(
@@ -182,8 +174,9 @@ class RowMaker:
             raise LeftOutError(f"{where}: {files} has no {'captions' if image else 'record'} of the image {name}.")
         return image
 
-    def feature_row(self, record: FeatureRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
+    def feature_row(self, record: VisualRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
         features, boxes, grid = record.features, record.boxes, record.grid
+        assert features is not None
         if not features.size:
             raise DataError(f"{where}: the features have shape {features.shape}, which is empty.")
         if grid is not None:
@@ -202,26 +195,6 @@ class RowMaker:
                 " damaged, or need --dtype float32."
             )
         return {**row, "visual_features": stored}
-
-    def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
-        """Completes the plan with the first row; compares later rows with it."""
-        plan = self.plan
-        if not plan.is_known:
-            plan.is_known = True
-            plan.feature_size = row["visual_features"].shape[1] if "visual_features" in row else 0
-            plan.has_boxes, plan.has_sizes = "visual_boxes" in row, size is not None
-            plan.has_names, plan.has_images = not is_numbered, "image" in row
-            plan.guesses_sizes = plan.has_boxes and not plan.has_sizes
-        for what, has, had in (
-            ("pixels", "image" in row, plan.has_images),
-            ("boxes", "visual_boxes" in row, plan.has_boxes),
-            ("width and height", size is not None, plan.has_sizes),
-            ("name that is no number", not is_numbered, plan.has_names),
-        ):
-            if has != had:
-                raise DataError(
-                    f"{where}: the image has {'a ' if has else 'no '}{what}, unlike those before; convert them apart."
-                )
 
 
 def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]) -> np.ndarray:
@@ -251,9 +224,16 @@ def contract_boxes(
     Raises:
         DataError: another shape; a box that is not finite, has no area or leads beyond the image.
     """
+
+    def refuse(wrong: np.ndarray, fault: str) -> None:
+        if wrong.any():
+            first = int(wrong.any(axis=1).argmax())
+            values = ", ".join(f"{number:g}" for number in boxes[first])
+            raise DataError(f"{where}: box {first} is [{values}], which {fault}.")
+
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise DataError(f"{where}: boxes have shape {boxes.shape}; it must be (regions, 4).")
-    refuse(boxes, ~np.isfinite(boxes), "is not finite", where)
+    refuse(~np.isfinite(boxes), "is not finite")
     if convention is None:
         is_normalized = boxes.size and np.median(boxes[:, 2:]) <= 1 + BOX_TOLERANCE  # one wrong box decides nothing
         convention = "xyxy-normalized" if is_normalized else "xyxy"
@@ -264,7 +244,7 @@ def contract_boxes(
         start = start - sides / 2 if order == "cxcywh" else start
         corners = np.concatenate([start, start + sides], axis=1)
     hint = f"; in {ORDERS[order]} that is wrong: name the convention of the boxes with --boxes"
-    refuse(boxes, corners[:, 2:] <= corners[:, :2], f"has no area{hint}", where)
+    refuse(corners[:, 2:] <= corners[:, :2], f"has no area{hint}")
     tolerance = BOX_TOLERANCE if unit else ROUNDING
     if unit:
         size = (1, 1)
@@ -272,30 +252,5 @@ def contract_boxes(
         size = np.minimum(np.floor(corners[:, 2:].max(axis=0)) + 1, MAX_GUESSED_SIDE).tolist()
     limits = np.tile(np.asarray(size, dtype=np.float64), 2)
     far = (corners < -tolerance) | (corners > limits + tolerance) | (limits < 1)
-    refuse(boxes, far, f"leads beyond the image of {limits[0]:g} x {limits[1]:g}{hint}", where)
+    refuse(far, f"leads beyond the image of {limits[0]:g} x {limits[1]:g}{hint}")
     return (corners / limits).clip(0, 1).astype(np.float32)
-
-
-def refuse(boxes: np.ndarray, wrong: np.ndarray, fault: str, where: str) -> None:
-    """Raises a DataError for the first box with any fault."""
-    if wrong.any():
-        first = int(wrong.any(axis=1).argmax())
-        values = ", ".join(f"{number:g}" for number in boxes[first])
-        raise DataError(f"{where}: box {first} is [{values}], which {fault}.")
-
-
-def table_of(rows: Sequence[dict], columns: Features) -> pa.Table:
-    """Returns rows of arrays as an Arrow table, without a Python object for each number."""
-    schema = columns.arrow_schema
-    arrays = [array_of([row[column.name] for row in rows], column.type) for column in schema]
-    return pa.Table.from_arrays(arrays, schema=schema)
-
-
-def array_of(values: list, kind: pa.DataType) -> pa.Array:
-    """Returns values as an Arrow array; arrays `(N, D)` of any N become lists of vectors."""
-    if not isinstance(values[0], np.ndarray):
-        return pa.array(values, kind)
-    offsets = np.concatenate([[0], np.cumsum([len(value) for value in values])])
-    numbers = pa.array(np.concatenate(values).reshape(-1), kind.value_type.value_type)
-    vectors = pa.FixedSizeListArray.from_arrays(numbers, type=kind.value_type)
-    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), vectors, type=kind)

@@ -29,17 +29,7 @@ IMAGE_NAMES = ("image", "img", "images", "picture", "photo", "jpg", "jpeg", "png
 CAPTION_NAMES = ("captions", "caption", "sentences", "sentence", "texts", "text", "descriptions", "description", "txt")
 NUMBERED_CAPTION = re.compile(r"(captions?|sentences?|texts?|descriptions?|comments?)[_ ]?(\d+)")
 ID_NAMES = ("image_id", "imageid", "img_id", "imgid", "coco_id", "cocoid")
-FILE_NAMES = (
-    "file_name",
-    "filename",
-    "image_name",
-    "image_file",
-    "image_path",
-    "img_path",
-    "file_path",
-    "filepath",
-    "__key__",
-)
+FILE_NAMES = ("file_name", "filename", "image_name", "image_file", "image_path", "img_path", "file_path", "filepath")
 TYPES = {
     "image_id": Value("int64"),
     "captions": List(Value("string")),

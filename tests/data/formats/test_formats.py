@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from hf_ngsan.data.boxes import cell_boxes
+from hf_ngsan.data.contract import cell_boxes
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.formats import FORMATS, open_sources, recognise
 from tests.data.facts import fails_naming

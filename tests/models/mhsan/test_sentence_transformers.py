@@ -5,7 +5,6 @@ import pytest
 import torch
 
 from hf_ngsan.loading.models import save_model
-from hf_ngsan.metrics.retrieval import retrieval_ranks
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
 
@@ -29,26 +28,3 @@ def test_sentence_transformers_encodes_images_and_texts_as_we_do(tmp_path):
     shortened = loaded.encode(TEXTS, truncate_dim=5)
     np.testing.assert_allclose(shortened, texts[:, :5], atol=1e-6)
     assert loaded.encode(TEXTS, precision="int8").dtype == np.int8
-
-
-@pytest.mark.slow
-def test_its_retrieval_evaluator_finds_our_recalls(tmp_path):
-    sentence_transformers = pytest.importorskip("sentence_transformers")
-    evaluation = pytest.importorskip("sentence_transformers.evaluation")
-    model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
-    photos = PHOTOS[: len(TEXTS)]
-    save_model(model, processor, tmp_path)
-    evaluator = evaluation.InformationRetrievalEvaluator(
-        queries={str(number): text for number, text in enumerate(TEXTS)},
-        corpus={f"image {number}": photo for number, photo in enumerate(photos)},
-        relevant_docs={str(number): {f"image {number}"} for number in range(len(TEXTS))},
-        accuracy_at_k=[1, 2],
-        precision_recall_at_k=[1, 2],
-        show_progress_bar=False,
-    )
-    found = evaluator(sentence_transformers.SentenceTransformer(str(tmp_path)))
-    with torch.no_grad():
-        similarity = model(**processor(images=photos, text=TEXTS)).logits_per_image
-    _, ranks = retrieval_ranks(similarity)
-    for top in (1, 2):
-        assert found[f"cosine_recall@{top}"] == pytest.approx(np.mean(ranks <= top))

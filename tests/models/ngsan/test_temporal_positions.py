@@ -32,14 +32,3 @@ def test_the_first_layer_sees_sinusoids_of_places():
         angles = [place / 10000 ** (2 * channel / size) for channel in range(size // 2)]
         sinusoids = torch.tensor([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles])
         torch.testing.assert_close(seen[0][0, place], projected[0, place] + sinusoids)
-
-
-def test_padding_on_either_side_changes_nothing():
-    model, frames = tiny_captioner(geometric_bias=[], temporal_positions=True), video()
-    left = {name: torch.stack([tensor[0], tensor[1].roll(2, 0)]) for name, tensor in frames.items()}
-    torch.testing.assert_close(logits(model, left), logits(model, frames), rtol=1e-5, atol=1e-5)
-    alone = {name: tensor[:1] for name, tensor in frames.items()}
-    without_mask = {"visual_features": alone["visual_features"]}
-    with torch.no_grad():
-        expected = model(**alone, decoder_input_ids=WORDS[:1]).logits
-        torch.testing.assert_close(model(**without_mask, decoder_input_ids=WORDS[:1]).logits, expected)

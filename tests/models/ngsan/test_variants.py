@@ -4,14 +4,14 @@ import torch
 
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
-from tests.models.ngsan.variants import FAMILY, TABLES
+from tests.models.ngsan.variants import FAMILY, REPRESENTATIVES
 from tests.models.tiny import random_images, tiny_captioner
 from tests.tables import each_row
 
 
-@each_row("name", TABLES)
+@each_row("name", REPRESENTATIVES)
 def test_every_parameter_of_every_variant_learns(name):
-    model = tiny_captioner(num_hidden_layers=1, **TABLES[name]).train()
+    model = tiny_captioner(num_hidden_layers=1, **REPRESENTATIVES[name]).train()
     images = random_images([5, 3])
     words = torch.tensor([[5, 6, 7, 2], [8, 9, 2, -100]])
     model(**images, labels=words).loss.backward()

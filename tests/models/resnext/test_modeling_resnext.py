@@ -2,8 +2,6 @@
 
 import unittest
 
-import pytest
-
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 from tests.models.backbone_suite import BackboneTests
 from tests.models.resnext.test_architecture_resnext import TINY
@@ -13,8 +11,3 @@ class ResNeXtBackboneTest(BackboneTests, unittest.TestCase):
     config_class = NGSANResNeXtConfig
     all_model_classes = (NGSANResNeXtBackbone,)
     fields = TINY
-
-
-@pytest.mark.slow
-class DetectorBackboneTest(ResNeXtBackboneTest):
-    fields = {**TINY, "stride_in_1x1": True, "frozen_batch_norm": True}

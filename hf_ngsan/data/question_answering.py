@@ -1,23 +1,28 @@
-"""VQA v2: the reader of `vqa:DIR`, questions with the features of their images, and the files as downloaded.
+"""The readers of questions about images: `vqa:DIR`, VQA v2 with the features of its images, and `nlvr:DIR`, statements
+about pictures of items in three boxes.
 
 ```python
 load_vqa("vqa", "train", features="features")[0]["question"]  # "What is this photo taken looking through?"
+load_nlvr("nlvr", "dev")[0]["question"]  # a statement such as "There is a box with a black circle."
 ```
 """
 
+import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, Features, List, Value
+from datasets import Dataset, Features, Image, List, Value
 
 from .annotations import has_any, listing, read_records, refuse_record
-from .coco_files import Record, read_json, records_of
-from .errors import DataError
+from .coco_files import Record, read_json, read_json_lines, records_of
+from .contract import lists_of_vectors
+from .errors import DataError, naming_damage
 from .prepared import Rows, fingerprint, prepare
+from .readers import names_of_split
 from .saved import load_saved
 
 NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val2014", "test": "test2015"}
@@ -25,6 +30,13 @@ NAMES_OF_SPLITS = {"train": "train2014", "validation": "val2014", "val": "val201
 ROW_OF_IMAGE = "image_row"
 NUM_ANSWERS = 10
 """Answers of each question (Antol et al. 2015)."""
+WIDTH, HEIGHT, SIDE, GAP, NUM_BOXES = 400, 100, 100, 50, 3
+"""Sizes of a picture of NLVR and its three boxes, in pixels, as the authors drew them."""
+KINDS = ("square", "circle", "triangle", "box")
+COLOURS = {"Black": "black", "Yellow": "yellow", "#0099ff": "blue"}
+SIZES = {10: "small", 20: "medium", 30: "large"}
+PART = re.compile(r"(?P<name>.+?)(?P<sign>[/-])(?P<directory>\d+)")
+IDENTIFIER = re.compile(r"(\d{1,9})-(\d{1,3})")
 COLUMNS = {
     "question_id": Value("int64"),
     "image_id": Value("int64"),
@@ -155,16 +167,13 @@ def read_questions(paths: Sequence[Path], skipped: list[dict] | None, alone: boo
 
     Args:
         paths: files of questions and of answers.
-        skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
+        skipped: gets `{"image_id", "file_name", "reason"}` of broken records, of questions without answers and of
+            answers without question; if None, these are errors.
         alone: whether a file of answers may be read without its questions.
 
     Returns:
         Rows with `question_id`, `image_id`, `question` and, with files of answers, `answers`,
         `multiple_choice_answer` and, if present, `answer_type`.
-
-    Raises:
-        DataError: a file or, unless they are skipped, a record cannot be used; or a question has no answer, or an
-            answer no question.
     """
     questions: dict[int, tuple[Record, dict]] = {}
     answers: dict[int, tuple[Record, dict]] = {}
@@ -177,11 +186,8 @@ def read_questions(paths: Sequence[Path], skipped: list[dict] | None, alone: boo
             has_answers, rows, field, read = True, answers, "annotations", read_answers
         else:
             raise DataError(f"{path} holds neither questions nor answers of VQA v2; convert it apart.")
-        records = records_of(document, field, path)
-        rows |= {
-            row["question_id"]: (record, row)
-            for record, row in read_records(records, read, itemgetter("question_id"), skipped)
-        }
+        for record, row in read_records(records_of(document, field, path), read, itemgetter("question_id"), skipped):
+            rows[row["question_id"]] = record, row
     if not has_questions:
         if not alone:
             raise DataError(f"{paths[0]} has answers without questions; give the file of the questions too.")
@@ -221,3 +227,114 @@ def read_answers(record: Record) -> dict:
 
 def ids_of(record: Record) -> dict[str, int]:
     return {name: record.integer(name) for name in ("question_id", "image_id")}
+
+
+def load_nlvr(
+    directory: str, split: str, positions: bool = False, regions: bool = True, images: bool = False
+) -> Dataset:
+    """Loads one split of NLVR, or a part of it, with the structured scenes as regions (Suhr et al. 2017).
+
+    The regions of a picture are its items and its three grey boxes. The feature of a region is one-hot: its kind
+    (square, circle, triangle, box), its colour and its size. Its place is only in `visual_boxes`.
+
+    Args:
+        directory: folder with the JSON lines `NAME/NAME.json`.
+        split: NAME (`validation` and `val` mean `dev`); `NAME/5` for its examples in directory 5 alone, `NAME-5` for
+            those in all other directories. The up to four pictures of a statement are in one directory.
+        positions: whether the feature of a region also has the four numbers of its box.
+        regions: False replaces the scene by one blank region, to measure how much the statement alone reveals.
+        images: whether rows have the column `image`, which needs the pictures.
+
+    Returns:
+        `datasets.Dataset` with `question` (the statement), `answers` (`["true"]` or `["false"]`), `question_id` and
+        `image_id` (1000 n + m of the identifier n-m), features, boxes, `objects` (names of the regions), `width`,
+        `height` and `split`.
+
+    Raises:
+        DataError: there is no such split, or a line or picture of it cannot be used.
+    """
+    file, sign, part = find_part(Path(directory), split)
+    key = fingerprint("nlvr", split, str(file.absolute()), positions, regions, images, file)
+    return prepare("nlvr", key, split, lambda: statement_rows(file, split, sign, part, positions, regions, images))
+
+
+def find_part(directory: Path, split: str) -> tuple[Path, str, str]:
+    """Returns the file of a split and, for a part such as `dev/5` or `dev-5`, the sign and the directory."""
+    readings = [(split, "", "")]
+    if match := PART.fullmatch(split):
+        readings.append((match["name"], match["sign"], match["directory"]))
+    for base, sign, part in readings:
+        for name in names_of_split(base):
+            if (directory / name / f"{name}.json").is_file():
+                return directory / name / f"{name}.json", sign, part
+    known = ", ".join(sorted(file.parent.name for file in directory.glob("*/*.json") if file.stem == file.parent.name))
+    raise DataError(f"{directory} has no split {split!r}; there are {known or 'none, such as dev/dev.json'}.")
+
+
+def statement_rows(file: Path, split: str, sign: str, part: str, positions: bool, regions: bool, images: bool) -> Rows:
+    records = read_json_lines(file)
+    if sign:
+        records = [record for record in records if (str(record.fields["directory"]) == part) == (sign == "/")]
+    if not records:
+        raise DataError(f"{file} has no examples in the split {split!r}; its directories are numbers such as 0.")
+    feature_size = len(KINDS) + len(COLOURS) + len(SIZES) + 4 * positions
+    columns = {name: COLUMNS[name] for name in ("question_id", "image_id", "question", "answers")} | {
+        "visual_features": lists_of_vectors(feature_size, "float32"),
+        "visual_boxes": lists_of_vectors(4, "float32"),
+        "objects": List(Value("string")),
+        "width": Value("int32"),
+        "height": Value("int32"),
+        "split": Value("string"),
+    }
+    if images:
+        columns["image"] = Image()
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for record in records:
+            with naming_damage(record.where):
+                match = IDENTIFIER.fullmatch(record.string("identifier"))
+                boxes = record.fields["structured_rep"]
+                if match is None or len(boxes) != NUM_BOXES or record.fields["label"] not in ("true", "false"):
+                    raise DataError(
+                        f"{record.where}: an example has an identifier such as 12-0, a label true or false, and"
+                        f" {NUM_BOXES} boxes."
+                    )
+                features, places, names = regions_of(boxes) if regions else blank_region()
+            number = int(match[1]) * 1000 + int(match[2])
+            row = {"question_id": number, "image_id": number, "question": record.string("sentence")}
+            row["answers"] = [record.fields["label"]]
+            row["visual_features"] = np.concatenate([features, places], axis=1) if positions else features
+            row |= {"visual_boxes": places, "objects": names, "width": WIDTH, "height": HEIGHT, "split": split}
+            if images:
+                # with the boxes in the order of the structured scene
+                picture = f"images/{record.fields['directory']}/{file.stem}-{match[0]}-0.png"
+                row["image"] = {"bytes": (file.parent / picture).read_bytes(), "path": None}
+            yield row
+
+    return Rows(Features(columns), rows(), len(records))
+
+
+def regions_of(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns features, boxes and names of the items in three boxes and of the boxes around them."""
+    items = [(item, box) for box, items in enumerate(boxes) for item in items]
+    features = np.zeros((len(items) + NUM_BOXES, len(KINDS) + len(COLOURS) + len(SIZES)), dtype=np.float32)
+    corners, names = [], []
+    for row, (item, box) in enumerate(items):
+        kind, colour, size = item["type"], item["color"], item["size"]
+        features[row, KINDS.index(kind)] = 1
+        features[row, len(KINDS) + list(COLOURS).index(colour)] = 1
+        features[row, len(KINDS) + len(COLOURS) + list(SIZES).index(size)] = 1
+        left, top = item["x_loc"] + box * (SIDE + GAP), item["y_loc"]
+        corners.append([left, top, left + size, top + size])
+        names.append(f"{SIZES[size]} {COLOURS[colour]} {kind}")
+    for box in range(NUM_BOXES):
+        features[len(items) + box, KINDS.index("box")] = 1
+        corners.append([box * (SIDE + GAP), 0, box * (SIDE + GAP) + SIDE, HEIGHT])
+        names.append("box")
+    return features, np.float32(corners) / np.float32([WIDTH, HEIGHT, WIDTH, HEIGHT]), names
+
+
+def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Returns feature, box and name of one region without content: the whole picture."""
+    size = len(KINDS) + len(COLOURS) + len(SIZES)
+    return np.zeros((1, size), dtype=np.float32), np.array([[0, 0, 1, 1]], dtype=np.float32), ["picture"]

@@ -1,0 +1,220 @@
+"""Readers of published datasets of captions: `coco-layout:DIR`, regions and captions in COCO's files, and `vatex:DIR`.
+
+```python
+load_coco_layout("coco/annotations", "val2017")  # a region's feature is its one-hot category
+load_vatex("vatex", "validation", language="zh")
+```
+"""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterator
+from functools import partial
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from datasets import Dataset, Value
+
+from .annotations import CAPTIONS_OF_VATEX, is_vatex_captions, listing, read_records, read_video, vatex_records
+from .coco_files import Record, images_by_id, in_order, read_json, records_of
+from .contract import ROUNDING, caption_features, check_features, clamp_boxes, widening_note
+from .errors import DataError, naming_damage
+from .formats.layouts import VatexSource
+from .prepared import Rows, fingerprint, prepare
+from .readers import find_files, names_of_split
+
+NAMES_IN_FILES = {"train": ("training", "train"), "validation": ("validation", "val"), "test": ("public_test", "test")}
+"""Words for the splits in the names of VATEX's caption files."""
+
+
+def load_coco_layout(directory: str, split: str) -> Dataset:
+    """Loads one split of a folder in COCO's layout as a dataset of the contract.
+
+    The feature of a region is its category, one-hot in the order of the file's `categories`. Boxes are clipped to the
+    image. Rows are the images with at least one caption and one box, by image id; captions are in the order of their
+    ids, without line breaks and double blanks.
+
+    Args:
+        directory: folder with `instances_NAME.json` and `captions_NAME.json`.
+        split: NAME; `validation` and `val` mean the same.
+
+    Returns:
+        `datasets.Dataset` with `width`, `height`, `split` and `objects`, the category names of the regions. Warnings
+        count images that were left out, clipped boxes, and boxes without area, which are widened.
+
+    Raises:
+        DataError: a file is missing, or a field of it is missing or wrong.
+    """
+    instances, captions = find_files(Path(directory), split, "instances_*.json", "captions_*.json")
+    key = fingerprint("coco-layout", split, str(instances), instances, captions)
+    return prepare("coco-layout", key, split, lambda: read_layout(instances, captions, split))
+
+
+def read_layout(instances_path: Path, captions_path: Path, split: str) -> Rows:
+    instances, captions_file = read_json(instances_path), read_json(captions_path)
+    sizes = {image_id: image.size() for image_id, image in images_by_id(instances, instances_path).items()}
+    labels: dict[int, str] = {}
+    for category in records_of(instances, "categories", instances_path):
+        number = category.integer("id")
+        if number in labels:
+            raise DataError(f"{category.where}: category id {number} is there twice; category ids must be unique.")
+        labels[number] = str(category.fields.get("name", number))
+    places = {category: place for place, category in enumerate(labels)}
+    corners_of, indices, clipped, widened = defaultdict(list), defaultdict(list), 0, 0
+    for annotation in records_of(instances, "annotations", instances_path):
+        image_id = known_image_id(annotation, sizes)
+        if annotation.integer("category_id") not in places:
+            raise annotation.error("category_id", "must be that of one of the 'categories'")
+        corners, beyond = clipped_box(annotation, sizes[image_id])
+        clipped += beyond
+        corners_of[image_id].append(corners)
+        indices[image_id].append(places[annotation.fields["category_id"]])
+    captions, blank = defaultdict(list), 0
+    for annotation in in_order(records_of(captions_file, "annotations", captions_path)):
+        image_id, text = known_image_id(annotation, sizes), annotation.text("caption")
+        if text:
+            captions[image_id].append(text)
+        blank += not text
+    image_ids = sorted(corners_of.keys() & captions.keys())
+    if not image_ids:
+        raise DataError(f"No image has both a box in {instances_path} and a caption in {captions_path}.")
+    boxes = {}
+    for image_id in image_ids:
+        boxes[image_id], number = clamp_boxes(np.array(corners_of[image_id], dtype=np.float32))
+        widened += number
+
+    def rows() -> Iterator[dict[str, Any]]:
+        one_hot, names = np.eye(len(labels), dtype=np.float16), list(labels.values())
+        for image_id in image_ids:
+            width, height = sizes[image_id]
+            yield {
+                "image_id": image_id,
+                "visual_features": one_hot[indices[image_id]],
+                "visual_boxes": boxes[image_id],
+                "captions": captions[image_id],
+                "width": width,
+                "height": height,
+                "split": split,
+                "objects": [names[index] for index in indices[image_id]],
+            }
+
+    notes = []
+    without_boxes, without_captions = len(sizes.keys() - indices.keys()), len(sizes.keys() - captions.keys())
+    if without_boxes or without_captions:
+        notes.append(
+            f"{instances_path}: {len(sizes) - len(image_ids)} of {len(sizes)} images were left out"
+            f" ({without_boxes} without a box, {without_captions} without a caption)."
+        )
+    if blank:
+        notes.append(f"{captions_path}: {blank} captions without a word were left out.")
+    if clipped:
+        notes.append(f"{instances_path}: boxes reaching beyond their image were clipped to it: {clipped}.")
+    if widened:
+        notes.append(widening_note(str(instances_path), widened))
+    features = caption_features(len(labels), size=True, split=True, objects=True)
+    return Rows(features, rows(), len(image_ids), notes)
+
+
+def clipped_box(annotation: Record, size: tuple[int, int]) -> tuple[list[float], bool]:
+    """Returns a box's corners as shares of its image, clipped to it, and whether more than rounding was clipped."""
+    box = annotation.fields.get("bbox")
+    error = annotation.error(
+        "bbox", f"must be x, y, width, height in pixels of a box in its image of {size[0]} x {size[1]}"
+    )
+    if not isinstance(box, list) or len(box) != 4 or not all(type(side) in (int, float) for side in box):
+        raise error
+    left, top, right, bottom = box[0], box[1], box[0] + box[2], box[1] + box[3]
+    if not all(map(math.isfinite, box)) or min(*box[2:], right, bottom) < 0 or left > size[0] or top > size[1]:
+        raise error
+    overshoot = max(-left, -top, right - size[0], bottom - size[1])
+    corners = [left / size[0], top / size[1], right / size[0], bottom / size[1]]
+    return [min(max(side, 0.0), 1.0) for side in corners], overshoot > ROUNDING
+
+
+def known_image_id(annotation: Record, sizes: dict[int, tuple[int, int]]) -> int:
+    image_id = annotation.integer("image_id")
+    if image_id not in sizes:
+        raise annotation.error("image_id", "must be that of one of the 'images' of the instances file")
+    return image_id
+
+
+def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
+    """Loads one split of VATEX.
+
+    Videos without a file of features are left out; a warning counts and names them.
+
+    Args:
+        directory: a folder with `vatex_training_v1.0.json` and the like, and anywhere within it `VIDEO.npy`, an array
+            `(1, T, D)`.
+        split: `train`, `validation` (or `val`), `test`, or any other word in the name of a caption file.
+        language: of the captions: `en`, or `zh`, whose characters become words.
+
+    Returns:
+        `datasets.Dataset`, memory-mapped, with `image_id` (the place in the caption file), `file_name` (the video's),
+        `visual_features` (of T frames, without boxes) and `captions`.
+
+    Raises:
+        DataError: an unknown language, no caption file, or no video with features; a caption or a file of features that
+            cannot be used.
+    """
+    if language not in CAPTIONS_OF_VATEX:
+        raise DataError(
+            f"vatex:{directory} asks for the language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}."
+        )
+    folder = Path(directory)
+    captions = find_captions(folder, split)
+    document = read_json(captions)
+    if not is_vatex_captions(document):
+        raise DataError(f"{captions} holds no captions of VATEX: it must be a list of videos, each with its videoID.")
+    records = vatex_records(document, captions)
+    read = partial(read_video, language=language)
+    videos = {video.name: video.captions for _, video in read_records(records, read, attrgetter("key"), None)}
+    source = VatexSource(folder)
+    states = [(file, (folder / file).stat()) for name, file in sorted(source.names) if name in videos]
+    stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
+    key = fingerprint("vatex", language, str(folder.absolute()), stamps, captions)
+    return prepare("vatex", key, split, lambda: rows_of_videos(source, captions, videos))
+
+
+def find_captions(folder: Path, split: str) -> Path:
+    """Returns the caption file of a split; a DataError lists those that are there."""
+    files = sorted(folder.glob("*.json"))
+    words = [word for name in names_of_split(split) for word in NAMES_IN_FILES.get(name, (name,))]
+    for word in dict.fromkeys(words):
+        of_split = [file for file in files if word in file.stem]
+        if len(of_split) > 1:
+            raise DataError(
+                f"{folder} has several caption files of split {split!r}: {of_split[0]}, {of_split[1]}; keep one."
+            )
+        if of_split:
+            return of_split[0]
+    names = ", ".join(file.name for file in files) or "none"
+    raise DataError(f"{folder} has no caption file of split {split!r} (vatex_{words[0]}_v1.0.json); there are {names}.")
+
+
+def rows_of_videos(source: VatexSource, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:
+    """Returns the rows of the videos with features, with a note about the others."""
+    files = dict(source.names)
+    present = [(place, name) for place, name in enumerate(videos) if name in files]
+    missing = [name for name in videos if name not in files]
+    if not present:
+        raise DataError(f"{source.path} has features of none of the {len(videos)} videos of {captions.name}.")
+
+    def features_of(name: str, size: int | None) -> np.ndarray:
+        where = source.where(files[name])
+        with naming_damage(where):
+            return check_features(source.read_record(files[name]).features, where, size)
+
+    size = features_of(present[0][1], None).shape[-1]
+
+    def rows() -> Iterator[dict]:
+        for place, name in present:
+            features = features_of(name, size)
+            yield {"image_id": place, "file_name": name, "visual_features": features, "captions": list(videos[name])}
+
+    columns = caption_features(size, boxes=False)
+    columns["file_name"] = Value("string")
+    note = f"{len(missing)} of {len(videos)} videos of {captions} have no features and are left out"
+    return Rows(columns, rows(), len(present), [f"{note}: {listing(missing)}."] if missing else [])
