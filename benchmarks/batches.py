@@ -21,8 +21,7 @@ from transformers import pipeline
 from transformers.utils import logging
 
 import hf_ngsan  # noqa: F401  # brings the pipeline
-from hf_ngsan.extraction import extract_features, list_images
-from hf_ngsan.extraction.vision import load_vision
+from hf_ngsan.extraction import extract_features, list_images, load_vision
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.engines import ENGINES, use_engine
 from hf_ngsan.loading.models import load_model

@@ -38,8 +38,7 @@ print(sorted(took[2:])[len(took) // 2 - 1])
 """
 EXTRACT = """
 import sys, tempfile, time, torch
-from hf_ngsan.extraction import extract_features, list_images
-from hf_ngsan.extraction.vision import load_vision
+from hf_ngsan.extraction import extract_features, list_images, load_vision
 folder, threads, *engine = sys.argv[1:]
 torch.set_num_threads(int(threads))
 model, image_processor = load_vision("efficientnet-lite2", image_size=352)

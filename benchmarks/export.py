@@ -1,12 +1,11 @@
-"""A captioner exported to ONNX against the model in eager PyTorch: captions, images a second, and the cost of 8 bits.
+"""A captioner exported to ONNX against the model in eager PyTorch: captions and images a second.
 
 Both caption the same rows, from inputs that are prepared to text, in batches, greedily and with 3 beams. They take
-turns, and a round's ratio is what counts. The 8-bit export is scored by CIDEr-D, on more rows. The program fails if a
-caption differs, the ratio is too low, or 8 bits cost too much.
+turns, and a round's ratio is what counts. The program fails if a caption differs or the ratio is too low.
 
     hf-ngsan train --config ngsan/scenes
     python benchmarks/export.py --model runs/scenes
-    python benchmarks/export.py --model runs/scenes --images 20 --int8-images 20 --rounds 1
+    python benchmarks/export.py --model runs/scenes --images 20 --rounds 1
 """
 
 import argparse
@@ -25,7 +24,6 @@ from transformers.utils import logging
 
 from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.exporting import Captioner, compare, write_exported_captioner
-from hf_ngsan.exporting.folder import MAX_LOSS
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
 from hf_ngsan.training.batches import take
@@ -41,9 +39,9 @@ def seconds(caption: Callable[[Any], list[str]], batches: list) -> float:
     return time.perf_counter() - start
 
 
-def exported(model: Any, processor: Any, folder: Path, threads: int, int8: bool = False) -> Captioner:
+def exported(model: Any, processor: Any, folder: Path, threads: int) -> Captioner:
     folder.mkdir()
-    write_exported_captioner(model, processor, folder, int8)
+    write_exported_captioner(model, processor, folder)
     size = sum(file.stat().st_size for file in folder.glob("*.onnx*")) / 1e6
     print(f"{folder.name}: {size:.1f} MB", flush=True)
     return Captioner(folder, num_threads=threads)
@@ -55,7 +53,6 @@ def main() -> int:
     parser.add_argument("--data", help="scenes with as many test images as --images, by default")
     parser.add_argument("--split", default="test")
     parser.add_argument("--images", type=int, default=500)
-    parser.add_argument("--int8-images", type=int, default=2000, help="to score 8 bits with; 500 are not enough for 1%")
     parser.add_argument("--batch-size", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--threads", type=int, default=2)
@@ -64,14 +61,11 @@ def main() -> int:
     logging.set_verbosity_error()
     model, processor = load_captioner(arguments.model)
     images = ",images=true" if model.config.vision_config is not None else ""
-    number = max(arguments.images, arguments.int8_images)
-    spec = arguments.data or f"scenes:test={number}{images}"
-    scored = rows_for(model, processor, load_rows(spec, arguments.split, limit=number), spec)
-    rows = scored.select(range(min(arguments.images, len(scored))))
+    spec = arguments.data or f"scenes:test={arguments.images}{images}"
+    rows = rows_for(model, processor, load_rows(spec, arguments.split, limit=arguments.images), spec)
     failed = []
     with tempfile.TemporaryDirectory() as place:
         onnx = exported(model, processor, Path(place, "onnx"), arguments.threads)
-        int8 = exported(model, processor, Path(place, "int8"), arguments.threads, int8=True)
         same = compare(model, processor, onnx, rows, BEAMS, arguments.batch_size)
         print(
             f"{same.images} images: captions that differ, by beams: {same.other_captions}, wanted: none; "
@@ -79,15 +73,6 @@ def main() -> int:
             flush=True,
         )
         failed += [] if same.is_same else ["captions"]
-        quantized = compare(model, processor, int8, scored, BEAMS, arguments.batch_size)
-        for beams, (before, after) in quantized.cider_d.items():
-            loss = quantized.loss(beams)
-            print(
-                f"8 bits, {len(scored)} images, {beams} beams: CIDEr-D {after:.4f}, {before:.4f} before, a loss of "
-                f"{loss:.2%}; wanted: at most {MAX_LOSS:.0%}",
-                flush=True,
-            )
-            failed += [] if loss <= MAX_LOSS else ["8 bits"]
         places = [
             range(start, min(start + arguments.batch_size, len(rows)))
             for start in range(0, len(rows), arguments.batch_size)
@@ -107,7 +92,6 @@ def main() -> int:
             measures = {
                 "PyTorch": partial(seconds, eager, of_torch),
                 "ONNX": partial(seconds, through(onnx), of_export),
-                "8 bits": partial(seconds, through(int8), of_export),
             }
             found = in_turns(measures, arguments.rounds)
             for name, values in found.items():
@@ -115,12 +99,8 @@ def main() -> int:
                     f"{beams} beams, {name:<8}{describe([len(rows) / value for value in values])} images/s", flush=True
                 )
             gains = ratios({"ONNX": found["ONNX"], "PyTorch": found["PyTorch"]})
-            of_int8 = ratios({"8 bits": found["8 bits"], "PyTorch": found["PyTorch"]})
             reached = statistics.median(gains)
-            print(
-                f"{beams} beams, ratio   {describe(gains)}; wanted: at least {WANTED}; of 8 bits {describe(of_int8)}",
-                flush=True,
-            )
+            print(f"{beams} beams, ratio   {describe(gains)}; wanted: at least {WANTED}", flush=True)
             failed += [] if reached >= WANTED else ["speed"]
     print("missed: " + ", ".join(dict.fromkeys(failed)) if failed else "all reached")
     return 1 if failed else 0

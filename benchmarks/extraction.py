@@ -22,9 +22,8 @@ from pathlib import Path
 import torch
 from PIL import Image
 
-from hf_ngsan.extraction import extract_features, list_images
+from hf_ngsan.extraction import extract_features, list_images, load_vision
 from hf_ngsan.extraction.image_list import ImageList
-from hf_ngsan.extraction.vision import load_vision
 
 LIMIT = 0.9
 MIB = 1024 if sys.platform == "linux" else 1024 * 1024

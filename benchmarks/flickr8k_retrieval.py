@@ -23,11 +23,15 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
+import torch
 from flickr8k_checkpoint import write_dual_encoder
 from training_runs import by_variant, call, cpu_minutes, spread
 
 from hf_ngsan.io.files import write_text_atomically
+from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics.comparison import compare
+from hf_ngsan.tasks.caption_rows import load_rows, rows_for
+from hf_ngsan.visualization.heads import head_overlap
 
 SRU, MINILM, PACKAGED = "mhsan/flickr8k_sru", "mhsan/flickr8k_minilm", "mhsan/flickr8k"
 VISION = {"backbone": "efficientnet-lite2", "image_size": 352}
@@ -78,13 +82,28 @@ def scores(options: argparse.Namespace, variant: str, seed: int) -> dict:
         settings = [f"data.spec={data}", f"training.output_dir={run}", f"training.seed={seed}"]
         settings += ["training.num_threads=1", "training.tracker=null", *changes.split(), *options.overrides]
         call(run, "train", "--config", config, *settings, "--resume")
-        where = ["--data", data, "--split", "validation", "--head-diversity", "--output", ranks]
+        where = ["--data", data, "--split", "validation", "--output", ranks]
         where += [] if options.limit is None else ["--limit", options.limit]
-        write_text_atomically(file, call(run, "evaluate", "--model", run, *where))
+        measured = json.loads(call(run, "evaluate", "--model", run, *where))
+        measured["image_head_overlap"] = overlap_of_image_heads(run, data, options.limit)
+        write_text_atomically(file, json.dumps(measured, indent=1))
     found = json.loads(file.read_text())
     recalls = " | ".join(f"{found['all'][f'{direction}_r1']:.1f}" for direction in DIRECTIONS)
     print(f"{variant}, seed {seed}: recall@1 {recalls}", file=sys.stderr, flush=True)
     return {**found, "ranks": json.loads(ranks.read_text())}
+
+
+def overlap_of_image_heads(run: Path, data: str, limit: int | None) -> float | None:
+    """Returns the mean cosine of the maps of two image heads over the validation images; None without two heads."""
+    model, processor = load_model(str(run), "retrieval")
+    if model.config.num_image_heads < 2:
+        return None
+    overlaps = []
+    for row in rows_for(model, processor, load_rows(data, "validation", limit=limit), data):
+        with torch.inference_mode():
+            images = model.get_image_features(**processor(visual_features=[row["visual_features"]]))
+        overlaps.append(head_overlap([images.attentions[-1][0].numpy()]))
+    return float(np.mean(overlaps))
 
 
 def found_first(results: list[dict], direction: str) -> np.ndarray:
@@ -102,7 +121,7 @@ def row(variant: str, results: list[dict], base: list[dict] | None) -> str:
     """Returns a line of the table."""
     names = [f"{direction}_r{k}" for direction in DIRECTIONS for k in (1, 5, 10)]
     cells = [variant, str(len(results)), *(spread([one["all"][name] for one in results]) for name in [*names, "rsum"])]
-    overlaps = [one["heads"].get("image_head_overlap") for one in results]
+    overlaps = [one["image_head_overlap"] for one in results]
     cells.append("" if None in overlaps else spread(overlaps))
     cells += ["", ""] if base is None else [difference(results, base, direction) for direction in DIRECTIONS]
     return f"| {' | '.join(cells)} |"

@@ -48,9 +48,8 @@ from hf_ngsan import MHSANConfig, MHSANModel, NGSANConfig, NGSANForConditionalGe
 from hf_ngsan.data.collator import IGNORED_LABEL
 from hf_ngsan.data.contract import caption_features, with_arrays
 from hf_ngsan.data.prepared import Rows, write_rows
-from hf_ngsan.extraction import extract_features, list_images
+from hf_ngsan.extraction import extract_features, list_images, load_vision
 from hf_ngsan.extraction.image_list import load_batches
-from hf_ngsan.extraction.vision import load_vision
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_model

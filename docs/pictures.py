@@ -33,8 +33,7 @@ from hf_ngsan.cli import main as hf_ngsan_command
 from hf_ngsan.data import draw_scene, load_data
 from hf_ngsan.data.contract import cell_boxes
 from hf_ngsan.data.scenes.relations import DIRECTIONAL, FAMILY_OF
-from hf_ngsan.demo.page import copy_photographs
-from hf_ngsan.demo.scenes import Sentence, describe, load_captioners_of_scenes, scene_to_change
+from hf_ngsan.demo.page import Sentence, copy_photographs, describe, load_captioners_of_scenes, scene_to_change
 from hf_ngsan.io.files import write_file_atomically
 from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER
 from hf_ngsan.loading.models import load_captioner

@@ -6,7 +6,7 @@ answers much without torch, registers them when it loads a model.
 
 from typing import TYPE_CHECKING
 
-from .io.lazy import lazy_names
+from .io import lazy_names
 from .registry import is_command_line, register
 
 if TYPE_CHECKING:

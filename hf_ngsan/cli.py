@@ -12,19 +12,17 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from importlib import import_module
 from itertools import takewhile
-from types import ModuleType
 from typing import Any
 
 from . import __version__
 from .commands.arguments import DATASETS
+from .io import import_user_module
 from .io.messages import FULL_DISK, errno_of, is_out_of_memory, plain_warnings, sentence
-from .io.packaged import packaged_configs
 from .io.processes import has_lost_another, launch_processes, tell_error
-from .io.user_modules import import_user_module
 from .registry import register
 from .visualization import MissingPlotsError
 
@@ -115,7 +113,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if common.debug:
             raise
         if is_out_of_memory(error):
-            tell_error(f"Memory has run out; {to_save_memory(options)}end other programs.")
+            advice = "use a smaller --batch-size, or " if hasattr(options, "batch_size") else ""
+            advice = getattr(getattr(options, "command", None), "TO_SAVE_MEMORY", advice)
+            tell_error(f"Memory has run out; {advice}end other programs.")
         elif isinstance(error, ValueError | OSError | MissingPlotsError) or errno_of(error) in FULL_DISK:
             tell_error(sentence(error))
         elif not has_lost_another(error):
@@ -129,13 +129,6 @@ def keep_freed_memory() -> None:
     with suppress(OSError, AttributeError, TypeError):  # another C library
         for parameter in (-1, -3):  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of malloc.h
             ctypes.CDLL(None).mallopt(parameter, 2**31 - 1)
-
-
-def to_save_memory(options: argparse.Namespace) -> str:
-    """Returns advice for when memory runs out, the beginning of a sentence."""
-    if hasattr(options, "batch_size"):
-        return "use a smaller --batch-size, or "
-    return getattr(getattr(options, "command", None), "TO_SAVE_MEMORY", "")
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -157,18 +150,6 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Returns the most similar known name as a question, the end of an error."""
     found = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {found[0]}?" if found else "; --help lists them"
-
-
-def key_of_config(option: str) -> str | None:
-    """Returns the key of training configs that somebody wrote as an option, such as training.epochs for --epochs."""
-    import yaml
-
-    name = option.strip("-").replace("-", "_")
-    keys = {"data": "data.spec", "output": "training.output_dir", "model": "model.init_from"}
-    for file in packaged_configs().values():
-        for section, values in yaml.safe_load(file.read_text(encoding="utf-8")).items():
-            keys |= {key: f"{section}.{key}" for key in values} if isinstance(values, dict) else {}
-    return keys.get(name)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -196,28 +177,26 @@ class CommandParser(argparse.ArgumentParser):
 
     def check_options(self, words: Sequence[str]) -> None:
         known = self._option_string_actions
-        for number, word in enumerate(words):
-            name, _, value = word.partition("=")
+        for word in words:
+            name = word.partition("=")[0]
             if word == "--":
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
             if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
-                advice, key = (
-                    did_you_mean(name, known),
-                    key_of_config(name) if self.get_default("overrides") == [] else None,
-                )
-                if key is not None:
-                    value = value or next(iter(words[number + 1 : number + 2]), "VALUE")
-                    advice = f"; it is a key of the training config: {key}={value:.60}"
-                self.error(f"unknown option {name!r:.60}{advice}")
+                keys = "; keys of the training config have no hyphens: key=value"
+                takes_keys = self.get_default("overrides") is not None
+                self.error(f"unknown option {name!r:.60}{did_you_mean(name, known)}{keys if takes_keys else ''}")
 
 
 def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     """Returns the parser of all commands. Only the chosen one gets its arguments, since some of them import much."""
     modules = {name: import_module(f"hf_ngsan.{module}") for name, module in COMMANDS.items()}
+    lines = []
+    for group, names in GROUPS.items():
+        lines += [f"{group}:", *(f"  {name:<13}  {modules[name].SUMMARY.splitlines()[0]}" for name in names)]
     parser = CommandParser(
         prog=PROGRAM,
-        description=f"{DESCRIPTION}\n\n{list_commands(modules)}",
+        description="\n".join([DESCRIPTION, "", *lines]),
         epilog=f"{EXAMPLES}\n\n{DATASETS}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         parents=[common_parser()],
@@ -238,15 +217,6 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def list_commands(modules: Mapping[str, ModuleType]) -> str:
-    """Returns the list of commands, grouped, each with the first line of its summary."""
-    width, lines = max(map(len, modules)), []
-    for group, names in GROUPS.items():
-        lines.append(f"{group}:")
-        lines += [f"  {name:<{width}}  {modules[name].SUMMARY.splitlines()[0]}" for name in names]
-    return "\n".join(lines)
-
-
 def common_parser() -> argparse.ArgumentParser:
     """Returns the parser of the options that all commands have; they may stand before or behind the command.
 
@@ -259,8 +229,7 @@ def common_parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="MODULE",
-        help="first import a Python module that registers a reader, a task, a backbone or a model type, for example; "
-        "modules in the current folder are found too; may be repeated",
+        help="first import a Python module, such as one that registers a reader or a task; may be repeated",
     )
     parser.add_argument("--debug", action="store_true", help="show the traceback of every error")
     return parser

@@ -132,10 +132,12 @@ def register_classes(model_type: str) -> None:
     package = config.__module__.rpartition(".")[0]
     for task, described in getattr(config, "remote_pipelines", {}).items():
         if task not in PIPELINE_REGISTRY.supported_tasks:  # where transformers has none
-            kind: Any = resolve_name(PIPELINES.get(task) or f"{package}.{described['impl'].replace('.', ':')}")
+            pipeline: Any = resolve_name(PIPELINES.get(task) or f"{package}.{described['impl'].replace('.', ':')}")
             models: Any = tuple(getattr(transformers, auto_class) for auto_class in described["pt"])
-            PIPELINE_REGISTRY.register_pipeline(task, kind, pt_model=models, type=described["type"])
-            del kind._registered_impl  # or saving a pipeline would copy this file of the package, not the model's own
+            PIPELINE_REGISTRY.register_pipeline(task, pipeline, pt_model=models, type=described["type"])
+            del (
+                pipeline._registered_impl
+            )  # or saving a pipeline would copy this file of the package, not the model's own
 
 
 def keep_registered_tasks() -> None:

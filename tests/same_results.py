@@ -42,7 +42,7 @@ EVALUATIONS = {
     "ngsan": [SMALL.removeprefix("data.spec="), "--num-beams", "3"],
     "ngsan-both-stages": [SMALL.removeprefix("data.spec=")],
     "spatial": [SMALL.removeprefix("data.spec=") + ",images=true,image_size=32"],
-    "mhsan": [SMALL.removeprefix("data.spec=") + ",descriptions=true", "--folds", "2", "--head-diversity"],
+    "mhsan": [SMALL.removeprefix("data.spec=") + ",descriptions=true", "--folds", "2"],
     "language-model": [SMALL.removeprefix("data.spec=")],
     "rstnet": [SMALL.removeprefix("data.spec=")],
     "translator": ["parallel:text,source=en,target=de"],

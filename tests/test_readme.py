@@ -107,7 +107,6 @@ PROMISES = {
     "caption photo.jpg --scores": Promise(1, r"photo\.jpg\t[^\t]+\t-\d\.\d+\t\d\.\d+(\tunlike the training images)?"),
     "caption photo.jpg --json": Promise(1, r'\{"image": "photo\.jpg", "caption": .*\}'),
     "caption photos --json --output captions.jsonl": Promise(0, files=("captions.jsonl",)),
-    "caption photo.jpg --with-embeddings runs/flickr8k_sru photos.npz": Promise(1, CAPTION, ("photos.npz",)),
     "configs": Promise(check=lambda printed: all(name in printed for name in ("ngsan/scenes", "mhsan/flickr8k_sru"))),
     "train --config ngsan/scenes": run_in("runs/scenes"),
     "train --config ngsan/scenes training.output_dir=runs/two --num-processes 2": run_in("runs/two"),

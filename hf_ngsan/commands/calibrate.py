@@ -4,7 +4,7 @@ import argparse
 import os
 
 from ..io.packaged import DUAL_ENCODER
-from .arguments import DATASETS, add_shared, check_data, check_outputs, user_path
+from .arguments import DATASETS, add_shared, check_data, check_outputs, pick, user_path
 
 SUMMARY = """Calibrate how sure a captioner is of its captions.
 
@@ -21,13 +21,8 @@ It writes confidence.json into the captioner's folder.
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
-    parser.add_argument(
-        "--dual-encoder",
-        default=DUAL_ENCODER,
-        type=user_path,
-        metavar="DIR",
-        help="dual encoder that reads images as the captioner does (%(default)s)",
-    )
+    encoder = "dual encoder that reads images as the captioner does (%(default)s)"
+    parser.add_argument("--dual-encoder", default=DUAL_ENCODER, type=user_path, metavar="DIR", help=encoder)
     add_shared(parser, "--data")
     add_shared(parser, "--split", default="validation")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
@@ -60,10 +55,7 @@ def run(options: argparse.Namespace) -> None:
         options.dual_encoder,
         rows,
         training_rows,
-        data=options.data,
-        split=options.split,
-        num_beams=options.num_beams,
-        batch_size=options.batch_size,
+        **pick(options, "data", "split", "num_beams", "batch_size"),
     )
     write_calibration(folder, found)
     print(

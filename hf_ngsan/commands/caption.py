@@ -9,21 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from ..io.messages import printable
 from ..io.packaged import CAPTIONER, find_model_folder, is_model
-from .arguments import (
-    DATASETS,
-    GENERATION,
-    MODEL,
-    add_shared,
-    check_data,
-    check_figures,
-    check_files,
-    check_outputs,
-    generation_arguments,
-    json_of,
-    print_header,
-    user_path,
-    written_lines,
-)
+from . import arguments
+from .arguments import add_shared, user_path
 
 if TYPE_CHECKING:
     from ..tasks.captioning_files import CaptionedImage
@@ -40,11 +27,9 @@ EPILOG = f"""examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
   hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
-  hf-ngsan caption --model runs/first runs/second --data scenes --split test
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
-  hf-ngsan caption photo.jpg --generate required_words=dog,grass
+  hf-ngsan caption photo.jpg --generate required_words=dog,grass num_beams=5
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
-  hf-ngsan caption photo.jpg --generate penalty_alpha=0.6
   hf-ngsan caption photos --json --output captions.jsonl
   hf-ngsan caption photos --scores
 
@@ -52,7 +37,7 @@ EPILOG = f"""examples:
 caption (constrained beam search), num_beam_groups groups of beams avoid each other's words by diversity_penalty
 (diverse beam search), penalty_alpha prefers words that differ from those before them (contrastive search).
 
-{DATASETS}"""
+{arguments.DATASETS}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -65,10 +50,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         required=False,
         default=[CAPTIONER],
         nargs="+",
-        help=f"{MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)",
+        help=f"{arguments.MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)",
     )
     add_shared(parser, "--data", required=False)
-    add_shared(parser, "--split", "--limit", *GENERATION)
+    add_shared(parser, "--split", "--limit", *arguments.GENERATION)
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine", default=None)  # which lets graphs beside the captioner caption
     texts = parser.add_mutually_exclusive_group()
@@ -83,15 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--rerank-with",
         type=user_path,
         metavar="DUAL_ENCODER",
-        help="print the beam with the best sum of mean log-probability and weighted similarity to the image, the "
-        "cosine of this dual encoder",
+        help="print the beam with the best sum of log-probability and similarity to the image by this dual encoder",
     )
-    parser.add_argument(
-        "--scores",
-        action="store_true",
-        help="add the mean log-probability of each caption's words and, for a captioner with a calibration such as "
-        f"{CAPTIONER}, the probability that it is right and whether its image is unlike the training images",
-    )
+    scores = "add mean log-probabilities and, of a calibrated captioner, the probability that the caption is right"
+    parser.add_argument("--scores", action="store_true", help=scores)
     add_shared(parser, "--json", "--output", "--skip-errors")
 
 
@@ -111,11 +91,11 @@ def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[s
     """Raises an error, before torch comes, for options that exclude each other, and for missing files."""
     if bool(options.images) == (options.data is not None):
         raise ValueError("Give image files or a dataset, with --data, and not both.")
-    check_data(options.data)
+    arguments.check_data(options.data)
     if not options.skip_errors:
-        check_files(*options.images)
-    check_outputs({"--output": options.output}, inputs)
-    check_figures("--save-attention", options.save_attention, inputs)
+        arguments.check_files(*options.images)
+    arguments.check_outputs({"--output": options.output}, inputs)
+    arguments.check_figures("--save-attention", options.save_attention, inputs)
     for name in filter(None, [*models, options.rerank_with]):
         find_model_folder(name)
 
@@ -144,14 +124,8 @@ def captioned_by_graphs(
     captioner = open_captioner(find_model_folder(models[0]))
     if captioner is None:
         return None
-    return caption_files(
-        captioner,
-        paths,
-        batch_size=options.batch_size,
-        with_scores=options.json,
-        num_beams=options.num_beams,
-        max_new_tokens=options.max_new_tokens,
-    )
+    search = arguments.pick(options, "batch_size", "num_beams", "max_new_tokens")
+    return caption_files(captioner, paths, with_scores=options.json, **search)
 
 
 def captioned_by_model(
@@ -161,24 +135,24 @@ def captioned_by_model(
     from ..loading.engines import use_engine
     from ..loading.models import load_model
     from ..tasks.captioning_generation import caption_images, load_captioners
-    from ..tasks.generation_options import checked_generation
+    from ..tasks.new_models import checked_generation
     from ..tasks.retrieval_search import Reranker
 
     model, processor = load_captioners(models)
     own: Any = model.generation_config
     device = make_accelerator().device
-    arguments: dict[str, Any] = checked_generation(generation_arguments(options), own, several=True)
-    arguments |= text_of(options, model, processor) | scores_of(options, model)
+    given: dict[str, Any] = checked_generation(arguments.generation_arguments(options), own, several=True)
+    given |= text_of(options, model, processor) | scores_of(options, model)
     images, names = (paths, paths) if paths else rows_of_dataset(options, model, processor)
     if options.rerank_with is not None:
-        beams = arguments.setdefault("num_beams", own.num_beams or 1)
+        beams = given.setdefault("num_beams", own.num_beams or 1)
         if beams < 2:
             raise ValueError("--rerank-with needs several beams; ask for them with --num-beams.")
         dual_encoder, texts = load_model(options.rerank_with, "retrieval")
-        arguments |= {"reranker": Reranker(dual_encoder.to(device), texts), "num_return_sequences": beams}
+        given |= {"reranker": Reranker(dual_encoder.to(device), texts), "num_return_sequences": beams}
     use_engine(model.to(device), processor, options.engine or "torch")
     if options.scores and not options.json and options.output is None:
-        print_header("image", "caption", "score", *(["confidence"] if arguments["return_confidence"] else []))
+        arguments.print_header("image", "caption", "score", *(["confidence"] if given["return_confidence"] else []))
     return caption_images(
         model,
         processor,
@@ -187,7 +161,7 @@ def captioned_by_model(
         attention_folder=options.save_attention,
         on_error="skip",
         batch_size=options.batch_size,
-        **arguments,
+        **given,
     )
 
 
@@ -245,7 +219,7 @@ def write(options: argparse.Namespace, captioned: "Iterable[CaptionedImage]") ->
     from ..tasks.captioning_files import skipped_error
 
     errors, number = [], 0
-    with written_lines(options.output) as write_line:
+    with arguments.written_lines(options.output) as write_line:
         for caption in captioned:
             if caption.error is not None:
                 errors.append(skipped_error(caption.error, options.skip_errors))
@@ -273,10 +247,10 @@ def text_line(found: "CaptionedImage", with_scores: bool) -> str:
 def json_line(found: "CaptionedImage") -> str:
     """Returns a caption with its scores, or the reason for skipping its image, as a JSON object."""
     if found.error is not None:
-        return json_of({"image": found.name, "error": found.error})
+        return arguments.json_of({"image": found.name, "error": found.error})
     record = {"image": found.name, "caption": found.caption, "score": found.score, "words": found.words}
     if found.confidence is not None:
         record |= {"confidence": found.confidence, "unlike_training": found.unlike_training}
     if found.figure is not None:
         record["attention"] = found.figure
-    return json_of(record)
+    return arguments.json_of(record)

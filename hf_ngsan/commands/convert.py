@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ..data.annotations import FORMATS as ANNOTATION_FORMATS
 from ..data.formats import CONVENTIONS, FORMATS
-from .arguments import add_shared, print_skipped, user_path
+from .arguments import add_shared, pick, print_skipped, user_path
 
 SUMMARY = """Convert files of features, images or captions into a dataset.
 
@@ -46,9 +46,7 @@ def run(options: argparse.Namespace) -> None:
     from ..data.conversion import convert_annotations, convert_features, is_annotation
 
     if all(is_annotation(Path(path)) for path in options.inputs):
-        table = convert_annotations(
-            options.inputs, options.output, split=options.split, skip_errors=options.skip_errors
-        )
+        table = convert_annotations(options.inputs, options.output, **pick(options, "split", "skip_errors"))
         print_skipped([entry["reason"] for entry in table.skipped], options.output)
         columns = ", ".join(table.columns)
         print(f"{options.output}: {table.num_rows} rows with {columns}, {len(table.skipped)} skipped.")
@@ -56,13 +54,8 @@ def run(options: argparse.Namespace) -> None:
     result = convert_features(
         options.inputs,
         options.output,
-        source_format=options.source_format,
-        dtype=options.dtype,
-        boxes=options.boxes,
         grid_size=options.grid_size and tuple(options.grid_size),
-        split=options.split,
-        images_per_shard=options.images_per_shard,
-        skip_errors=options.skip_errors,
+        **pick(options, "source_format", "dtype", "boxes", "split", "images_per_shard", "skip_errors"),
     )
     for note in result.notes:
         print(f"Note: {note}")

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from .arguments import DATA, DATASETS, GENERATION, MODEL, add_shared, check_data, check_outputs, user_path
+from .arguments import DATA, DATASETS, GENERATION, MODEL, add_shared, check_data, check_outputs, pick, user_path
 
 SUMMARY = """Score a model on a split of a dataset.
 
@@ -24,27 +24,19 @@ EPILOG = f"""examples:
 
 
 class TaskOptions:
-    """Evaluation options of all tasks in one parser, where several tasks may have the same option.
-
-    Attributes:
-        actions: the options, by their names in the parsed namespace.
-        owners: the tasks that have an option.
-    """
+    """Evaluation options of all tasks in one parser, where several tasks may have the same option."""
 
     def __init__(self, parser: argparse.ArgumentParser) -> None:
-        self.parser = parser
-        self.actions: dict[str, argparse.Action] = {}
-        self.owners: dict[str, list[str]] = {}
+        from ..tasks.registry import TASKS, task_class
 
-    def add(self, task: str) -> None:
-        """Adds the options of a task."""
-        from ..tasks.registry import task_class
-
-        kind: Any = task_class(task)
-        self.task, self.group = task, self.parser.add_argument_group(f"for {kind.model_noun}")
-        if kind.writes_text:
-            add_shared(self, *GENERATION)
-        kind.add_evaluation_options(self)
+        self.actions: dict[str, argparse.Action] = {}  # by their names in the parsed namespace
+        self.owners: dict[str, list[str]] = {}  # the tasks that have an option
+        for self.task in TASKS:
+            kind: Any = task_class(self.task)
+            self.group = parser.add_argument_group(f"for {kind.model_noun}")
+            if kind.writes_text:
+                add_shared(self, *GENERATION)
+            kind.add_evaluation_options(self)
 
     def add_argument(self, name: str, **settings: Any) -> None:
         dest = settings.get("dest", name.lstrip("-").replace("-", "_"))
@@ -63,27 +55,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, *DATA)
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine")
-    add_shared(
-        parser,
-        "--output",
-        help="write the result of each row: captions in the COCO result format, ranks of the right answers, "
-        "translations one a line, or answers in the format of VQA's results",
-    )
-    parser.add_argument(
-        "--record",
-        nargs="?",
-        const="",
-        type=user_path,
-        metavar="FILE",
-        help="also write the scores and their settings into the folder of the model, for its card, or into a file",
-    )
+    add_shared(parser, "--output", help="write captions (COCO results), ranks, translations or answers (VQA results)")
+    recorded = "also write the scores and their settings into the folder of the model, for its card, or into a file"
+    parser.add_argument("--record", nargs="?", const="", type=user_path, metavar="FILE", help=recorded)
     add_shared(parser, "--num-processes")
-    from ..tasks.registry import TASKS
-
-    own = TaskOptions(parser)
-    for task in TASKS:
-        own.add(task)
-    parser.set_defaults(task_options=own)
+    parser.set_defaults(task_options=TaskOptions(parser))
 
 
 def check(options: argparse.Namespace) -> str:
@@ -139,33 +115,31 @@ def run(options: argparse.Namespace) -> None:
         if options.output:
             evaluation.save(options.output)
         if options.record is not None:
-            record(options, kind, len(rows), evaluation, model, processor, given)
+            record(options, model, processor, kind, evaluation, len(rows), given)
         print(json.dumps(evaluation.scores if evaluation.report is None else evaluation.report, indent=2))
     leave_process_group()
 
 
 def record(
-    options: argparse.Namespace, kind: Any, rows: int, evaluation: Any, model: Any, processor: Any, given: dict
+    options: argparse.Namespace, model: Any, processor: Any, kind: Any, result: Any, rows: int, given: dict
 ) -> None:
     """Writes the scores, with the settings that they depend on, into the file asked for or the folder of the model.
 
     The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`.
     """
     from ..io.files import write_output
+    from ..languages import language_of
     from ..loading.models import find_model_folder
     from ..loading.self_test import write_self_test
     from ..sharing.facts import RecordedEvaluation, fingerprints_of, record_evaluation, weights_checksum
 
     folder = Path(find_model_folder(options.model[0]))
     generation = getattr(model, "generation_config", None)
-    settings = {} if generation is None else generation.to_dict()
+    given = {"language": language_of(getattr(processor, "tokenizer", None)), **given}
+    fingerprints = fingerprints_of(kind, result, {} if generation is None else generation.to_dict(), given)
+    where, scores = pick(options, "data", "split"), dict(result.scores)
     found = RecordedEvaluation(
-        data=options.data,
-        split=options.split,
-        rows=rows,
-        scores=dict(evaluation.scores),
-        fingerprints=fingerprints_of(kind, evaluation, settings, given),
-        weights=weights_checksum(folder),
+        **where, rows=rows, scores=scores, fingerprints=fingerprints, weights=weights_checksum(folder)
     )
     if options.record:
         write_output(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")

@@ -15,38 +15,30 @@ EPILOG = f"""examples:
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
 
-For a dual encoder, the first line has the cosine similarity of image and text. It is a sum of terms, one for each pair
-of an image head and a text head; the bias of a projection counts as another head. Each further line has a head, a tab
-and the sum of its terms; that of a text head also has the word with the largest weight. The lines of one side add up
-to the similarity. For CLIP, SigLIP and other models of transformers, the heads are those of the last layers, and the
-share of a head is the similarity that would be lost without it, to first order; the bias is the rest.
+For a dual encoder, the first line has the cosine similarity of image and text, a sum over pairs of an image head and a
+text head; the bias of a projection counts as a head. Each further line has a head, its share and, for a text head, the
+word with the largest weight. For models of transformers, the heads are those of the last layers, and a share is the
+similarity that would be lost without the head, to first order.
 
-For a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON: the captions
-before and after, and the log-probabilities and attention of the words of the first caption, given either boxes. "score"
-exchanges two boxes in many images. On synthetic scenes the exchange makes another relation true: "follow" is the share
-of exchanges after which the captioner states it, 0.5 by chance. On other data the boxes are drawn at random, and the
-changed captions are counted.
+For a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON with the
+captions before and after. "score" exchanges two boxes in many images: on synthetic scenes such that another relation
+becomes true, which "follow" of the captions state (0.5 by chance), on other data at random.
 
 {DATASETS}"""
-OFFSET = (0.2, 0.0)
-"""Shift of a moved box, in images."""
-FACTOR = 2.0
-"""Factor of the sides of a scaled box."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
     parser.add_argument("image", nargs="?", type=user_path, metavar="IMAGE", help="image file or URL")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to compare the image with")
-    parser.add_argument(
-        "--figure", type=user_path, metavar="FILE", help="draw the heads, or the caption before and after"
-    )
+    figure = "draw the heads, or the caption before and after"
+    parser.add_argument("--figure", type=user_path, metavar="FILE", help=figure)
     add_shared(parser, "--output", help="write the JSON to this file (print it)")
     group = parser.add_argument_group("for a captioner")
     group.add_argument(
         "--counterfactual",
         choices=("move", "scale", "mirror", "swap", "score"),
-        help="change of the box of a region: by a fifth of the image to the right, to twice its size, mirrored, ...",
+        help="change of the box of a region: a fifth of the image to the right, twice its size, left and right, ...",
     )
     add_shared(group, "--data", required=False)
     add_shared(group, "--split", "--limit")
@@ -117,12 +109,14 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
     if options.figure and options.counterfactual == "score":
         raise ValueError("--figure draws one image; leave it out with --counterfactual score.")
     check_outputs({"--figure": options.figure, "--output": options.output}, [options.data])
+    import numpy as np
+
     from ..io.files import write_output
     from ..io.processes import make_accelerator
     from ..loading.models import load_captioner
     from ..models.captioning import CaptioningForConditionalGeneration
     from ..tasks.caption_rows import load_rows, rows_for
-    from ..tasks.captioning_analysis import explain_change, score_counterfactuals
+    from ..tasks.captioning_analysis import change_boxes, explain_change, score_counterfactuals
 
     model, processor = load_captioner(options.model)
     loaded = load_rows(options.data, options.split, limit=options.limit)
@@ -138,8 +132,13 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         if options.row >= len(loaded):
             raise ValueError(f"--row {options.row}: the split has rows 0 to {len(loaded) - 1}.")
         row = dict(loaded[options.row])
-        change = explain_change(model, processor, row, changed_boxes(options, row))
-        report = {"image_id": int(row["image_id"]), "change": options.counterfactual, **change.to_dict()}
+        boxes, kind = np.asarray(row["visual_boxes"], dtype=np.float32), options.counterfactual
+        last = max(options.region, options.other) if kind == "swap" else options.region
+        if last >= len(boxes):
+            raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {last}.")
+        changed = change_boxes(boxes, kind, options.region, options.other)
+        change = explain_change(model, processor, row, changed)
+        report = {"image_id": int(row["image_id"]), "change": kind, **change.to_dict()}
         if options.figure:
             draw_change(row, change, options.figure)
     text = json.dumps(report, indent=1) + "\n"
@@ -147,25 +146,6 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         write_output(options.output, text)
     else:
         print(text, end="")
-
-
-def changed_boxes(options: argparse.Namespace, row: dict) -> Any:
-    """Returns the boxes of a row after the change that the options describe."""
-    import numpy as np
-
-    from ..tasks.captioning_analysis import mirror_box, move_box, scale_box, swap_boxes
-
-    boxes, kind = np.asarray(row["visual_boxes"], dtype=np.float32), options.counterfactual
-    for number in (options.region, options.other) if kind == "swap" else (options.region,):
-        if number >= len(boxes):
-            raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {number}.")
-    if kind == "move":
-        return move_box(boxes, options.region, OFFSET)
-    if kind == "mirror":
-        return mirror_box(boxes, options.region)
-    if kind == "swap":
-        return swap_boxes(boxes, options.region, options.other)
-    return scale_box(boxes, options.region, FACTOR)
 
 
 def draw_change(row: dict, change: Any, path: str) -> None:

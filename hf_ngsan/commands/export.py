@@ -13,7 +13,6 @@ The exported captioner needs neither this package nor torch."""
 EPILOG = f"""examples:
   hf-ngsan export --model runs/scenes --output exported --check
   hf-ngsan export --model captioner --output exported --check --data images:photos
-  hf-ngsan export --model runs/scenes --int8 --output small
   hf-ngsan export --model DUAL_ENCODER --output exported
   hf-ngsan export --model captioner
   python exported/captioner.py photo.jpg --num-beams 3
@@ -33,15 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
     add_shared(parser, "--output", metavar="DIR", help="new folder of the export (onnx/ in the folder of the model)")
     parser.add_argument(
-        "--int8",
-        action="store_true",
-        help="keep the weights of linear layers in 8 bits, check the result, and report the loss in CIDEr-D",
-    )
-    parser.add_argument(
         "--check",
         action="store_true",
-        help="caption images with the model and with the exported files; exit code 1 if they differ, or if --int8 "
-        "loses more than 1%% of CIDEr-D",
+        help="caption images with the model and with the exported files; exit code 1 if they differ",
     )
     add_shared(parser, "--data", required=False, help="dataset to check on (that of the training run)")
     add_shared(parser, "--split", "--limit")
@@ -58,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
     task = task_of(load_config(options.model))
     if options.output is not None and task != "retrieval":
         return export_captioner(options)
-    if options.int8 or options.check or options.data is not None or options.limit is not None:
+    if options.check or options.data is not None or options.limit is not None:
         raise ValueError(
             "The graphs of a dual encoder, and those in the folder of a model, compute what the model computes; leave "
             "other options out, or name a captioner and a new folder with --output."
@@ -75,15 +68,15 @@ def export_captioner(options: argparse.Namespace) -> int:
     model, processor = load_captioner(options.model)
     model = model.float()
     rows = None
-    if options.check or options.int8:
+    if options.check:
         spec, split = options.data, options.split
         if spec is None:
-            spec, split = data_of(options.model, model, split, options.int8)
-        rows = load_rows(spec, split, with_captions=options.int8, limit=options.limit or IMAGES)
+            spec, split = data_of(options.model, model, split)
+        rows = load_rows(spec, split, with_captions=False, limit=options.limit or IMAGES)
         rows = rows_for(model, processor, rows, spec)
     write_folder_atomically(
         Path(options.output),
-        lambda folder: write_exported_captioner(model, processor, folder, options.int8),
+        lambda folder: write_exported_captioner(model, processor, folder),
         manifest=False,
     )
     print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
@@ -92,23 +85,16 @@ def export_captioner(options: argparse.Namespace) -> int:
     comparison = compare(model, processor, Captioner(options.output), rows)
     print(f"Compared on {spec}, split {split}.")
     for beams, others in comparison.other_captions.items():
-        line = f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: "
-        line += f"{others} captions differ" if others else "the same captions"
-        if beams in comparison.cider_d and (others or options.int8):
-            before, after = comparison.cider_d[beams]
-            line += f"; CIDEr-D {after:.4f}, {before:.4f} of the model, a loss of {comparison.loss(beams):.2%}"
-        print(f"{line}.")
+        differ = f"{others} captions differ" if others else "the same captions"
+        print(f"{comparison.images} images, {beams} beam{'s' if beams > 1 else ''}: {differ}.")
     print(f"Log-probabilities differ by {comparison.difference:.1e} at most.")
-    return 0 if (comparison.is_as_good if options.int8 else comparison.is_same) else 1
+    return 0 if comparison.is_same else 1
 
 
-def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
-    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes.
-
-    CIDEr-D only means something on captions like those of training, so that only models of scenes are scored on them.
-    """
+def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
+    """Returns the default dataset and split of a check: those of the training run, else synthetic scenes."""
     from ..data.scenes import FEATURE_SIZE
-    from ..sharing.facts import recorded_config, run_of
+    from ..sharing.facts import run_of
     from ..tasks.registry import load_training_config
     from ..training.output_folder import training_config_of
 
@@ -116,18 +102,16 @@ def data_of(name: str, model: Any, split: str, scored: bool) -> tuple[str, str]:
     if run is not None:
         data = load_training_config(training_config_of(run)).data
         return data.spec, data.validation_split or split
-    trained_on = str((recorded_config(name) or {}).get("data", {}).get("spec")).partition(":")[0]
     if model.config.vision_config is not None:
-        if trained_on == "scenes" or not scored:
-            return "scenes:images=true", split
-    elif model.config.visual_feature_size == FEATURE_SIZE:
+        return "scenes:images=true", split
+    if model.config.visual_feature_size == FEATURE_SIZE:
         return "scenes", split
-    raise ValueError(f"{name} does not record that it was trained on synthetic scenes; give images with --data.")
+    raise ValueError(f"{name} does not record what it was trained on; give images to check it on with --data.")
 
 
 def export_beside(options: argparse.Namespace, task: str | None) -> int:
     """Writes graphs into the folder of the model itself."""
-    from ..exporting.beside import write_graphs_beside
+    from ..exporting.onnx_folder import write_graphs_beside
     from ..loading.models import load_model
     from ..loading.provenance import model_fingerprint
 
@@ -145,7 +129,7 @@ def export_beside(options: argparse.Namespace, task: str | None) -> int:
 
 
 def export_dual_encoder(options: argparse.Namespace) -> int:
-    from ..exporting.dual_encoder import write_exported_dual_encoder
+    from ..exporting.folder import write_exported_dual_encoder
     from ..guests.dual_encoders import is_exported
     from ..io.folders import write_folder_atomically
     from ..loading.models import load_model

@@ -5,17 +5,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .arguments import (
-    READING,
-    add_shared,
-    add_vision_arguments,
-    at_most,
-    between,
-    fraction,
-    print_skipped,
-    vision_fields,
-    whole_number,
-)
+from . import arguments
+from .arguments import add_shared, at_most, between, fraction, whole_number
 
 if TYPE_CHECKING:
     from ..extraction import ImageChange, ImageList
@@ -27,7 +18,6 @@ EPILOG = """examples:
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --grid-size 7 7 --output features
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
       --backbone PekingU/rtdetr_r50vd --num-regions 36 --output features
-  hf-ngsan extract --images images:flickr8k --split train --backbone microsoft/resnet-50 --output features
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
@@ -40,14 +30,14 @@ CHANGES = ("smallest_crop", "flip", "color_jitter", "seed")
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--images", "--image-folder")
-    add_vision_arguments(parser)
+    arguments.add_vision_arguments(parser)
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the features")
     add_shared(
         parser, "--split", default=None, metavar="NAME", help="train, validation, ...; that of a dataset to read"
     )
     add_shared(parser, "--dtype")
     add_shared(parser, "--batch-size", default=16)
-    add_shared(parser, "--engine", *READING)
+    add_shared(parser, "--engine", *arguments.READING)
     copies = parser.add_argument_group(
         "copies",
         "Features of randomly changed images. Training with augmentation.feature_copies=true takes the features of an\n"
@@ -64,10 +54,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    from ..extraction.vision import check_backbone
+    from ..extraction import check_backbone
 
     find_images(options)
-    check_backbone(options.backbone, **vision_fields(options))
+    check_backbone(options.backbone, **arguments.pick(options, *arguments.VISION))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -77,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
 
     images = find_images(options)
-    model, image_processor = load_vision(options.backbone, **vision_fields(options))
+    model, image_processor = load_vision(options.backbone, **arguments.pick(options, *arguments.VISION))
     accelerator = extraction_accelerator()
     with accelerator.main_process_first():
         use_engine(model.to(accelerator.device), image_processor, options.engine)
@@ -87,13 +77,8 @@ def run(options: argparse.Namespace) -> None:
         image_processor,
         images,
         name=options.backbone,
-        split=options.split,
-        batch_size=options.batch_size,
-        num_workers=options.num_workers,
-        dtype=options.dtype,
-        images_per_shard=options.images_per_shard,
-        skip_errors=options.skip_errors,
         accelerator=accelerator,
+        **arguments.pick(options, "split", "dtype", "batch_size", "num_workers", "images_per_shard", "skip_errors"),
     )
     result = extract(output=options.output)
     for number in range(1, (options.copies or 0) + 1):
@@ -103,7 +88,7 @@ def run(options: argparse.Namespace) -> None:
             print(f"Note: {note}")
         listed = {image.image_id for image in images.images}  # the folder may hold others, of another split
         skipped = [entry["reason"] for entry in result.skipped if entry["image_id"] in listed]
-        print_skipped(skipped, options.output)
+        arguments.print_skipped(skipped, options.output)
         number = len(images) - len(skipped)
         pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
         total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
@@ -128,9 +113,9 @@ def find_images(options: argparse.Namespace) -> "ImageList":
 
 def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
     from ..extraction import ImageChange
-    from ..tasks.image_augmentation import AugmentationSettings, ImageAugmentation
+    from ..tasks.caption_rows import AugmentationSettings, ImageAugmentation
 
-    description = {name: getattr(options, name) for name in CHANGES}
+    description = arguments.pick(options, *CHANGES)
     settings = AugmentationSettings(**{name: description[name] for name in CHANGES if name != "seed"})
     change = partial(ImageAugmentation(settings, options.seed), epoch=number)
     return ImageChange(change, {**description, "copy": number})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from ..io.files import check_place
 from ..io.packaged import DUAL_ENCODER, packaged_models
-from .arguments import MODEL, READING, add_shared, key_and_value, print_skipped
+from .arguments import MODEL, READING, add_shared, key_and_value, pick, print_skipped
 
 if TYPE_CHECKING:
     from ..extraction import ImageList
@@ -18,7 +18,6 @@ EPILOG = """examples:
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --prune
   hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --backend usearch
-  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --backend milvus:http://localhost:19530
   hf-ngsan index --images photos --output photos.index --backend milvus:photos.db --index-type HNSW --index-params M=32
 
 The same command continues an index that was killed. On an existing index it adds new images and embeds changed ones
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
     from ..loading.models import find_model_folder, load_model
     from ..models.configuration_vision import lasting_name
-    from ..tasks.retrieval_index import index_images
+    from ..tasks.retrieval_search import index_images
 
     images = find_images(options)
     model, processor = load_model(options.model, "retrieval")
@@ -71,15 +70,9 @@ def run(options: argparse.Namespace) -> None:
         images,
         options.output,
         name=options.model if options.model in packaged_models() else lasting_name(find_model_folder(options.model)),
-        split=options.split,
-        batch_size=options.batch_size,
-        num_workers=options.num_workers,
-        images_per_shard=options.images_per_shard,
-        skip_errors=options.skip_errors,
-        backend=options.backend,
         kind=index_kind(options),
-        prune=options.prune,
         accelerator=accelerator,
+        **pick(options, "split", "batch_size", "num_workers", "images_per_shard", "skip_errors", "backend", "prune"),
     )
     if accelerator.is_main_process:
         names, skipped = index.items()

@@ -2,9 +2,9 @@
 
 import argparse
 import json
-import math
+import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ..data.formats import FORMATS
 from ..io.files import read_json_or_none
@@ -121,10 +121,9 @@ def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     from ..data.inspection import inspect_data
     from ..extraction.image_list import inspect_images
 
-    if not (options.source_format or not path.is_dir() or is_saved(path)):
-        is_of_features = any(not is_metadata(file.name) for file in some_files(path))
-        if not is_of_features and holds_photographs(path):
-            return inspect_images(path)
+    is_folder = path.is_dir() and not (options.source_format or is_saved(path))
+    if is_folder and all(is_metadata(file.name) for file in some_files(path)) and holds_photographs(path):
+        return inspect_images(path)
     return inspect_data(path, options.source_format, options.image_id)
 
 
@@ -137,9 +136,7 @@ def made_by(path: Path) -> str:
 
 
 def lines_of_model(path: Path) -> list[str]:
-    """Describes a model; its weights are counted, not loaded."""
-    from safetensors import safe_open
-
+    """Describes a model without loading its weights."""
     from ..loading.models import ModelFolderError, count_parameters, read_config_file
     from ..registry import MODEL_TYPES
 
@@ -154,22 +151,17 @@ def lines_of_model(path: Path) -> list[str]:
     if not files:
         raise ModelFolderError(f"{path} has a configuration but no weights (*.safetensors).")
     if config.get("model_type") in MODEL_TYPES:
-        return [*lines, f"parameters: {count_parameters(path):,}", f"weights: in {counted(len(files), 'file')}"]
-    number = 0
-    for file in files:
-        with safe_open(file, framework="np") as weights:
-            number += sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118
-    return [*lines, f"weights: {number:,} numbers in {counted(len(files), 'file')}"]
+        lines.append(f"parameters: {count_parameters(path):,}")
+    return [*lines, f"weights: in {counted(len(files), 'file')}"]
 
 
 def lines_of_run(path: Path) -> list[str]:
     """Describes the progress and the models of a training run."""
-    lines, history = ["no epoch is finished"], path / "history.jsonl"
+    history = path / "history.jsonl"
     epochs = history.read_text(encoding="utf-8").splitlines() if history.is_file() else []
-    if epochs:
-        scores = {name: value for name, value in json.loads(epochs[-1]).items() if isinstance(value, float)}
-        told = ", ".join(f"{name} {value:.4f}" for name, value in scores.items())
-        lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}"]
+    last = json.loads(epochs[-1]) if epochs else {}
+    told = ", ".join(f"{name} {value:.4f}" for name, value in last.items() if isinstance(value, float))
+    lines = [f"{counted(len(epochs), 'epoch')}; the last: {told}" if epochs else "no epoch is finished"]
     for name in ("best", "last"):
         if (path / name / "config.json").is_file():
             lines += [f"{name} model, {line}" for line in lines_of_model(path / name)]
@@ -177,32 +169,23 @@ def lines_of_run(path: Path) -> list[str]:
 
 
 def lines_of_index(path: Path) -> list[str]:
-    """Describes a search index: its contents, and shards that are missing or damaged."""
-    from ..retrieval import IndexFolder, IndexFolderError
+    """Describes a search index; raises an IndexFolderError for a shard that is damaged."""
+    from ..retrieval import IndexFolder
     from ..retrieval.index_folder import read_description
 
-    description = read_description(path)
-    index = IndexFolder(path, description)
-    missing, problems, images, skipped = index.missing_shards(), [], 0, 0
-    if missing:
-        told = f"{len(missing)} of {index.num_shards} shards are missing"
-        problems.append(f"{told}; the same hf-ngsan index command continues it.")
-    for number in sorted({*range(index.num_shards)} - {*missing}):
-        shard = index.shard(number)
-        try:
-            shard.verify()
-        except IndexFolderError as error:
-            problems.append(str(error))
-        else:
-            images += len(shard.items.names)
-            skipped += len(shard.items.skipped)
-    more = f" ({len(problems)} in all)" if len(problems) > 1 else ""
+    index = IndexFolder(path, read_description(path))
+    missing = index.missing_shards()
+    shards = [index.shard(number) for number in range(index.num_shards) if number not in missing]
+    for shard in shards:
+        shard.verify()
+    images = sum(len(shard.items.names) for shard in shards)
+    problem = f"first problem: {len(missing)} of {index.num_shards} shards are missing; hf-ngsan index continues them"
     return [
-        f"{images} images of {description.num_items} in {description.source}",
-        f"skipped: {skipped}",
-        f"embedding dimension: {description.dimension}",
-        f"model: {description.model}",
-        f"first problem{more}: {problems[0]}" if problems else "no problem found",
+        f"{images} images of {index.description.num_items} in {index.description.source}",
+        f"skipped: {sum(len(shard.items.skipped) for shard in shards)}",
+        f"embedding dimension: {index.description.dimension}",
+        f"model: {index.description.model}",
+        problem if missing else "no problem found",
     ]
 
 
@@ -210,7 +193,10 @@ def draw(findings: "Findings", options: argparse.Namespace) -> str:
     """Draws the regions and captions of one image into the file of --figure; returns what it shows."""
     import numpy as np
 
+    from ..data.coco_files import number_at_the_end
+    from ..data.images import is_image, visible_files
     from ..data.inspection import sample_image
+    from ..models.image_processing_captioning import load_image
     from ..visualization import save_figure
     from ..visualization.figures import plot_regions
 
@@ -218,21 +204,13 @@ def draw(findings: "Findings", options: argparse.Namespace) -> str:
     if row is None or "visual_boxes" not in row:
         which = f"image {options.image_id}" if options.image_id is not None else "image with boxes"
         raise ValueError(f"{options.path} has no {which} to draw.")
-    image = sample_image(row) if options.images is None else image_in(Path(options.images), row["image_id"])
+    image = sample_image(row)
+    if options.images is not None:
+        names = filter(is_image, visible_files(Path(options.images)))
+        name = next((name for name in names if number_at_the_end(name) == row["image_id"]), f"{row['image_id']}.jpg")
+        image = load_image(os.path.join(options.images, name))
     if image is None:
         width, height = (max(int(row.get(side, BLANK_SIDE)), 1) for side in ("width", "height"))
         image = np.full((max(BLANK_SIDE * height // width, 1), BLANK_SIDE, 3), 255, np.uint8)
     save_figure(plot_regions(image, row["visual_boxes"], row.get("captions", [])), options.figure)
     return f"{options.figure}: image {row['image_id']} with {len(row['visual_boxes'])} boxes"
-
-
-def image_in(folder: Path, image_id: int) -> Any:
-    """Returns the image whose file name ends in an id."""
-    from ..data.coco_files import number_at_the_end
-    from ..data.images import is_image, visible_files
-    from ..models.image_processing_captioning import load_image
-
-    for name in filter(is_image, visible_files(folder)):
-        if number_at_the_end(name) == image_id:
-            return load_image(folder / name)
-    raise FileNotFoundError(f"{folder} has no image whose name ends in {image_id}.")

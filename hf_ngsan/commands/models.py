@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ..io.packaged import describe_config, find_config, packaged_configs, packaged_models
+from ..io.packaged import describe_config, packaged_configs, packaged_models
 from ..registry import MODEL_TYPES
 from .arguments import json_of
 
@@ -89,41 +89,19 @@ def packaged_model(folder: Path) -> dict[str, Any]:
 
 def architectures() -> list[dict[str, Any]]:
     """Returns what can be trained, with the packaged training configs; guests, of several tasks, are the last."""
-    entries = {name: entry for name, entry in MODEL_TYPES.items() if entry.task is not None}
-    configs: dict[str, dict[str, str]] = {model_type: {} for model_type in [*entries, GUESTS]}
-    for name, file in packaged_configs().items():
-        configs[trained_type(file) or GUESTS][name] = describe_config(file)
-    described: list[dict[str, Any]] = [
-        {
-            "model_type": name,
-            "task": entry.task,
-            "name": entry.name or name,
-            "paper": entry.paper and asdict(entry.paper),
-        }
-        for name, entry in entries.items()
-    ]
-    described.append(
-        {"model_type": GUESTS, "task": None, "name": "models of transformers, to be fine-tuned", "paper": None}
-    )
-    return [{**entry, "configs": configs[entry["model_type"]]} for entry in described]
-
-
-def trained_type(file: Path) -> str | None:
-    """Returns the model type that a training config trains; None if only the model that it begins with knows it."""
-    model = model_section(file)
-    folder = packaged_models().get(model.get("init_from", ""))
-    if "model_type" not in model and folder is not None:
-        return json.loads((folder / "config.json").read_bytes())["model_type"]
-    return model.get("model_type")
-
-
-def model_section(file: Path) -> dict[str, Any]:
-    """Returns the section `model` of a training config, with that of its base."""
     import yaml
 
-    sections = yaml.safe_load(file.read_text(encoding="utf-8"))
-    base = model_section(find_config(sections["base"], file.parent)) if "base" in sections else {}
-    return {**base, **(sections.get("model") or {})}
+    described: dict[str, dict[str, Any]] = {
+        name: {"task": entry.task, "name": entry.name or name, "paper": entry.paper and asdict(entry.paper)}
+        for name, entry in MODEL_TYPES.items()
+        if entry.task is not None
+    }
+    described[GUESTS] = {"task": None, "name": "models of transformers, to be fine-tuned", "paper": None}
+    configs: dict[str, dict[str, str]] = {name: {} for name in described}
+    for name, file in packaged_configs().items():
+        model = yaml.safe_load(file.read_text(encoding="utf-8")).get("model") or {}
+        configs[model.get("model_type", name.partition("/")[0])][name] = describe_config(file)
+    return [{"model_type": name, **entry, "configs": configs[name]} for name, entry in described.items()]
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

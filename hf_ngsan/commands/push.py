@@ -17,14 +17,8 @@ EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
 
 Log in with hf auth login, or set HF_TOKEN. Before anything is uploaded, a process without this package loads the
-checkpoint. The same command continues a push that failed.
-
-The card has the training config and curve of a run, the scores that chose its best epoch, and the scores of hf-ngsan
-evaluate --record. A README.md in DIR replaces the card and excludes --license, --runs and --examples. Only DIR and its
-training run are read; links that lead out of them are refused.
-
-A model that began as others, such as with model.init_from, keeps their licence: the card has it with their names, and
-the file LICENSE its text. --license states another one; a README.md must state one."""
+checkpoint. The card has the scores of hf-ngsan evaluate --record. A README.md in DIR replaces the card and excludes
+--license, --runs and --examples. A model that began as others keeps their licence; --license states another one."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,23 +26,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("model", type=user_path, metavar="DIR", help=MODEL)
     add("repo_id", metavar="REPO_ID", help="repository, such as user/name; created if absent")
     add("--private", action="store_true", help="make a new repository private")
-    add(
-        "--dry-run",
-        nargs="?",
-        const="",
-        type=user_path,
-        metavar="FOLDER",
-        help="upload nothing: write and check the checkpoint in a new folder (named as the repository)",
-    )
+    dry_run = "upload nothing: write and check the checkpoint in a new folder (named as the repository)"
+    add("--dry-run", nargs="?", const="", type=user_path, metavar="FOLDER", help=dry_run)
     add("--overwrite", action="store_true", help="delete other files of the repository in the same commit")
-    add(
-        "--runs",
-        nargs="+",
-        default=[],
-        type=user_path,
-        metavar="RUN",
-        help="training runs with the same training config and other seeds; the card shows mean and standard deviation",
-    )
+    runs = "training runs with other seeds; the card shows mean and standard deviation"
+    add("--runs", nargs="+", default=[], type=user_path, metavar="RUN", help=runs)
     add("--examples", metavar="SPEC", help="dataset; the card shows its first test images with their captions")
     add("--license", metavar="ID", help="licence of the weights, such as cc-by-4.0 (that of their sources)")
 

@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
-from ..io.bounds import MAX_INTEGER
-from .arguments import DATASETS, add_shared, at_most, positive_int, user_path
+from ..io import MAX_INTEGER
+from .arguments import DATASETS, add_shared, at_most, pick, positive_int, user_path
 
 SUMMARY = """Train and compare the rows of a paper's table.
 
@@ -65,11 +65,8 @@ def run(options: argparse.Namespace) -> int:
     plan = make_plan(
         find_table(options.paper, options.table),
         output=output,
-        data=options.data,
-        scale=options.scale,
         seeds=range(options.first_seed, options.first_seed + options.seeds),
-        only=options.only,
-        overrides=options.overrides,
+        **pick(options, "data", "scale", "only", "overrides"),
         threads=None if torch.accelerator.is_available() else 1,
     )
     if options.dry_run:

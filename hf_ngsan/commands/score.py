@@ -14,17 +14,13 @@ EPILOG = """examples:
   hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
 
 cider_d is what papers and the COCO evaluation call CIDEr; cider is the plain formula, also from 0 to 10. meteor needs
-pip install 'hf-ngsan[eval]'; spice also needs Java and the models of Stanford CoreNLP."""
+pip install 'hf-ngsan[eval]'."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions = parser.add_mutually_exclusive_group(required=True)
-    predictions.add_argument(
-        "--predictions",
-        type=user_path,
-        metavar="RESULTS.json",
-        help='COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings',
-    )
+    results = 'COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings'
+    predictions.add_argument("--predictions", type=user_path, metavar="RESULTS.json", help=results)
     predictions.add_argument(
         "--compare",
         nargs=2,
@@ -32,17 +28,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar=("A.json", "B.json"),
         help="compare the results of two systems: differences with 95%% intervals of a paired bootstrap over images",
     )
-    parser.add_argument(
-        "--references",
-        required=True,
-        type=user_path,
-        metavar="CAPTIONS.json",
-        help="COCO captions of the same split, or JSON lines",
-    )
+    captions = "COCO captions of the same split, or JSON lines"
+    parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
     parser.add_argument(
         "--metrics",
         nargs="+",
-        choices=(*DEFAULT_METRICS, "meteor", "spice"),
+        choices=(*DEFAULT_METRICS, "meteor"),
         default=list(DEFAULT_METRICS),
         metavar="METRIC",
         help="metrics to compute (%(default)s)",
@@ -51,6 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore by this model")
     add("--image-folder", type=user_path, metavar="DIR", help="images, by their names in the file of references")
     add("--truncate-captions", action="store_true", help="cut captions that are too long for --clip-score (refused)")
+    add("--language", default="en", metavar="CODE", help="language of the captions, whose words count (%(default)s)")
     add("--per-image", type=user_path, metavar="FILE.json", help="also write the scores of each image")
 
 
@@ -72,11 +64,12 @@ def score(options: argparse.Namespace) -> None:
     """Prints the scores of captions, and writes those of each image."""
     from ..data.coco_files import match_results, read_references, read_results
     from ..io.files import write_output
+    from ..languages import caption_units
     from ..metrics import CaptionMetrics
 
     results, references = read_results(options.predictions), read_references(options.references)
     images, predictions, matched = match_results(results, references, options.predictions, options.references)
-    metric = CaptionMetrics(metrics=options.metrics)
+    metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
     scores = metric.compute(predictions=predictions, references=matched, per_image=options.per_image is not None)
     per_image = scores.pop("per_image", None)
     if options.clip_score is not None:
@@ -93,7 +86,7 @@ def score(options: argparse.Namespace) -> None:
         print(f"{name:<{width}} {value:.4f}")
     left_out = len(references) - len(images)
     note = f"; {left_out} image(s) of {options.references} have no prediction" if left_out else ""
-    print(f"{len(images)} images{note}")
+    print(f"{len(images)} images, tokenizer {metric.tokenizer}{note}")
 
 
 def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], references: list[list[str]]) -> dict:
@@ -119,8 +112,8 @@ def clip_scores(options: argparse.Namespace, ids: list, predictions: list[str], 
 def compare(options: argparse.Namespace) -> None:
     """Prints the differences of two systems, with intervals."""
     from ..data.coco_files import match_results, read_references, read_results
-    from ..metrics import CaptionMetrics
-    from ..metrics.evaluation import compare_captions
+    from ..languages import caption_units
+    from ..metrics import CaptionMetrics, compare_captions
 
     references = read_references(options.references)
     (images, first, matched), (others, second, _) = (
@@ -133,7 +126,7 @@ def compare(options: argparse.Namespace) -> None:
             "paired comparison needs the same."
         )
     of_image = dict(zip(others, second, strict=True))
-    metric = CaptionMetrics(metrics=options.metrics)
+    metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
     scores = compare_captions(metric, first, [of_image[image] for image in images], matched)
     print(f"{'metric':<8} {'A':>7} {'B':>7} {'A - B':>8} {'95% interval':>20} {'p':>7} {'p (Holm)':>9}")
     for name, of_metric in scores.items():

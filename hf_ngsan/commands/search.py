@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from ..io.messages import printable
 from ..io.packaged import find_model_folder
-from .arguments import check_files, check_outputs, positive_int, print_header, user_path
+from .arguments import check_files, check_outputs, pick, positive_int, print_header, user_path
 
 if TYPE_CHECKING:
     from ..retrieval import Hit, IndexFolder
@@ -101,11 +101,8 @@ def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> 
         model.to(make_accelerator().device),
         processor,
         indexes,
-        text=options.text,
-        image=options.image,
-        top_k=options.top_k,
         backend="exact" if options.exact else None,
-        filter=options.filter,
+        **pick(options, "text", "image", "top_k", "filter"),
     )
     if options.figure:
         draw_hits(indexes, hits, options.text or f"images like {options.image}", options.figure)

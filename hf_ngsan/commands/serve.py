@@ -5,7 +5,7 @@ import signal
 import sys
 
 from ..io.packaged import CAPTIONER
-from .arguments import MODEL, add_shared, at_most, positive_int
+from .arguments import MODEL, add_shared, at_most, pick, positive_int
 
 SUMMARY = """Serve a captioner over HTTP.
 
@@ -18,13 +18,14 @@ POST /caption takes the files of a form, or JSON {"images": ["BASE64", ...]}. GE
 state of the server. Ctrl-C or SIGTERM ends it once the current requests are answered. The command needs the extra
 serve."""
 LIMITS = {
-    "--max-images": (64, "images of a request"),
-    "--max-bytes": (32_000_000, "bytes of a request"),
-    "--max-pixels": (100_000_000, "pixels of all images of a request, and of all that are decoded at the same time"),
-    "--max-cost": (8_192, "images x beams x tokens of a request"),
-    "--max-seconds": (60, "seconds until a request has arrived and been answered"),
-    "--max-connections": (512, "open connections, beyond which requests get status 503"),
+    "images": ("--max-images", 64, "images of a request"),
+    "request_bytes": ("--max-bytes", 32_000_000, "bytes of a request"),
+    "pixels": ("--max-pixels", 100_000_000, "pixels of the images of a request, and of those decoded at the same time"),
+    "cost": ("--max-cost", 8_192, "images x beams x tokens of a request"),
+    "seconds": ("--max-seconds", 60, "seconds until a request has arrived and been answered"),
+    "connections": ("--max-connections", 512, "open connections, beyond which requests get status 503"),
 }
+"""Options by the fields of [`ServingLimits`]."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -36,8 +37,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     wait = "milliseconds that a batch with free places waits for the next image (%(default)s)"
     add("--wait-ms", type=at_most(1000, 0), default=5, metavar="MS", help=wait)
-    for name, (default, what) in LIMITS.items():
-        add(name, type=positive_int, default=default, metavar="N", help=f"maximal {what} (%(default)s)")
+    for field, (name, default, what) in LIMITS.items():
+        add(name, dest=field, type=positive_int, default=default, metavar="N", help=f"maximal {what} (%(default)s)")
     add("--allow-urls", action="store_true", help="also read images from http(s) URLs, never from private addresses")
 
 
@@ -62,17 +63,7 @@ def run(options: argparse.Namespace) -> None:
         raise ValueError(
             f"{options.model} has no vision encoder and reads no images; give it one with hf-ngsan attach-vision."
         )
-    limits = ServingLimits(
-        request_bytes=options.max_bytes,
-        images=options.max_images,
-        pixels=options.max_pixels,
-        cost=options.max_cost,
-        seconds=options.max_seconds,
-        connections=options.max_connections,
-        batch_size=options.batch_size,
-        wait_ms=options.wait_ms,
-        allow_urls=options.allow_urls,
-    )
+    limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms", "allow_urls"))
     use_engine(model.to(make_accelerator().device), processor, options.engine)
     with listen(options.host, options.port) as listening:
         pipeline = CaptioningPipeline(model=model, processor=processor)

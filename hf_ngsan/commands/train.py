@@ -1,6 +1,7 @@
 """The command `hf-ngsan train`: the training of a model of any task by a training config."""
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -24,20 +25,10 @@ TO_SAVE_MEMORY = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add(
-        "--config",
-        required=True,
-        type=user_path,
-        metavar="FILE",
-        help="training config: a YAML file or the name of a packaged one, such as ngsan/scenes",
-    )
-    add(
-        "overrides",
-        nargs="*",
-        default=[],
-        metavar="key=value",
-        help="change a key of the training config: training.epochs=3, or epochs=3 where the key is unambiguous",
-    )
+    config = "YAML file, or the name of a packaged training config, such as ngsan/scenes"
+    add("--config", required=True, type=user_path, metavar="FILE", help=config)
+    keys = "change a key of the training config: training.epochs=3, or epochs=3 where the key is unambiguous"
+    add("overrides", nargs="*", default=[], metavar="key=value", help=keys)
     add("--stage", help="short for training.stage=STAGE, for a captioner: xe, scst, auto or distill")
     add("--resume", action="store_true", help="resume the run in the output folder, if it has one")
     add("--overwrite", action="store_true", help="delete the run in the output folder first")
@@ -51,17 +42,17 @@ def check(options: argparse.Namespace) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    from ..io.processes import is_main_process, leave_process_group
+    from ..io.processes import leave_process_group
     from ..tasks import train
 
-    config = config_of(options)
+    config, is_main = config_of(options), os.environ.get("RANK", "0") == "0"
     try:
         result = train(config, resume=options.resume, overwrite=options.overwrite)
     except KeyboardInterrupt:
-        if is_main_process():
+        if is_main:
             print(how_to_continue(config, options), file=sys.stderr)
         raise
-    if is_main_process():
+    if is_main:
         score = "" if result.best_score is None else f" ({config.evaluation.metric} {result.best_score:.4f})"
         if result.best_dir.is_dir():
             print(f"The best model{score} is in {result.best_dir}.")

@@ -6,16 +6,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .arguments import (
-    GENERATION,
-    add_shared,
-    check_files,
-    check_outputs,
-    generation_arguments,
-    json_of,
-    user_path,
-    written_lines,
-)
+from . import arguments
+from .arguments import add_shared, user_path
 
 SUMMARY = "Translate sentences, one a line."
 EPILOG = """examples:
@@ -33,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("texts", nargs="*", metavar="TEXT", help="sentences to translate (the lines of the standard input)")
     add_shared(parser, "--model")
     add("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
-    add_shared(parser, "--json", "--output", *GENERATION)
+    add_shared(parser, "--json", "--output", *arguments.GENERATION)
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--skip-errors")
 
@@ -41,23 +33,23 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.texts and options.input:
         raise ValueError("Give sentences or a file of them, with --input, and not both.")
-    check_files(options.input)
-    check_outputs({"--output": options.output}, [options.input])
+    arguments.check_files(options.input)
+    arguments.check_outputs({"--output": options.output}, [options.input])
     from ..data.parallel_text import decoded_lines, lines_of, name_lines
     from ..io.processes import make_accelerator
     from ..loading.models import load_model
-    from ..tasks.generation_options import checked_generation
-    from ..tasks.translation import count_tokens, scored_translations
+    from ..tasks.new_models import checked_generation
+    from ..tasks.translation import count_tokens, translate_batch
 
     model, tokenizer = load_model(options.model, "translation")
     model.to(make_accelerator().device)
-    generation = checked_generation(generation_arguments(options), model.generation_config)
+    generation = checked_generation(arguments.generation_arguments(options), model.generation_config)
     sentences = options.texts or (
         lines_of(Path(options.input)) if options.input else decoded_lines(sys.stdin.buffer, "the standard input")
     )
     skipped: list[int] = []
     number, empty, longest, numbered = 0, 0, tokenizer.model_max_length, enumerate(sentences, start=1)
-    with written_lines(options.output) as write:
+    with arguments.written_lines(options.output) as write:
         while lines := list(islice(numbered, options.batch_size)):
             translated: dict[int, tuple[str, Any]] = {number: ("", None) for number, _ in lines}
             given = {number: line for number, line in lines if line.strip()}
@@ -73,13 +65,13 @@ def run(options: argparse.Namespace) -> int:
             given = {number: line for number, line in given.items() if number not in too_long}
             if given:
                 texts = list(given.values())
-                found = scored_translations(model, tokenizer, texts, scores=options.json, **generation)
+                found = translate_batch(model, tokenizer, texts, scores=options.json, **generation)
                 translated |= dict(zip(given, found, strict=True))
             for number, line in lines:
                 text, scores = translated[number]
                 score, words = (None, []) if scores is None else scores
                 record = {"text": line, "translation": text, "score": score, "words": words}
-                write(json_of(record) if options.json else text)
+                write(arguments.json_of(record) if options.json else text)
     if empty:
         print(f"hf-ngsan: {empty} empty {'line stays' if empty == 1 else 'lines stay'} empty.", file=sys.stderr)
     if skipped:

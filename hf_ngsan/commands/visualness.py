@@ -3,17 +3,8 @@
 import argparse
 from pathlib import Path
 
-from .arguments import (
-    DATA,
-    DATASETS,
-    GENERATION,
-    add_shared,
-    check_data,
-    check_figures,
-    generation_arguments,
-    positive_int,
-    user_path,
-)
+from . import arguments
+from .arguments import add_shared, positive_int, user_path
 
 SUMMARY = "Print how visual each word of a captioner is (RSTNet)."
 EPILOG = f"""examples:
@@ -24,11 +15,11 @@ The table has a line for each word, the most visual word first: the word, its vi
 occurrences), its number of occurrences, and the standard deviation. The figures are words.png with the most and least
 visual words, and ID.png with the coloured caption of each image.
 
-{DATASETS}"""
+{arguments.DATASETS}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--model", *DATA, *GENERATION)
+    add_shared(parser, "--model", *arguments.DATA, *arguments.GENERATION)
     add_shared(parser, "--batch-size", default=64)
     add = parser.add_argument
     add("--min-count", type=positive_int, default=1, metavar="N", help="leave out words with fewer occurrences (1)")
@@ -36,13 +27,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    check_data(options.data)
-    check_figures("--figures", options.figures, [options.data])
+    arguments.check_data(options.data)
+    arguments.check_figures("--figures", options.figures, [options.data])
     from ..io.processes import make_accelerator
     from ..loading.models import load_captioner
     from ..tasks.caption_rows import load_rows, rows_for
     from ..tasks.captioning_analysis import captions_with_visualness, table_of_words
-    from ..tasks.generation_options import checked_generation
+    from ..tasks.new_models import checked_generation
     from ..visualization import plot_visual_words, plot_visualness, save_figure
 
     model, processor = load_captioner(options.model)
@@ -52,7 +43,7 @@ def run(options: argparse.Namespace) -> None:
         processor,
         rows_for(model, processor, loaded, options.data),
         batch_size=options.batch_size,
-        **checked_generation(generation_arguments(options), model.generation_config),
+        **checked_generation(arguments.generation_arguments(options), model.generation_config),
     )
     table = [entry for entry in table_of_words(captions) if entry.occurrences >= options.min_count]
     print("word\tvisualness\tcount\tstd")

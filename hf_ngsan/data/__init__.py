@@ -5,7 +5,7 @@ The names below are imported when first used, so that importing this package loa
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .collator import CaptionCollator as CaptionCollator

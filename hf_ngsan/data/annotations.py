@@ -36,10 +36,9 @@ class AnnotatedImage:
     Attributes:
         ids: its possible ids by kind: `image_id` if the file has one; else `imgid`, its place in a Karpathy file, and
             `filename`, if file names are numbers.
-        name: name of its file, without folder and suffix, or of the video; None if unknown.
-        captions: captions; None if the file has no captions of any image.
-        split: `train`, `validation`, `test` or another; None if unknown.
-        size: width and height in pixels; None if unknown.
+        name: name of its file, without folder and suffix, or of the video.
+        captions: None if the file has no captions of any image.
+        size: width and height in pixels.
     """
 
     ids: dict[str, int]
@@ -63,13 +62,9 @@ class AnnotatedImage:
 def read_records(
     records: Iterable[Record], read: Callable[[Record], Any], key: Callable[[Any], object], skipped: list[dict] | None
 ) -> Iterator[tuple[Record, Any]]:
-    """Yields records and what `read` makes of them.
+    """Yields records and what `read` makes of them, of which `key` must be unique.
 
-    Args:
-        records: records of one file.
-        read: reads a record; raises a DataError for a broken one.
-        key: returns what must be unique for the content of a record.
-        skipped: gets `{"image_id", "file_name", "reason"}` of broken or repeated records; if None, these are errors.
+    `skipped` gets `{"image_id", "file_name", "reason"}` of broken or repeated records; if None, these are errors.
     """
     places: dict[object, str] = {}
     for record in records:
@@ -104,7 +99,7 @@ def is_coco(document: Any) -> bool:
 def coco_records(document: dict, path: Path) -> list[Record]:
     """Returns the images of a file, with `captions` if its annotations have any."""
     images = images_by_id(document, path)
-    if not has_any(document["annotations"], "caption"):
+    if not has_any(document.get("annotations"), "caption"):
         return list(images.values())
     captions: dict[int, list[str]] = {image_id: [] for image_id in images}
     for annotation in in_order(records_of(document, "annotations", path)):
@@ -209,15 +204,7 @@ def annotation_format(document: object, path: Path) -> AnnotationFormat:
 
 
 class Annotations:
-    """The annotations of a conversion by image.
-
-    Args:
-        paths: annotation files.
-        skipped: gets `{"image_id", "file_name", "reason"}` of broken records; if None, these are errors.
-
-    Raises:
-        DataError: a file or, unless they are skipped, a record cannot be used, or images occur twice.
-    """
+    """The annotations of a conversion by image; see [`read_records`] for `skipped`."""
 
     def __init__(self, paths: Iterable[Path], skipped: list[dict] | None) -> None:
         self.paths = list(paths)
@@ -243,9 +230,6 @@ class Annotations:
         """Returns the annotations of an image with features, by its id or, if that is only a place, by its name.
 
         The first image decides whether the ids of a Karpathy file are `imgid` or `filename`.
-
-        Raises:
-            DataError: the number is the `imgid` of one image and the `filename` of another.
         """
         if not is_numbered:
             return self.by_name.get(name)

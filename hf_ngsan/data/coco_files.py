@@ -12,7 +12,7 @@ import json
 import operator
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePath
 from typing import NamedTuple
 
@@ -22,7 +22,6 @@ from .errors import DataError
 NUMBERED_NAME = re.compile(r"(?:COCO_[A-Za-z0-9]+_)?([0-9]{1,18})(?:\.jpe?g)?")
 HALF_CHARACTER = re.compile("[\ud800-\udfff]")
 """A lone surrogate, which JSON can escape and UTF-8 cannot encode."""
-NAME_FOR_SERVER = re.compile(r"captions_(val|test)2014_\w+_results\.json")
 
 
 class Record(NamedTuple):
@@ -133,34 +132,6 @@ def match_results(
         )
     image_ids = sorted(results, key=id_order)
     return image_ids, [results[key] for key in image_ids], [by_text[str(key)] for key in image_ids]
-
-
-def check_server_format(path: str | os.PathLike, image_ids: Collection[int] | None = None) -> tuple[int, list[str]]:
-    """Checks that the COCO evaluation server would take a result file, of all images with `image_ids`.
-
-    Returns:
-        `(number of results, notes)`, where `notes` are sentences about what to change before uploading.
-
-    Raises:
-        DataError: the file is no JSON list of results, an image occurs twice, is unknown or missing, an image id is no
-            integer, there is another key or an empty caption.
-    """
-    rows = result_records(read_json(path), path)
-    results = captions_of_results(rows, path)
-    for row in rows:
-        if extra := sorted(row.fields.keys() - {"image_id", "caption"}):
-            raise DataError(f'{row.where} has the key "{extra[0]}"; the server takes image_id and caption only.')
-        image_id = row.integer("image_id")
-        if not row.string("caption").strip():
-            raise DataError(f"{row.where}: the caption of image {image_id} is empty.")
-    if image_ids is not None:
-        unknown, missing = sorted(results.keys() - set(image_ids)), sorted(set(image_ids) - results.keys())
-        if unknown:
-            raise DataError(f"{path}: {len(unknown)} image(s) are not in the split, such as {unknown[0]}.")
-        if missing:
-            raise DataError(f"{path}: {len(missing)} image(s) of the split have no caption, such as {missing[0]}.")
-    note = "The server wants files named captions_val2014_NAME_results.json or captions_test2014_NAME_results.json."
-    return len(results), [] if NAME_FOR_SERVER.fullmatch(Path(path).name) else [note]
 
 
 def write_caption_file(

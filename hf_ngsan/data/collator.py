@@ -8,7 +8,7 @@ batch = collator([rows[0], rows[1]])  # visual_features, visual_boxes, attention
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,12 +19,6 @@ from .sampler import digest
 Row = Mapping[str, Any]
 IGNORED_LABEL = -100
 """Of a token that is no target, as transformers and PyTorch have it."""
-
-
-class TeacherForced(Protocol):
-    """A model with a decoder."""
-
-    def prepare_decoder_input_ids_from_labels(self, labels: torch.LongTensor) -> torch.Tensor: ...
 
 
 class CaptionCollator:
@@ -38,17 +32,13 @@ class CaptionCollator:
 
     Args:
         processor: pads and tokenizes; called as `processor(visual_features=[…], visual_boxes=[…], captions=[…])` with
-            lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None. None in the
-            place of a string is a caption that a row lacks. For rows without `visual_features` it is called with
-            `images=[…]` instead of features and boxes.
+            lists of B arrays `(N, D)`, of B arrays `(N, 4)` or None, and of B lists of C strings or None, which is a
+            caption that a row lacks; for rows without `visual_features` with `images=[…]`.
         captions_per_image: C. C different captions are drawn from a row with more; a row with fewer gets label rows of
             -100. None takes every caption of every row; C is then the largest number in the batch.
         max_caption_length: labels are cut to this number of tokens, the end token included; None leaves them.
-        seed: seed of the choice of captions.
-        augment: changes a row at random before it is collated, given the row and the epoch; None leaves rows as they
-            are.
-        model: adds `decoder_input_ids` to batches with labels, by its `prepare_decoder_input_ids_from_labels`, for
-            losses that are computed outside the model; None leaves them to the model.
+        augment: changes a row at random before it is collated, given the row and the epoch.
+        model: adds `decoder_input_ids` to batches with labels, for losses that are computed outside the model.
         with_images: False takes the captions alone, for models of language.
     """
 
@@ -60,42 +50,28 @@ class CaptionCollator:
         max_caption_length: int | None = None,
         seed: int = 0,
         augment: Callable[[Row, int], Row] | None = None,
-        model: TeacherForced | None = None,
+        model: Any = None,
         with_images: bool = True,
     ):
-        if captions_per_image is not None and captions_per_image < 1:
-            raise DataError(f"captions_per_image is {captions_per_image}; it must be at least 1, or None for all.")
-        if max_caption_length is not None and max_caption_length < 1:
-            raise DataError(f"max_caption_length is {max_caption_length}; it must be at least 1.")
-        self.processor = processor
-        self.captions_per_image = captions_per_image
-        self.max_caption_length = max_caption_length
-        self.seed = seed
-        self.augment = augment
-        self.model = model
-        self.with_images = with_images
-        self.epoch = 0
+        if 0 in (captions_per_image, max_caption_length):
+            raise DataError("captions_per_image and max_caption_length must be at least 1, or None.")
+        self.processor, self.model = processor, model
+        self.captions_per_image, self.max_caption_length = captions_per_image, max_caption_length
+        self.augment, self.with_images = augment, with_images
+        self.seed, self.epoch = seed, 0
 
     def set_epoch(self, epoch: int) -> None:
         """Chooses the captions of another epoch from now on."""
         self.epoch = epoch
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:
-        """Collates rows.
-
-        Args:
-            rows: list of B mappings. A row's captions are the strings in `captions` or, without these, the string or
-                strings in `caption`.
+        """Collates B rows, whose captions are in `captions` or, without these, in `caption`.
 
         Returns:
             What the processor returns: `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` if rows have boxes,
             `attention_mask` `(B, N)` - or `pixel_values` `(B, 3, height, width)` -, and `labels` `(B * C, T)`, image by
-            image, unless no row has captions; with the collator's model also `decoder_input_ids` `(B * C, T)`. If the
-            rows have `caption_weights`, a number for each of their captions, also `caption_weights` `(B * C,)`.
-            An empty dict for no rows (the share of a process in a batch too small for all, see `EpochSampler`).
-
-        Raises:
-            DataError: some rows have boxes and others do not, or a row has neither features nor an image.
+            image, unless no row has captions; with the collator's model also `decoder_input_ids` `(B * C, T)`; with
+            rows of `caption_weights`, a number for each caption, also these `(B * C,)`. An empty dict for no rows.
         """
         if not rows:
             return {}
@@ -132,22 +108,17 @@ class CaptionCollator:
 
 
 def captions_of(row: Row) -> Sequence[str]:
-    captions = row.get("captions")
-    if captions is None:
-        captions = row.get("caption")
+    captions = row.get("captions") if row.get("captions") is not None else row.get("caption")
     if captions is None:
         return []
     return [captions] if isinstance(captions, str) else captions
 
 
 def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns the visual arguments of a processor: `visual_features` and `visual_boxes`, `images`, or `videos`.
-
-    Raises:
-        DataError: some rows have boxes and others do not, or a row has neither features, frames nor an image.
-    """
-    if rows and all(row.get("frames") is not None for row in rows):
-        return {"videos": [row["frames"] for row in rows]}
+    """Returns the visual arguments of a processor: `visual_features` and `visual_boxes`, `images`, or `videos`."""
+    for column in ("frames", "video"):
+        if all(row.get("visual_features") is None and row.get(column) is not None for row in rows):
+            return {"videos": [row[column] for row in rows]}
     if any(row.get("visual_features") is None for row in rows):
         images = [row.get("image") for row in rows]
         missing = next((row for row, image in zip(rows, images, strict=True) if image is None), None)

@@ -47,9 +47,8 @@ def caption_features(
     Args:
         feature_size: D, the feature dimension.
         dtype: `"float16"` or `"float32"`, the type of the features on disk.
-        boxes: whether there are boxes; False for video.
-        image, size, split, objects: whether there are the optional columns `image`, `width` and `height`, `split`,
-            `objects`.
+        boxes, image, size, split, objects: whether there are the columns `visual_boxes`, `image`, `width` and `height`,
+            `split`, `objects`.
     """
     features = {"image_id": Value("int64"), "visual_features": lists_of_vectors(feature_size, dtype)}
     if boxes:
@@ -80,8 +79,7 @@ def with_arrays(dataset: Dataset) -> Dataset:
 def with_whole_arrays(rows: Any) -> Any:
     """Returns rows with equal values that are read faster: the format "numpy" makes an array of each vector of a list.
 
-    Rows other than a `Dataset` with the format "numpy" are returned unchanged. Do not save the result: only this
-    package knows its format.
+    Do not save the result: only this package knows its format.
     """
     form = rows.format if isinstance(rows, Dataset) else {"type": None}
     return rows.with_format(**{**form, "type": WHOLE_ARRAYS}) if form["type"] == "numpy" else rows
@@ -120,13 +118,9 @@ _register_formatter(WholeArrayFormatter, WHOLE_ARRAYS)
 
 
 def clamp_boxes(boxes: np.ndarray) -> tuple[np.ndarray, int]:
-    """Gives boxes without area the side `MIN_SIDE`, around their centre and within the image.
+    """Gives boxes `(N, 4)` without area the side `MIN_SIDE`, around their centre and within the image.
 
-    Args:
-        boxes: `(N, 4)`, `x1, y1, x2, y2` in [0, 1].
-
-    Returns:
-        The boxes, float32, and how many of them were changed. Inverted boxes are left as they are.
+    Returns the boxes, float32, and how many of them were changed. Inverted boxes are left as they are.
     """
     boxes = np.asarray(boxes, dtype=np.float32)
     flat = boxes[:, 2:] == boxes[:, :2]
@@ -172,11 +166,7 @@ def check_row(row: Mapping[str, Any], *, where: str, feature_size: int | None = 
 
 
 def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
-    """Checks every row of a dataset, a batch at a time.
-
-    Args:
-        dataset: `datasets.Dataset` with the columns of the contract.
-        name: name for messages.
+    """Checks every row of a dataset with the columns of the contract; `name` is for messages.
 
     Returns:
         The dataset. Boxes without area are widened, and one warning counts them. Columns `visual_boxes` and `captions`
@@ -195,7 +185,6 @@ def check_dataset(dataset: Dataset, *, name: str) -> Dataset:
 
 
 def check_columns(dataset: Dataset, name: str) -> None:
-    """Raises a DataError for a dataset without rows, image ids or features."""
     for column in ("image_id", "visual_features"):
         if column not in dataset.column_names:
             raise DataError(
@@ -291,15 +280,8 @@ def check_features(features: Any, where: str, feature_size: int | None) -> np.nd
 
 
 def check_boxes(boxes: np.ndarray | Sequence, num_regions: int, where: str) -> np.ndarray:
-    """Checks the boxes of one image, `x1, y1, x2, y2` as shares of its width and height.
-
-    Returns:
-        The boxes `(num_regions, 4)`, float32.
-
-    Raises:
-        DataError: another shape or type, a box that is not finite, that reaches more than `BOX_TOLERANCE` out of
-            [0, 1], or with x2 < x1 or y2 < y1.
-    """
+    """Returns the boxes `(num_regions, 4)`, float32; raises a DataError for another shape or type, a box that is not
+    finite, that reaches more than `BOX_TOLERANCE` out of [0, 1], or with x2 < x1 or y2 < y1."""
     boxes = as_numbers(boxes, "visual_boxes", where).astype(np.float32, copy=False)
     if boxes.shape != (0,) and (boxes.ndim != 2 or boxes.shape[1] != 4):
         raise DataError(f"{where}: visual_boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")

@@ -22,7 +22,7 @@ from datasets import Dataset, Features, List, Value
 
 from ..io.files import check_place, rename_durably, temporary_path, write_text_atomically
 from ..io.folders import FolderLock, is_empty, write_folder_atomically
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay
 from ..io.shards import SKIPPED, ShardFolder, ShardWriter, without_progress_bars
 from .annotations import Annotations, listing
 from .coco_files import number_of, read_json
@@ -51,16 +51,9 @@ class ConversionFolder(ShardFolder):
 
 
 class ConversionResult(NamedTuple):
-    """Result of a conversion.
-
-    Attributes:
-        num_rows: rows of the folder.
-        num_new: rows of this run; the others are of an earlier run that was interrupted.
-        feature_size: D; 0 for images without features.
-        num_regions: the fewest and the most regions of an image.
-        skipped: `{"image_id", "file_name", "reason"}` of records that could not be read.
-        notes: sentences about assumptions.
-    """
+    """Result of a conversion: rows of the folder, those of this run (the others are of an earlier run that was
+    interrupted), D (0 for images), the fewest and the most regions of an image, `{"image_id", "file_name", "reason"}`
+    of skipped records, and sentences about assumptions."""
 
     num_rows: int
     num_new: int
@@ -89,8 +82,7 @@ def convert_features(
 
     The rows are in the order of the inputs. The id of an image is the number in its name; if names are no numbers, it
     is the place among them, and the column `file_name` has the name. A killed run leaves its rows beside the output,
-    and the same call resumes there; the output appears when it is complete. Memory is needed for the ids of all images
-    and for one batch of rows.
+    and the same call resumes there; the output appears when it is complete.
 
     Args:
         inputs: files or folders of features ([`formats`]), and annotation files.
@@ -98,8 +90,7 @@ def convert_features(
         source_format: name of the format of the features; recognised if None.
         dtype: `"float16"` or `"float32"`, of the stored features.
         boxes: the convention of the boxes in the files, one of `CONVENTIONS`; corners, in pixels or not, if None.
-        grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); left as they are
-            if None.
+        grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); not if None.
         split: value of the column `split` for images without one in the annotations; no such column if neither has one.
         images_per_shard: images of a shard; a run that is killed loses at most one shard.
         skip_errors: whether to skip and list records that cannot be used, instead of ending with an error.
@@ -359,8 +350,7 @@ def convert_annotations(
 
     Returns:
         The result. Rows of images have `image_id` and, if known, `file_name`, `captions`, `split` and size;
-        rows of VQA v2 `question_id`, `image_id`, `question`, `answers`,
-        `multiple_choice_answer` and `answer_type`.
+        rows of VQA v2 `question_id`, `image_id`, `question`, `answers`, `multiple_choice_answer` and `answer_type`.
 
     Raises:
         DataError: a file or record cannot be used.

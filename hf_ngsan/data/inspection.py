@@ -43,12 +43,10 @@ class Findings:
     """Counts of the contents of data.
 
     Attributes:
-        kind: kind of the data.
         sample_id: id of the image to keep in `sample`; the first one with boxes if None.
-        num_images: rows, or images of annotations.
         spreads: how often each number occurs, by the names in `SPREADS`.
         counts: how often each word occurs, by split.
-        sample: a row with `image_id` and, if present, `image`, `visual_boxes`, `captions`, `width`, `height`.
+        sample: a row with the fields of `SAMPLE` that it has.
         notes: sentences about the data that may surprise.
         uses: commands that take the data, each with what the data lack for it; "" if they are usable.
         num_problems, problem: number of wrong records, and the first problem.
@@ -101,7 +99,6 @@ class Findings:
             self.sample = {name: known[name] for name in SAMPLE if name in known}
 
     def add_problem(self, error: Exception | str) -> None:
-        """Counts a wrong record."""
         self.problem = self.problem or str(error)
         self.num_problems += 1
 
@@ -144,13 +141,7 @@ def spread_of(counts: Counter[int]) -> str:
 def inspect_data(path: Path, source_format: str | None = None, sample_id: int | None = None) -> Findings:
     """Reads all of a saved dataset, of feature files or of an annotation file, and counts the contents.
 
-    Args:
-        path: a file or folder.
-        source_format: format of features; recognised if None.
-        sample_id: id of the image to keep as the sample.
-
-    Raises:
-        DataError: the path is none of these, or cannot be opened.
+    The format of features is recognised if None; `sample_id` is the id of the image to keep as the sample.
     """
     if source_format is None and is_saved(path):
         return inspect_saved(path, sample_id)

@@ -6,7 +6,7 @@ load_parallel("multi30k", "train", source="en", target="de")[0]  # train.en and 
 ```
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from datasets import Dataset, Features, Value
@@ -23,7 +23,7 @@ MAX_LINES = 10
 
 
 def load_parallel(place: str, split: str, *, source: str | None = None, target: str | None = None) -> Dataset:
-    """Loads one split of parallel text.
+    """Loads one split of parallel text, with `source` and `target` (strings) and `line`, counted from 1.
 
     Pairs with an empty side are left out; a warning counts them and names their lines.
 
@@ -33,9 +33,6 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
             `translation` that has both.
         split: `train`, `validation` (or `val`), `test`, or any other: the name of the files without their language.
         source, target: the languages, as files or columns are named.
-
-    Returns:
-        `datasets.Dataset`, memory-mapped, with `source` and `target` (strings) and `line`, counted from 1.
 
     Raises:
         DataError: a language is missing, both are the same, there are no such files or columns, files have different
@@ -50,19 +47,28 @@ def load_parallel(place: str, split: str, *, source: str | None = None, target: 
         files = find_files(folder, split, f"*.{source}", f"*.{target}")
         return prepare("parallel", fingerprint("parallel", *files), split, lambda: text_rows(files, name))
     dataset, numbers = open_split(place, split)
-    columns = sentence_columns(dataset, place, source, target)
+    flat = dataset.flatten()
+    candidates = ([f"{prefix}{language}" for language in (source, target)] for prefix in ("", "translation."))
+    names = next((names for names in candidates if {*names} <= {*flat.column_names}), None)
+    if names is None:
+        raise DataError(
+            f"{place} has no columns {source!r} and {target!r}, nor a column 'translation' with both; its columns are "
+            f"{', '.join(flat.column_names)}."
+        )
+    columns = flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
     columns = columns if numbers is None else columns.select(numbers)
     return prepare("parallel", fingerprint("parallel", columns._fingerprint), split, lambda: column_rows(columns, name))
 
 
 def text_rows(files: Sequence[Path], name: str) -> Rows:
     """Reads two text files; raises a DataError if they have different numbers of lines, or are not UTF-8."""
-    numbers = [sum(1 for _ in lines_of(file)) for file in files]
+    sides = [list(lines_of(file)) for file in files]
+    numbers = [len(lines) for lines in sides]
     if numbers[0] != numbers[1]:
         raise DataError(
             f"{files[0]} has {numbers[0]} lines, {files[1]} has {numbers[1]}; parallel text needs a line for each line."
         )
-    return without_empty(lambda: zip(*map(lines_of, files), strict=True), numbers[0], name)
+    return without_empty(list(zip(*sides, strict=True)), name)
 
 
 def lines_of(file: Path) -> Iterator[str]:
@@ -72,11 +78,7 @@ def lines_of(file: Path) -> Iterator[str]:
 
 
 def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
-    """Yields lines of UTF-8 text without the line feed, or carriage return and line feed, at their ends.
-
-    Raises:
-        DataError: a line is not UTF-8.
-    """
+    """Yields lines of UTF-8 text without the line feed, or carriage return and line feed, at their ends."""
     for number, line in enumerate(lines, start=1):
         try:
             text = line.decode("utf-8-sig" if number == 1 else "utf-8")
@@ -85,44 +87,26 @@ def decoded_lines(lines: Iterable[bytes], name: str) -> Iterator[str]:
         yield text.removesuffix("\n").removesuffix("\r")
 
 
-def sentence_columns(dataset: Dataset, place: str, source: str, target: str) -> Dataset:
-    """Returns the columns of both languages as `source` and `target`; raises a DataError without them."""
-    flat = dataset.flatten()
-    for prefix in ("", "translation."):
-        names = [f"{prefix}{language}" for language in (source, target)]
-        if all(name in flat.column_names for name in names):
-            return flat.select_columns(names).rename_columns(dict(zip(names, SIDES, strict=True))).with_format(None)
-    raise DataError(
-        f"{place} has no columns {source!r} and {target!r}, nor a column 'translation' with both; its columns are "
-        f"{', '.join(flat.column_names)}."
-    )
-
-
 def column_rows(dataset: Dataset, name: str) -> Rows:
-    def pairs() -> Iterator[tuple[str, str]]:
-        for batch in dataset.iter(batch_size=1000):
-            for sentence, translation in zip(batch["source"], batch["target"], strict=True):
-                yield sentence or "", translation or ""
-
-    return without_empty(pairs, len(dataset), name)
+    sides = [[text or "" for text in dataset[side]] for side in SIDES]
+    return without_empty(list(zip(*sides, strict=True)), name)
 
 
-def without_empty(pairs: Callable[[], Iterable[tuple[str, str]]], number: int, name: str) -> Rows:
+def without_empty(pairs: Sequence[tuple[str, str]], name: str) -> Rows:
     """Returns rows of the pairs without an empty side, with a note about the others."""
-    empty = [line for line, pair in enumerate(pairs(), start=1) if not all(map(str.strip, pair))]
-    if len(empty) == number:
-        raise DataError(f"{name}: there is no pair of sentences; give text in both languages.")
-    left_out = set(empty)
-    rows = (
+    empty = [line for line, pair in enumerate(pairs, start=1) if not all(map(str.strip, pair))]
+    rows = [
         {"line": line, "source": source, "target": target}
-        for line, (source, target) in enumerate(pairs(), start=1)
-        if line not in left_out
-    )
+        for line, (source, target) in enumerate(pairs, start=1)
+        if source.strip() and target.strip()
+    ]
+    if not rows:
+        raise DataError(f"{name}: there is no pair of sentences; give text in both languages.")
     notes = []
     if empty:
         pairs_were = "1 pair of sentences was" if len(empty) == 1 else f"{len(empty)} pairs of sentences were"
         notes = [f"{name}: {pairs_were} left out, because a side is empty: {name_lines(empty)}."]
-    return Rows(FEATURES, rows, number - len(empty), notes)
+    return Rows(FEATURES, rows, len(rows), notes)
 
 
 def name_lines(lines: Sequence[int]) -> str:

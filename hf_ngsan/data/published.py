@@ -21,7 +21,8 @@ from .annotations import CAPTIONS_OF_VATEX, is_vatex_captions, listing, read_rec
 from .coco_files import Record, images_by_id, in_order, read_json, records_of
 from .contract import ROUNDING, caption_features, check_features, clamp_boxes, widening_note
 from .errors import DataError, naming_damage
-from .formats.layouts import VatexSource
+from .formats import FORMATS
+from .formats.layouts import Source
 from .prepared import Rows, fingerprint, prepare
 from .readers import find_files, names_of_split
 
@@ -171,7 +172,7 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
     records = vatex_records(document, captions)
     read = partial(read_video, language=language)
     videos = {video.name: video.captions for _, video in read_records(records, read, attrgetter("key"), None)}
-    source = VatexSource(folder)
+    source = FORMATS["vatex"].open(folder)
     states = [(file, (folder / file).stat()) for name, file in sorted(source.names) if name in videos]
     stamps = [(file, state.st_size, state.st_mtime_ns) for file, state in states]
     key = fingerprint("vatex", language, str(folder.absolute()), stamps, captions)
@@ -194,7 +195,7 @@ def find_captions(folder: Path, split: str) -> Path:
     raise DataError(f"{folder} has no caption file of split {split!r} (vatex_{words[0]}_v1.0.json); there are {names}.")
 
 
-def rows_of_videos(source: VatexSource, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:
+def rows_of_videos(source: Source, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:
     """Returns the rows of the videos with features, with a note about the others."""
     files = dict(source.names)
     present = [(place, name) for place, name in enumerate(videos) if name in files]

@@ -138,11 +138,7 @@ def with_rows_of_images(questions: Dataset, images: Dataset, features: str, skip
 
 
 class WithImages:
-    """Adds the columns of their images to questions when they are read.
-
-    Args:
-        images: a dataset of images.
-    """
+    """Adds the columns of their images to questions when they are read."""
 
     def __init__(self, images: Dataset) -> None:
         self.images = images
@@ -165,11 +161,8 @@ def is_answers(document: object) -> bool:
 def read_questions(paths: Sequence[Path], skipped: list[dict] | None, alone: bool = False) -> list[dict]:
     """Reads the questions of some files of VQA v2, with their answers.
 
-    Args:
-        paths: files of questions and of answers.
-        skipped: gets `{"image_id", "file_name", "reason"}` of broken records, of questions without answers and of
-            answers without question; if None, these are errors.
-        alone: whether a file of answers may be read without its questions.
+    `skipped` gets `{"image_id", "file_name", "reason"}` of broken records, of questions without answers and of answers
+    without question; if None, these are errors. With `alone` a file of answers may be read without its questions.
 
     Returns:
         Rows with `question_id`, `image_id`, `question` and, with files of answers, `answers`,

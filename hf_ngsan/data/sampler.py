@@ -29,13 +29,10 @@ def generator_of(*parts: Any) -> np.random.Generator:
 class EpochSampler:
     """Yields, for one process, the row indices of its share of every batch of an epoch.
 
-    The rows are put in an order that depends on `seed` and `epoch` alone; global batch b is rows
-    `b * batch_size … (b + 1) * batch_size` of that order; each process takes a contiguous, near-equal slice of every
-    global batch. The slices of all processes together are the batches of a single process, whatever their number.
-    Every process sees the same number of batches. Where a global batch has fewer rows than there are processes (it can
-    be the last one, or `batch_size` is smaller than `num_processes`), some processes get an empty list for it and
-    contribute nothing. `drop_last=True` drops an incomplete last batch instead, as losses over in-batch negatives need
-    it, together with one caption per image (`CaptionCollator(captions_per_image=1)`).
+    The rows are put in an order that depends on `seed` and `epoch` alone, and cut into global batches, of each of which
+    a process takes a contiguous, near-equal slice. The slices of all processes together are the batches of a single
+    process, and every process sees the same number of batches. Where a global batch has fewer rows than there are
+    processes, some get an empty list.
 
     Works as the `batch_sampler` of a `torch.utils.data.DataLoader`.
 
@@ -73,14 +70,9 @@ class EpochSampler:
                 f"{num_rows} rows in batches of {batch_size} for process {process_index} of {num_processes} make no"
                 " batches."
             )
-        self.num_rows = num_rows
-        self.batch_size = batch_size
-        self.seed = seed
-        self.num_processes = num_processes
-        self.process_index = process_index
-        self.shuffle = shuffle
-        self.drop_last = drop_last
-        self.window = window
+        self.num_rows, self.batch_size, self.seed = num_rows, batch_size, seed
+        self.num_processes, self.process_index = num_processes, process_index
+        self.shuffle, self.drop_last, self.window = shuffle, drop_last, window
         self.set_epoch(epoch, start_batch)
 
     def set_epoch(self, epoch: int, start_batch: int = 0) -> None:
@@ -138,10 +130,7 @@ class TokenSampler(EpochSampler):
     Args:
         lengths: tokens of each row.
         batch_tokens: maximal tokens of a *global* batch: its rows times the longest one. A longer row is a batch alone.
-        seed, epoch, num_processes, process_index, start_batch: see [`EpochSampler`].
-
-    Raises:
-        DataError: an argument is out of range.
+        options: see [`EpochSampler`].
     """
 
     def __init__(self, lengths: Sequence[int], batch_tokens: int, **options: Any):

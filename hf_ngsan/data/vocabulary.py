@@ -14,6 +14,7 @@ from typing import Any
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from ..languages import CHARACTERS, ENGLISH, PLAIN, WITHOUT_PUNCTUATION, WORDS, caption_units, joining_words
 from .errors import DataError
 
 SPECIAL_TOKENS = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
@@ -46,36 +47,99 @@ def words_of(caption: str) -> list[str]:
     return NORMALIZER.normalize_str(caption).split()
 
 
-def build_tokenizer(captions: Iterable[str], *, min_count: int = 5, max_length: int = 64) -> PreTrainedTokenizerFast:
-    """Builds a tokenizer whose words are those of the training captions.
+UNITS = ("words", "characters", "subwords")
 
-    Text is lower-cased and loses its punctuation, apart from apostrophes and hyphens within a word. Ids: `<pad>` 0,
-    `<s>` 1, `</s>` 2, `<unk>` 3, then the words, the most frequent first and equally frequent ones by alphabet.
-    A sequence is encoded as `<s> words </s>`.
+
+def build_tokenizer(
+    captions: Iterable[str],
+    *,
+    min_count: int = 5,
+    max_length: int = 64,
+    units: str = "words",
+    language: str = ENGLISH,
+    vocab_size: int = 10_000,
+) -> PreTrainedTokenizerFast:
+    """Builds a tokenizer whose words, characters or subwords are those of the training captions.
+
+    Text is lower-cased and loses its punctuation, apart from apostrophes and hyphens within English words. Ids: `<pad>`
+    0, `<s>` 1, `</s>` 2, `<unk>` 3, then the words or characters, the most frequent first and equally frequent ones by
+    alphabet, or the characters and merges of subwords. A sequence is encoded as `<s> words </s>`.
 
     Args:
         captions: strings, of the training split only.
-        min_count: words seen less often become `<unk>`.
+        min_count: words and characters seen less often become `<unk>`.
         max_length: the tokenizer's `model_max_length`, in tokens.
+        units: `words` (outside of English those of Unicode, UAX 29: single characters in Chinese, Japanese and Thai),
+            `characters` (grapheme clusters and spaces), or `subwords` (byte-pair encoding, Sennrich et al. 2016).
+        language: a code such as `en`, `de` or `zh`; metrics count the words of this language, whatever the units.
+        vocab_size: maximal number of subwords and special tokens.
 
     Returns:
-        `transformers.PreTrainedTokenizerFast`.
+        `transformers.PreTrainedTokenizerFast`; its `init_kwargs` have the `language`, unless that is English, and the
+        `units`, unless these are words.
 
     Raises:
-        DataError: something other than strings, or no word that is frequent enough.
+        DataError: one string, no word that is frequent enough, or unknown units.
     """
     if isinstance(captions, str):
         raise DataError(f"captions is one string, {captions!r}; build_tokenizer takes an iterable of strings.")
-    counts: Counter[str] = Counter()
-    for index, caption in enumerate(captions):
-        if not isinstance(caption, str):
-            raise DataError(f"captions[{index}] is {caption!r}; build_tokenizer takes an iterable of strings.")
-        counts.update(words_of(caption))
+    if units not in UNITS:
+        raise DataError(f"units is {units!r}; captions are divided into {', '.join(UNITS)}.")
+    texts = list(captions)
+    is_english = caption_units(language) == "ptb"
+    if units == "subwords":
+        backend = train_subwords(texts, vocab_size)
+    else:
+        backend = Tokenizer(models.WordLevel({}, unk_token=UNKNOWN))
+        if units == "characters":
+            backend.normalizer, backend.pre_tokenizer = WITHOUT_PUNCTUATION, CHARACTERS
+            backend.decoder = decoders.Fuse()
+        elif is_english:
+            backend.normalizer, backend.pre_tokenizer = NORMALIZER, pre_tokenizers.WhitespaceSplit()
+        else:
+            backend.normalizer, backend.pre_tokenizer = PLAIN, WORDS
+            backend.decoder = joining_words()
+        backend.model = models.WordLevel(frequent_words(backend, texts, min_count), unk_token=UNKNOWN)
+    options = ({} if is_english else {"language": language}) | ({} if units == "words" else {"units": units})
+    return with_ends(backend, max_length, options)
+
+
+def frequent_words(backend: Tokenizer, texts: Iterable[str], min_count: int) -> dict[str, int]:
+    """Returns the special tokens and the frequent words of texts, in the order of their ids."""
+    split, normalize = backend.pre_tokenizer.pre_tokenize_str, backend.normalizer.normalize_str
+    counts = Counter(word for text in texts for word, _ in split(normalize(text)))
     words = sorted(
         (word for word, count in counts.items() if count >= min_count), key=lambda word: (-counts[word], word)
     )
     refuse_empty(words, counts, min_count)
-    return make_tokenizer([*SPECIAL_TOKENS.values(), *words], max_length=max_length)
+    return {word: index for index, word in enumerate([*SPECIAL_TOKENS.values(), *words])}
+
+
+def train_subwords(texts: Iterable[str], vocab_size: int) -> Tokenizer:
+    """Learns merges of the characters of texts; `▁` marks the beginning of a word."""
+    backend = Tokenizer(models.BPE(unk_token=UNKNOWN))
+    backend.normalizer = WITHOUT_PUNCTUATION
+    backend.pre_tokenizer, backend.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        min_frequency=2,
+        special_tokens=list(SPECIAL_TOKENS.values()),
+        limit_alphabet=vocab_size - len(SPECIAL_TOKENS),
+        show_progress=False,
+    )
+    backend.train_from_iterator(texts, trainer)
+    return backend
+
+
+def with_ends(
+    backend: Tokenizer, max_length: int, options: Mapping[str, Any], special_tokens: Mapping[str, str] = SPECIAL_TOKENS
+) -> PreTrainedTokenizerFast:
+    """Returns the tokenizer of transformers that encodes text as `<s> tokens </s>`."""
+    start, end = special_tokens["bos_token"], special_tokens["eos_token"]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{start} $A {end}", special_tokens=[(token, backend.token_to_id(token)) for token in (start, end)]
+    )
+    return as_pretrained(backend, max_length, **special_tokens, **options)
 
 
 def refuse_empty(words: Sequence[str], counts: Counter[str], min_count: int) -> None:
@@ -88,23 +152,11 @@ def refuse_empty(words: Sequence[str], counts: Counter[str], min_count: int) -> 
 def make_tokenizer(
     words: Sequence[str], special_tokens: Mapping[str, str] = SPECIAL_TOKENS, *, max_length: int = 64
 ) -> PreTrainedTokenizerFast:
-    """Makes the tokenizer of a vocabulary.
-
-    Args:
-        words: the vocabulary in the order of its ids, special tokens included.
-        special_tokens: names of the padding, start, end and unknown token, by `pad_token`, `bos_token`, `eos_token` and
-            `unk_token`.
-        max_length: the tokenizer's `model_max_length`, in tokens.
-    """
+    """Makes the tokenizer of a vocabulary: words in the order of their ids, special tokens included."""
     vocabulary = {word: index for index, word in enumerate(words)}
     backend = Tokenizer(models.WordLevel(vocabulary, unk_token=special_tokens["unk_token"]))
-    backend.normalizer = NORMALIZER
-    backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    start, end = special_tokens["bos_token"], special_tokens["eos_token"]
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{start} $A {end}", special_tokens=[(token, vocabulary[token]) for token in (start, end)]
-    )
-    return as_pretrained(backend, max_length, **special_tokens)
+    backend.normalizer, backend.pre_tokenizer = NORMALIZER, pre_tokenizers.WhitespaceSplit()
+    return with_ends(backend, max_length, {}, special_tokens)
 
 
 def as_pretrained(backend: Tokenizer, max_length: int, **options: Any) -> PreTrainedTokenizerFast:
@@ -138,14 +190,8 @@ def build_question_tokenizer(
 
     Args:
         questions: strings, of the training split only.
-        min_count: words seen less often become `<unk>`.
+        min_count: words seen less often become `<unk>`; a DataError if no word is frequent enough.
         max_length: the tokenizer's `model_max_length`: longer questions are cut.
-
-    Returns:
-        `transformers.PreTrainedTokenizerFast`, which adds no tokens.
-
-    Raises:
-        DataError: no word is frequent enough.
     """
     counts = Counter(word for question in questions for word in words_of_question(question))
     words = [word for word, count in counts.items() if count >= min_count and word not in (PADDING, UNKNOWN)]
@@ -154,12 +200,7 @@ def build_question_tokenizer(
 
 
 def make_question_tokenizer(words: Sequence[str], *, max_length: int = 14) -> PreTrainedTokenizerFast:
-    """Makes the tokenizer of a vocabulary.
-
-    Args:
-        words: the vocabulary in the order of its ids, `<pad>` and `<unk>` included.
-        max_length: the tokenizer's `model_max_length`, in words.
-    """
+    """Makes the tokenizer of a vocabulary: words in the order of their ids, `<pad>` and `<unk>` included."""
     backend = Tokenizer(models.WordLevel({word: index for index, word in enumerate(words)}, unk_token=UNKNOWN))
     backend.normalizer = QUESTION_NORMALIZER
     backend.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
@@ -179,9 +220,6 @@ def build_subword_tokenizer(
         sentences: of all languages, of the training split only.
         vocab_size: maximal number of subwords and special tokens.
         max_length: the tokenizer's `model_max_length`, in tokens.
-
-    Returns:
-        `transformers.PreTrainedTokenizerFast`.
 
     Raises:
         DataError: the vocabulary is smaller than `MIN_SUBWORDS`.

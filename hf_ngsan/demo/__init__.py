@@ -3,7 +3,7 @@
 import argparse
 
 from ..commands.arguments import at_most, user_path
-from ..io.bounds import MAX_INTEGER
+from ..io import MAX_INTEGER
 
 SUMMARY = """Show on one page what geometry changes in captions.
 
@@ -30,16 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="seed of the scenes and, with --train, of the weights (%(default)s)",
     )
     parser.add_argument("--train", action="store_true", help="train models of synthetic scenes and compare them")
-    parser.add_argument("--retrain", action="store_true", help="with --train: train again what is already trained")
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.retrain and not options.train:
-        raise ValueError("--retrain trains models again; give it together with --train.")
     if options.train:
-        from .training import main as train
-
-        return train(output=options.output, seed=options.seed, retrain=options.retrain)
-    from .page import main
-
+        from .training import main
+    else:
+        from .page import main
     return main(output=options.output, seed=options.seed)

@@ -1,4 +1,4 @@
-"""The steps of `hf-ngsan demo`, each of which becomes a part of one page: scenes, their relations, photographs, search.
+"""The page of `hf-ngsan demo`: scenes and the relations that captioners state of them, photographs, and a search.
 
 ```python
 main("runs/demo")  # writes runs/demo/index.html
@@ -9,24 +9,26 @@ import base64
 import io
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jinja2
 import numpy as np
 import torch
+from datasets import Dataset
 from PIL import Image
 
 from ..data import draw_scene, load_data
+from ..data.scenes import Statement, relation_prompts, score_relation_completions
+from ..data.scenes.relations import DIRECTIONAL, LANDMARK
+from ..data.scenes.scoring import RelationSwap, answers_by_object, prompt_of, relation_swaps, true_relation
 from ..io.files import check_place, write_text_atomically
 from ..io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, installed_photographs
-from ..loading.models import find_model_folder, load_model
+from ..loading.models import find_model_folder, load_captioner, load_model
 from ..models.image_processing_captioning import load_image
+from ..tasks.captioning_generation import caption_batch, complete_captions
 from ..tasks.retrieval_search import embed_images, embed_texts
-from .scenes import Captioner, Described, describe, load_captioners_of_scenes, relation_accuracy, scene_to_change
 from .training import CHANCE, calm_logs
 
 NUM_SCENES = 100
@@ -34,10 +36,9 @@ NUM_DRAWINGS = 11
 """Drawings of scenes that are searched together with the photographs: 16 images in all, as for [`NOTHING_FITS`]."""
 QUERIES = ("a lion on a rock", "an old woman in a uniform", "a tower", "two boys play football in the snow")
 """Chosen before any was searched for; nothing fits the last one."""
-SCENE_SIDE, PHOTOGRAPH_SIDE, THUMBNAIL_SIDE = 480, 480, 200
+SCENE_SIDE, PHOTOGRAPH_SIDE, THUMBNAIL_SIDE, MAP_SIDE = 480, 480, 200, 200
 """Longest sides of pictures in pixels; screens with several dots a pixel show them smaller."""
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
-
 FUNCTION_WORDS = frozenset(
     """a an the this that these those some his her its their he she it they who which is are was were be been being has
     have had and or but while as in on at of to by for from with without into onto over under up down out off through
@@ -47,8 +48,6 @@ FUNCTION_WORDS = frozenset(
 SURE = 0.5
 """Confidence from which a caption counts as sure: more likely than not it is as good as the better half of those of the
 calibration."""
-MAP_SIDE = 200
-"""Longest side in pixels of an attention map."""
 NOTHING_FITS = 0.394
 """Similarity below which no image fits a query. On Flickr8k's validation split, the best of 16 photographs that a
 caption does not describe reaches it as often as the caption's own photograph does not: 22 times in 100
@@ -57,27 +56,46 @@ DARKEST = 0.25
 """Brightness of a photograph where a word has no attention."""
 BRIGHT_SHARE = 0.05
 """Share of a photograph that has its full brightness, where the attention of a word is largest."""
+COMPLETION: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": 6}
+"""Arguments of `generate` for the relation of a caption that breaks off before it."""
+
+Captioner = tuple[Any, Any]
+"""A model and its processor."""
+Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True)
-class Captioned:
-    """A photograph with its caption.
+class Answer(NamedTuple):
+    """A caption or a relation that a captioner states; `is_true` is None where the scene does not decide it."""
 
-    Attributes:
-        name: name of the file.
-        image: the photograph, upright.
-        caption: the caption.
-        confidence: see [`~hf_ngsan.loading.confidence.Judgement`].
-        is_unlike: whether the photograph is unlike the training images.
-        looked: pairs of a content word and the photograph, bright where the captioner looked for the word.
-    """
+    text: str
+    is_true: bool | None
+
+
+class Sentence(NamedTuple):
+    """A caption that breaks off before its relation, and how each captioner, by its name, goes on."""
+
+    beginning: str  # the red circle lies
+    end: str  # the blue square
+    answers: dict[str, Answer]
+
+
+class Described(NamedTuple):
+    """A scene with the captions of each captioner, by its name, and the sentences whose relation the scene decides."""
+
+    row: Row
+    captions: dict[str, Answer]
+    sentences: list[Sentence]
+
+
+class Captioned(NamedTuple):
+    """A photograph with its caption, and how sure the captioner is."""
 
     name: str
     image: Image.Image
     caption: str
     confidence: float
-    is_unlike: bool
-    looked: list[tuple[str, Image.Image]]
+    is_unlike: bool  # the training images
+    looked: list[tuple[str, Image.Image]]  # words, and the photograph, bright where the captioner looked for the word
 
     @property
     def is_sure(self) -> bool:
@@ -87,32 +105,38 @@ class Captioned:
 def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_SCENES) -> int:
     """Captions synthetic scenes and photographs with the packaged models, and writes what they say onto one page.
 
-    `output` gets `index.html`, which has all of its pictures inside, and `photographs/`.
-
     Args:
-        output: the folder.
+        output: folder that gets `index.html`, which has all of its pictures inside, and `photographs/`.
         seed: seed of the scenes, of the test split: no captioner was trained on them.
         num_scenes: scenes whose relations are counted.
-
-    Returns:
-        The exit code 0.
 
     Raises:
         OSError: the folder is a file, or cannot be written to.
         MissingBackboneError: the weights of the packaged models of photographs (extra `photos`) are not installed.
     """
-    began, output = time.monotonic(), Path(output)
+    began, output, threads = time.monotonic(), Path(output), torch.get_num_threads()
     check_place(output / "index.html")
-    with calm_logs(), one_thread():
-        rows = load_data(f"scenes:size=1,validation=1,test={num_scenes},seed={seed}", "test")
-        captioners = load_captioners_of_scenes()
-        scenes = two_scenes(captioners, [dict(row) for row in rows])
-        accuracy = accuracy_of_relations(captioners, rows)
-        files = copy_photographs(output / "photographs")
-        photographs = captions_of_photographs(files)
-        images = {file.name: load_image(file) for file in files}
-        searches = searched(images | {f"scene {number}": draw_scene(row) for number, row in enumerate(drawn(rows), 1)})
-    page = render(
+    torch.set_num_threads(1)  # so small models are no faster on several, and far slower on a busy machine
+    try:
+        with calm_logs():
+            rows = load_data(f"scenes:size=1,validation=1,test={num_scenes},seed={seed}", "test")
+            captioners = load_captioners_of_scenes()
+            scenes = two_scenes(captioners, [dict(row) for row in rows])
+            accuracy = relation_accuracy(captioners, rows)
+            files = copy_photographs(output / "photographs")
+            photographs = captions_of_photographs(files)
+            images = {file.name: load_image(file) for file in files}
+            drawn = rows.select(range(min(NUM_DRAWINGS, len(rows))))
+            searches = searched(images | {f"scene {number}": draw_scene(row) for number, row in enumerate(drawn, 1)})
+    finally:
+        torch.set_num_threads(threads)
+    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
+    environment.filters |= {
+        "scene": lambda row: data_url(draw_scene(row, SCENE_SIDE), "PNG", SCENE_SIDE),
+        "photograph": lambda image: data_url(image, "JPEG", PHOTOGRAPH_SIDE),
+        "thumbnail": lambda image: data_url(image, "JPEG", THUMBNAIL_SIDE),
+    }
+    page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         scenes=scenes,
         accuracy=accuracy,
         num_scenes=num_scenes,
@@ -122,25 +146,19 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
         models={"captioner": CAPTIONER, "dual_encoder": DUAL_ENCODER, **CAPTIONERS_OF_SCENES},
         sure=SURE,
         nothing_fits=NOTHING_FITS,
-        num_images=len(files) + len(drawn(rows)),
+        num_images=len(files) + len(drawn),
     )
     write_text_atomically(output / "index.html", page)
     print(f"All of it, with pictures ({time.monotonic() - began:.0f} s): {output / 'index.html'}")
     return 0
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Lets torch compute on one thread: so small models are no faster on several, and far slower on a busy machine."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+def load_captioners_of_scenes() -> dict[str, Captioner]:
+    """Returns the packaged captioners of scenes by variant: SAN, NG-SAN and NG-SAN signed."""
+    return {variant: load_captioner(name) for variant, name in CAPTIONERS_OF_SCENES.items()}
 
 
-def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Row]) -> dict[str, Any]:
     """Describes a scene by every captioner, and again after two of its objects have changed places."""
     row, swap = scene_to_change(rows)
     before, after = describe(captioners, row), describe(captioners, {**row, "visual_boxes": swap.boxes})
@@ -148,35 +166,91 @@ def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Mapping[str, 
     moved = [name for name, box, other in places if (box != other).any()]
     print(f"A scene, and again with the {' and the '.join(moved)} exchanged; true relations:")
     for name in captioners:
-        print(f"  {name:14} {right(before, name)}   after the exchange {right(after, name)}")
+        right = [
+            f"{sum(bool(sentence.answers[name].is_true) for sentence in scene.sentences)} of {len(scene.sentences)}"
+            for scene in (before, after)
+        ]
+        print(f"  {name:14} {right[0]}   after the exchange {right[1]}")
     return {"before": before, "after": after, "moved": moved}
 
 
-def drawn(rows: Any) -> Any:
-    """Returns the scenes that are searched."""
-    return rows.select(range(min(NUM_DRAWINGS, len(rows))))
+def scene_to_change(rows: Sequence[Row]) -> tuple[Row, RelationSwap]:
+    """Returns the scene, and the exchange of two of its objects, that turn most of its directions, such as left of.
+
+    Neither object is the landmark, to which the captions relate the others. Of equal ones it is the one that leaves the
+    fewest captions undecided, or else the first. Only the truth decides, and nothing that a captioner says.
+    """
+
+    def moves_landmark(row: Row, swap: RelationSwap) -> bool:
+        landmark = [name.endswith(LANDMARK) for name in row["objects"]].index(True)
+        return not np.array_equal(swap.boxes[landmark], np.asarray(row["visual_boxes"][landmark], np.float32))
+
+    def turned_and_decided(row: Row, swap: RelationSwap) -> tuple[int, int]:
+        changed = {**row, "visual_boxes": swap.boxes}
+        truths = [true_relation_of(caption, changed) for caption in row["captions"]]
+        pairs = [(prompt, truth) for prompt, truth in zip(relation_prompts(row), truths, strict=True) if truth]
+        return sum(prompt.group == DIRECTIONAL and truth != prompt.answer for prompt, truth in pairs), len(pairs)
+
+    swaps = [(row, swap) for row in rows for swap in relation_swaps(row) if not moves_landmark(row, swap)]
+    return max(swaps, key=lambda pair: turned_and_decided(*pair))
 
 
-def right(scene: Described, name: str) -> str:
-    """Returns the number of right sentences of a captioner, for example "4 of 5"."""
-    return f"{sum(bool(one.answers[name].is_true) for one in scene.sentences)} of {len(scene.sentences)}"
+def true_relation_of(caption: str, row: Row) -> str | None:
+    """Returns the relation that is true where a caption states one; None where the scene does not decide it."""
+    statement = Statement.parse(caption)
+    return None if statement is None else true_relation(statement, list(row["objects"]), answers_by_object(row))
 
 
-def accuracy_of_relations(captioners: Mapping[str, Captioner], rows: Any) -> dict[str, dict[str, float]]:
-    """Counts right relations; chance is a half."""
-    accuracy = relation_accuracy(captioners, rows)
+def describe(captioners: Mapping[str, Captioner], row: Row) -> Described:
+    """Captions a scene, and finishes each of its own captions after the verb, with every captioner."""
+
+    def judged(caption: str, shown: str) -> Answer:
+        truth, statement = true_relation_of(caption, row), Statement.parse(caption)
+        return Answer(shown, None if truth is None or statement is None else statement.relation == truth)
+
+    captions, sentences = {}, []
+    for name, (model, processor) in captioners.items():
+        [caption] = caption_batch(model, processor, [dict(row)])
+        captions[name] = judged(caption, caption)
+    for caption in row["captions"]:
+        if true_relation_of(caption, row) is None:
+            continue
+        prompt = prompt_of(caption)
+        end, answers = caption.removeprefix(f"{prompt.text} {prompt.answer} "), {}
+        for name, (model, processor) in captioners.items():
+            [finished] = caption_batch(model, processor, [dict(row)], [prompt.text], **COMPLETION)
+            relation = finished.removeprefix(prompt.text).strip().removesuffix(end).strip()
+            answers[name] = judged(f"{prompt.text} {relation} {end}", relation)
+        sentences.append(Sentence(prompt.text, end, answers))
+    return Described(row, captions, sentences)
+
+
+def relation_accuracy(captioners: Mapping[str, Captioner], rows: Dataset) -> dict[str, dict[str, float]]:
+    """Returns the shares of right relations by captioner and group, `symmetric` and `directional`; chance is 0.5."""
+    references = [dict(row) for row in rows.select_columns("captions")]
+    prompts = [[prompt.text for prompt in relation_prompts(row)] for row in references]
+    beginnings = [(number, text) for number, texts in enumerate(prompts) for text in texts]
     print(f"Right relations on {len(rows)} scenes, chance {CHANCE:.0%}:")
-    for name, of_groups in accuracy.items():
-        print(f"  {name:14} " + "   ".join(f"{group} {share:.0%}" for group, share in of_groups.items()))
+    accuracy = {}
+    for name, (model, processor) in captioners.items():
+        finished = iter(complete_captions(model, processor, rows, beginnings, max_new_tokens=6))
+        report = score_relation_completions([[next(finished) for _ in texts] for texts in prompts], references)
+        accuracy[name] = {group: report[group] for group in ("symmetric", "directional")}
+        print(f"  {name:14} " + "   ".join(f"{group} {share:.0%}" for group, share in accuracy[name].items()))
     return accuracy
 
 
-def captions_of_photographs(files: Sequence[Path]) -> dict[str, list[Captioned]]:
-    """Captions photographs with the packaged captioner, and tells those of which it is sure from the others.
+def copy_photographs(folder: Path) -> list[Path]:
+    """Copies the photographs that installed packages bring into a folder; returns their files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, file in installed_photographs().items():
+        if not (folder / f"{name}.jpg").exists():
+            shutil.copyfile(file, folder / f"{name}.jpg")
+    return sorted(folder.glob("*.jpg"))
 
-    Raises:
-        MissingBackboneError: the weights of the packaged models (extra `photos`) are not installed.
-    """
+
+def captions_of_photographs(files: Sequence[Path]) -> dict[str, list[Captioned]]:
+    """Captions photographs with the packaged captioner, and tells those of which it is sure from the others."""
     from transformers import pipeline
 
     captioner = pipeline("image-to-text", model=find_model_folder(CAPTIONER))  # type: ignore[call-overload]
@@ -202,11 +276,7 @@ def captions_of_photographs(files: Sequence[Path]) -> dict[str, list[Captioned]]
 
 
 def searched(images: Mapping[str, Image.Image], top_k: int = 3) -> list[dict[str, Any]]:
-    """Searches named images by words with the packaged dual encoder; returns hits, and whether one fits, of each query.
-
-    Raises:
-        MissingBackboneError: the weights of the packaged models (extra `photos`) are not installed.
-    """
+    """Searches images by words with the packaged dual encoder; returns hits, and whether one fits, of each query."""
     model, processor = load_model(DUAL_ENCODER, "retrieval")
     rows: list[dict[str, Any]] = [{"image": image} for image in images.values()]
     similarities = embed_texts(model, processor, QUERIES) @ embed_images(model, processor, rows).T
@@ -222,17 +292,6 @@ def searched(images: Mapping[str, Image.Image], top_k: int = 3) -> list[dict[str
     return searches
 
 
-def render(**parts: Any) -> str:
-    """Returns the page, with pictures inside and without scripts."""
-    environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {
-        "scene": lambda row: data_url(draw_scene(row, SCENE_SIDE), "PNG", SCENE_SIDE),
-        "photograph": lambda image: data_url(image, "JPEG", PHOTOGRAPH_SIDE),
-        "thumbnail": lambda image: data_url(image, "JPEG", THUMBNAIL_SIDE),
-    }
-    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(**parts)
-
-
 def data_url(image: Image.Image, file_format: str, side: int) -> str:
     """Returns a picture, at most `side` pixels wide and high, as a URL that holds it."""
     shown, file = image.convert("RGB"), io.BytesIO()
@@ -242,15 +301,6 @@ def data_url(image: Image.Image, file_format: str, side: int) -> str:
     else:
         shown.save(file, file_format, quality=85)
     return f"data:image/{file_format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
-
-
-def copy_photographs(folder: Path) -> list[Path]:
-    """Copies the photographs that installed packages bring into a folder; returns their files."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, file in installed_photographs().items():
-        if not (folder / f"{name}.jpg").exists():
-            shutil.copyfile(file, folder / f"{name}.jpg")
-    return sorted(folder.glob("*.jpg"))
 
 
 def lit(image: Image.Image, weights: np.ndarray) -> Image.Image:

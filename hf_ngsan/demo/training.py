@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from tqdm.auto import tqdm
-from transformers import ProcessorMixin
 
 from ..data import draw_scene, extra_scores_of
 from ..data.scenes import Statement
@@ -23,21 +22,15 @@ from ..io.folders import replace_folder_contents
 from ..loading.hub import save_for_hub
 from ..loading.models import find_model_folder, load_captioner, load_model, quiet_loading
 from ..loading.provenance import model_fingerprint
+from ..models.attention_maps import word_attention
 from ..models.configuration_vision import lasting_name
 from ..retrieval import IndexDescription, IndexFolder
 from ..tasks import RetrievalConfig, embed_pairs, evaluate_captioner, load_training_config, train
 from ..tasks.caption_rows import load_rows, rows_for
-from ..tasks.retrieval_index import THUMBNAIL_SIDE
-from ..tasks.retrieval_search import draw_hits, embed_images, search_images
+from ..tasks.retrieval_search import THUMBNAIL_SIDE, draw_hits, embed_images, search_images
 from ..training import ConfigError, TrainingConfig
 from ..training.output_folder import training_config_of
-from ..visualization import (
-    check_matplotlib,
-    plot_caption,
-    plot_word_maps,
-    save_figure,
-    word_attention,
-)
+from ..visualization import check_matplotlib, plot_caption, plot_word_maps, save_figure
 
 Sections = Mapping[str, Mapping[str, Any]]
 
@@ -60,19 +53,9 @@ IN_BRIEF: Sections = {
 """Changes to the packaged config of pixels that limit training to minutes; relations are then learnt less well."""
 
 SEARCH = "MHSAN"
+SMALL_TEXT = {"word_embedding_size": 32, "hidden_size": 64, "num_hidden_layers": 1, "dropout": 0, "input_dropout": 0}
 SMALL_SEARCH: Sections = {
-    "model": {
-        "text_config": {
-            "word_embedding_size": 32,
-            "hidden_size": 64,
-            "num_hidden_layers": 1,
-            "dropout": 0.0,
-            "input_dropout": 0.0,
-        },
-        "hidden_size": 64,
-        "projection_dim": 64,
-        "attention_hidden_size": 32,
-    },
+    "model": {"text_config": SMALL_TEXT, "hidden_size": 64, "projection_dim": 64, "attention_hidden_size": 32},
     "data": {"spec": "scenes:size=3000,validation=200,test=200,descriptions=true"},
     "training": {"epochs": 8, "batch_size": 50, "learning_rate": 4e-3, "drop_last": False, "num_threads": 1},
     "evaluation": {"every_epochs": 8},
@@ -87,14 +70,7 @@ CHANCE = 0.5
 
 
 def scenes_config(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> TrainingConfig:
-    """Returns the training config of a captioner of synthetic scenes.
-
-    Args:
-        variant: one of `VARIANTS`, or `FROM_PIXELS`.
-        output_dir: folder of the run.
-        seed: seed of the scenes and of the weights; not negative.
-        changes: sections with keys to change.
-    """
+    """Returns the training config of a captioner of synthetic scenes: one of `VARIANTS`, or `FROM_PIXELS`."""
     if variant == FROM_PIXELS:
         return changed("spatial_captioner/scenes", output_dir, seed, changes or {})
     return changed("ngsan/scenes", output_dir, seed, changes or {}, {"model": VARIANTS[variant]})
@@ -106,7 +82,6 @@ def search_config(output_dir: Path, seed: int = 0, changes: Sections | None = No
 
 
 def changed(config: str, output_dir: Path, seed: int, *changes: Sections) -> TrainingConfig:
-    """Returns a packaged training config with changes, a seed and a folder."""
     packaged = load_training_config(config)
     sections = packaged.to_dict()
     sections["data"]["spec"] = packaged.data.spec.rpartition(",seed=")[0]
@@ -121,37 +96,15 @@ def folder_name(variant: str) -> str:
     return variant.lower().replace(" ", "-")
 
 
-def check_earlier_run(config: TrainingConfig, retrain: bool) -> None:
-    """Raises a ConfigError if the folder has a run of another config, unless it may be replaced."""
-    earlier = training_config_of(config.output_dir)
-    if not retrain and earlier.is_file() and load_training_config(earlier).changes_that_break_resuming(config):
-        raise ConfigError(
-            f"{config.output_dir.parent} holds a demo with another seed or training config; add --retrain to replace "
-            "it, or choose another folder with --output."
-        )
-
-
-def train_and_compare(configs: Mapping[str, TrainingConfig], retrain: bool = False) -> dict[str, dict[str, float]]:
-    """Trains and scores the missing variants side by side; returns the scores of all."""
-    missing = {name: config for name, config in configs.items() if retrain or read_scores(config) is None}
-    if missing:
-        print(
-            f"Training {', '.join(missing)} on synthetic scenes, side by side: some minutes on two cores.", flush=True
-        )
-        train_side_by_side(missing, retrain)
-    else:
-        print("All models are trained already; --retrain trains them again.", flush=True)
-    return {name: read_scores(config) or {} for name, config in configs.items()}
-
-
-def train_side_by_side(configs: Mapping[str, TrainingConfig], retrain: bool) -> None:
+def train_side_by_side(configs: Mapping[str, TrainingConfig]) -> None:
     """Trains and scores each variant in its own process, with one progress bar for all."""
+    print(f"Training {', '.join(configs)} on synthetic scenes, side by side: some minutes on two cores.", flush=True)
     total = sum(config.training.epochs for config in configs.values())
     with (
         ProcessPoolExecutor(len(configs), mp_context=get_context("spawn"), initializer=be_silent) as pool,
         tqdm(total=total, unit=" epochs", desc="training", leave=False, disable=None) as bar,
     ):
-        runs = {pool.submit(train_and_score, config, retrain): name for name, config in configs.items()}
+        runs = {pool.submit(train_and_score, config): name for name, config in configs.items()}
         while runs:
             done, _ = wait(runs, timeout=1, return_when=FIRST_COMPLETED)
             bar.update(sum(map(finished_epochs, configs.values())) - bar.n)
@@ -169,15 +122,9 @@ def be_silent() -> None:  # exceptions of a worker process reach the main proces
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 
 
-def train_and_score(config: TrainingConfig, retrain: bool = False) -> dict[str, float]:
-    """Trains a model of scenes, and writes scores and captions of the test scenes into the run's folder.
-
-    Returns:
-        The scores of a captioner, relation accuracy included, or the recalls of a dual encoder; and `training_seconds`.
-    """
-    if retrain:
-        (config.output_dir / "scores.json").unlink(missing_ok=True)  # those of the run that is replaced
-    result = train(config, resume=not retrain, overwrite=retrain)
+def train_and_score(config: TrainingConfig) -> dict[str, float]:
+    """Trains a model of scenes; returns its scores on the test scenes, which its folder gets with its captions."""
+    result = train(config, resume=True)
     spec, batch_size, rows = config.data.spec, config.evaluation.batch_size, load_rows(config.data.spec, "test")
     if isinstance(config, RetrievalConfig):
         model, processor = load_model(result.best_dir, "retrieval")
@@ -200,16 +147,6 @@ def read_scores(config: TrainingConfig) -> dict[str, float] | None:
     return json.loads(file.read_text(encoding="utf-8")) if file.is_file() else None
 
 
-def print_table(scores: Mapping[str, Mapping[str, float]]) -> None:
-    print(f"\n{'':15}{'CIDEr-D':>10}{'BLEU-4':>10}{'objects':>10}{'relations: symmetric':>24}{'directional':>14}")
-    for name, values in scores.items():
-        print(
-            f"{name:15}{values['cider_d']:10.2f}{values['bleu_4']:10.3f}{values['objects']:10.1%}"
-            f"{values['symmetric']:24.1%}{values['directional']:14.1%}"
-        )
-    print(f"{'chance':15}{'':30}{CHANCE:24.1%}{CHANCE:14.1%}\n")
-
-
 @contextmanager
 def calm_logs() -> Iterator[None]:
     """Lets transformers and the training loop log only errors inside the `with` block."""
@@ -226,32 +163,21 @@ def calm_logs() -> Iterator[None]:
 def main(
     output: str | Path = "runs/demo",
     seed: int = 0,
-    retrain: bool = False,
     changes: Sections | None = None,
     pixel_changes: Sections = IN_BRIEF,
     search_changes: Sections | None = None,
 ) -> int:
     """Trains captioners of synthetic scenes, compares them, and searches scenes.
 
-    Training runs that an earlier call finished are kept, and those that it began are resumed. `output` gets
-
-    - `san/`, `ng-san/`, `ng-san-signed/`, `from-pixels/`: the training runs, with `scores.json` and the captions of the
-      test scenes;
-    - `model/`: NG-SAN signed with its code, for `pipeline("image-to-text")` and the Hub;
-    - `captions.json`: captions of the first test scenes by that pipeline;
-    - `figure.png`: a scene, its caption, and the attention of the relation's word;
-    - `pixel-model/`: the captioner of pixels, with its code;
-    - `scene.png`, `words.png`: a drawing that it captions, and the attention maps of the words;
-    - `mhsan/`, `scenes.index/`: the training run of a dual encoder, and its index of the test scenes;
-    - `hits.png`: the scenes that it finds for a description.
+    Training runs that an earlier call finished are kept, and those that it began are resumed.
 
     Args:
-        output: the folder.
+        output: folder that gets the training runs with `scores.json` and captions of the test scenes, `model/` (NG-SAN
+            signed with its code) and its `captions.json` and `figure.png`, `pixel-model/` with `scene.png` and the
+            attention maps `words.png`, `scenes.index/` and `hits.png`.
         seed: seed of scenes and weights.
-        retrain: whether to train again models that are already trained.
-        changes: sections of the training config of captioners of regions, with keys to change.
-        pixel_changes: the same for the captioner of pixels.
-        search_changes: the same for the dual encoder.
+        changes, pixel_changes, search_changes: sections with keys to change of the training configs of captioners of
+            regions, of the captioner of pixels, and of the dual encoder.
 
     Raises:
         ConfigError: the folder has captioners of another training config.
@@ -265,15 +191,28 @@ def main(
         name: scenes_config(name, output / folder_name(name), seed, pixel_changes if name == FROM_PIXELS else changes)
         for name in COMPARED
     }
-    searching = search_config(output / folder_name(SEARCH), seed, search_changes)
-    for config in (*configs.values(), searching):
-        check_earlier_run(config, retrain)
+    configs[SEARCH] = search_config(output / folder_name(SEARCH), seed, search_changes)
+    for config in configs.values():
+        earlier = training_config_of(config.output_dir)
+        if earlier.is_file() and load_training_config(earlier).changes_that_break_resuming(config):
+            raise ConfigError(f"{output} holds a demo with another seed or training config; give another --output.")
     with calm_logs():
-        scores = train_and_compare({**configs, SEARCH: searching}, retrain)
-        print_table({name: scores[name] for name in configs})
+        missing = {name: config for name, config in configs.items() if read_scores(config) is None}
+        if missing:
+            train_side_by_side(missing)
+        else:
+            print("All models are trained already.", flush=True)
+        print(f"\n{'':15}{'CIDEr-D':>10}{'BLEU-4':>10}{'objects':>10}{'relations: symmetric':>24}{'directional':>14}")
+        for name in COMPARED:
+            values: Any = read_scores(configs[name])
+            print(
+                f"{name:15}{values['cider_d']:10.2f}{values['bleu_4']:10.3f}{values['objects']:10.1%}"
+                f"{values['symmetric']:24.1%}{values['directional']:14.1%}"
+            )
+        print(f"{'chance':15}{'':30}{CHANCE:24.1%}{CHANCE:14.1%}\n")
         use(configs[SHOWN], output)
         use_on_pixels(configs[FROM_PIXELS], output)
-        search_scenes(searching, output)
+        search_scenes(configs[SEARCH], output)
     return 0
 
 
@@ -297,19 +236,16 @@ def use(config: TrainingConfig, output: Path) -> None:
     for entry in entries[:3]:
         print(f"  {entry['image_id']}: {entry['caption']}")
 
-    model = AutoModelForImageTextToText.from_pretrained(folder)  # nosec B615  # a local folder
+    model = AutoModelForImageTextToText.from_pretrained(folder).eval()  # nosec B615  # a local folder
     processor = AutoProcessor.from_pretrained(folder)  # nosec B615  # a local folder
-    explain_caption(model.eval(), processor, rows[0], output / "figure.png")
-    print(f"A scene, its caption and the attention of a word: {output / 'figure.png'}")
-
-
-def explain_caption(model: Any, processor: ProcessorMixin, row: Mapping, path: Path) -> None:
-    """Draws a scene with its caption and the attention of the relation's first word."""
+    row = rows[0]
     inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[row["visual_boxes"]])
-    [attention] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
-    statement = Statement.parse(" ".join(attention.words))
-    word = -1 if statement is None else statement.relation.split()[0]
-    save_figure(plot_caption(draw_scene(row), row["visual_boxes"], attention, word, row["objects"]), path)
+    [(words, weights)] = word_attention(model, processor.tokenizer, inputs, model.generate(**inputs))
+    statement = Statement.parse(" ".join(words))
+    word = -1 if statement is None else words.index(statement.relation.split()[0])  # the first one of the relation
+    figure = plot_caption(draw_scene(row), row["visual_boxes"], words, weights, word, row["objects"])
+    save_figure(figure, output / "figure.png")
+    print(f"A scene, its caption and the attention of a word: {output / 'figure.png'}")
 
 
 def use_on_pixels(config: TrainingConfig, output: Path) -> None:

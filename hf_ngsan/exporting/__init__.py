@@ -5,11 +5,11 @@ It needs the packages of the extra `export`, which are imported when something i
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .captioner import Captioner
-    from .folder import Comparison, compare, write_exported_captioner
+    from .folder import Comparison, compare, write_exported_captioner, write_exported_dual_encoder
     from .graphs import UnexportableError, check_exporter
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

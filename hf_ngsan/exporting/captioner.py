@@ -19,6 +19,7 @@ captioner.caption(visual_features=[...], visual_boxes=[...])     # of a captione
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -53,8 +54,7 @@ class Captioner:
         self.decoding: dict[str, Any] = settings["decoding"]
         self.words = Words(folder, settings["words"])
         opens = load_graph if opens is None else opens
-        self.encoder: Graph = opens(folder / settings["encoder"], num_threads)
-        self.decoder: Graph = opens(folder / settings["decoder"], num_threads)
+        self.encoder, self.decoder = (opens(folder / settings[part], num_threads) for part in ("encoder", "decoder"))
 
     def caption(
         self, images: Any = None, *, num_beams: int | None = None, max_new_tokens: int | None = None, **arrays: Any
@@ -68,9 +68,6 @@ class Captioner:
             arrays: for a captioner of features `visual_features`, one array `(num_regions, feature_dimension)` an image
                 or a batch `(B, N, D)` with its `attention_mask` `(B, N)`, 1 = real; and `visual_boxes` in the same way,
                 `x1, y1, x2, y2` within [0, 1]. For a captioner of images `pixel_values` in place of `images`.
-
-        Raises:
-            ValueError: an input is missing.
         """
         inputs = self.prepare(images, **arrays)
         return self.words.decode(self.generate(inputs, num_beams=num_beams, max_new_tokens=max_new_tokens))
@@ -97,49 +94,34 @@ class Captioner:
         return prepared
 
     def generate(
-        self,
-        inputs: Mapping[str, np.ndarray],
-        *,
-        num_beams: int | None = None,
-        max_new_tokens: int | None = None,
+        self, inputs: Mapping[str, np.ndarray], *, num_beams: int | None = None, max_new_tokens: int | None = None
     ) -> np.ndarray:
-        """Returns the ids of captions, int64 `(B, length)`, the start token first, padded behind the end.
-
-        Args:
-            inputs: of the encoder, from [`prepare`].
-            num_beams, max_new_tokens: see [`caption`].
-        """
+        """Returns the ids of captions, int64 `(B, length)`, the start token first, padded behind the end."""
         beams = num_beams or self.decoding["num_beams"]
         longest = max_new_tokens or self.decoding["max_new_tokens"]
         most = self.decoding["most_tokens"]
         if most is not None and longest > most:
             raise ValueError(f"This captioner writes at most {most} tokens; max_new_tokens is {longest}.")
-        visual = self.encode(inputs)
-        return self.greedy(visual, longest) if beams == 1 else self.beam_search(visual, beams, longest)
+        visual, cache = self.encode(inputs)
+        search = self.greedy if beams == 1 else partial(self.beam_search, beams)
+        return search(longest, visual, cache)
 
-    def encode(self, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the decoder's inputs for the images: keys and values of its layers, and the mask, if any."""
+    def encode(self, inputs: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Returns the decoder's inputs for the images, and the cache of captions without words."""
         mask = {"attention_mask": inputs["attention_mask"]} if "attention_mask" in inputs else {}
-        return {**self.encoder(inputs), **mask}
-
-    def no_words(self, visual: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Returns the cache of captions without words."""
+        visual = {**self.encoder(inputs), **mask}
         num_images = len(visual["visual_keys_0"])
-        return {
+        cache = {
             f"past_{kind}_{layer}": np.zeros((num_images, 1, heads, 0, channels), dtype=np.float32)
             for layer, (heads, channels) in enumerate(self.settings["cache"])
             for kind in ("keys", "values")
         }
+        return visual, cache
 
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Runs the decoder for one more token of each caption.
-
-        Args:
-            tokens: int64 `(B, C)`, the last ones of C captions an image.
-            visual: from [`encode`].
-            cache: of the tokens before.
+        """Runs the decoder for the last tokens, int64 `(B, C)`, of C captions an image.
 
         Returns:
             Log-probabilities of the next tokens, float32 `(B, C, vocab_size)`, and the cache with these ones.
@@ -148,14 +130,6 @@ class Captioner:
         scores = outputs.pop("log_probabilities")
         return scores, {f"past_{name}": array for name, array in outputs.items()}
 
-    def advance(
-        self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
-    ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Runs [`step`], and excludes words that captions must not have."""
-        scores, cache = self.step(tokens, visual, cache)
-        scores[..., self.decoding["suppress_tokens"]] = -np.inf
-        return scores, cache
-
     def log_probabilities(self, inputs: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
         """Returns the log-probabilities `(B, length, vocab_size)` of the token after each one of given captions.
 
@@ -163,27 +137,28 @@ class Captioner:
             inputs: of the encoder.
             ids: int64 `(B, length)`, the start token first.
         """
-        visual = self.encode(inputs)
-        cache, of_steps = self.no_words(visual), []
+        (visual, cache), of_steps = self.encode(inputs), []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
             of_steps.append(scores[:, 0])
         return np.stack(of_steps, axis=1)
 
-    def greedy(self, visual: Mapping[str, np.ndarray], longest: int) -> np.ndarray:
+    def greedy(self, longest: int, visual: Mapping[str, np.ndarray], cache: dict[str, np.ndarray]) -> np.ndarray:
         """Writes the most probable word each time."""
         ends, padding = self.decoding["eos_token_ids"], self.decoding["pad_token_id"]
-        cache = self.no_words(visual)
         tokens = np.full((len(visual["visual_keys_0"]), 1), self.decoding["decoder_start_token_id"], dtype=np.int64)
         written, ended = [tokens], np.zeros(tokens.shape, dtype=bool)
         while len(written) <= longest and not ended.all():
-            scores, cache = self.advance(tokens, visual, cache)
+            scores, cache = self.step(tokens, visual, cache)
+            scores[..., self.decoding["suppress_tokens"]] = -np.inf
             tokens = np.where(ended, padding, scores.argmax(-1))
             ended |= is_one_of(tokens, ends)
             written.append(tokens)
         return np.concatenate(written, axis=1)
 
-    def beam_search(self, visual: Mapping[str, np.ndarray], beams: int, longest: int) -> np.ndarray:
+    def beam_search(
+        self, beams: int, longest: int, visual: Mapping[str, np.ndarray], cache: dict[str, np.ndarray]
+    ) -> np.ndarray:
         """Searches like `generate()` of transformers 5: finished captions are set aside, and the best one is returned.
 
         For each image `finished` has the best finished captions and `running` the unfinished ones, both sorted by
@@ -201,9 +176,9 @@ class Captioner:
         is_finished = np.zeros((num_images, beams), dtype=bool)
         open_images = np.ones((num_images, 1), dtype=bool)
         kept = beams * (2 if compete else max(2, 1 + len(ends)))
-        cache = self.no_words(visual)
         for length in range(1, longest + 1):
-            following, cache = self.advance(running[:, :, length - 1], visual, cache)
+            following, cache = self.step(running[:, :, length - 1], visual, cache)
+            following[..., self.decoding["suppress_tokens"]] = -np.inf
             if compete:  # a finished caption continues with padding, at no cost, among the others
                 has_ended = is_one_of(running[:, :, 1:], ends).any(-1)
                 following[has_ended] = -np.inf
@@ -237,13 +212,7 @@ class Captioner:
 
 
 class Words:
-    """Turns ids into text.
-
-    Args:
-        folder: folder of the exported files; its `tokenizer.json` is read, with the package tokenizers, unless the
-            vocabulary is a list of whole words.
-        settings: `special_ids`, which are left out, and `vocabulary`, the words in the order of their ids or `None`.
-    """
+    """Turns ids into text, by the `vocabulary` of whole words in the settings or else by `tokenizer.json`."""
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]):
         self.special = frozenset(settings["special_ids"])
@@ -267,7 +236,7 @@ def load_graph(path: Path, num_threads: int | None = None, providers: Sequence[s
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    # A step is short, and NumPy works between steps: threads that wait by spinning would take its processors.
+    # NumPy works between short steps: threads that wait by spinning would take its processors.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     if num_threads is not None:
         options.intra_op_num_threads = num_threads

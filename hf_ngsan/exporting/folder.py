@@ -1,10 +1,11 @@
-"""The folder of an exported captioner, with graphs, settings and captioner.py, and its comparison with the model."""
+"""Folders of exported models: a captioner with captioner.py, compared with its model, and a dual encoder."""
 
 import json
 import operator
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -12,75 +13,51 @@ import numpy as np
 import torch
 import transformers
 from datasets import Dataset
+from PIL import Image
+from torch import nn
+from torch.export import Dim
 from transformers import GenerationConfig, PreTrainedModel
 
 from ..data.collator import visual_arguments
+from ..guests.dual_encoders import EXPORTED_SETTINGS, DualEncoder, ExportedDualEncoder, ExportedModel, dual_encoder_of
 from ..io.files import write_text_atomically
 from ..io.weight_sources import FIELD, complete_sources, write_licence
-from ..metrics import CaptionMetrics
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
+from . import graphs
 from .captioner import Captioner
-from .graphs import (
-    DecoderGraph,
-    EncoderGraph,
-    UnexportableError,
-    decoder_inputs,
-    dynamic_shapes,
-    eager_attention,
-    encoder_inputs,
-    number_of_regions,
-    write_graph,
-)
+from .graphs import UnexportableError, eager_attention, write_graph
 
-SEARCHED = {
-    "max_new_tokens",
-    "max_length",
-    "num_beams",
-    "length_penalty",
-    "early_stopping",
-    "bos_token_id",
-    "eos_token_id",
-    "pad_token_id",
-    "decoder_start_token_id",
-    "suppress_tokens",
-}
+SEARCHED = (
+    *("max_new_tokens", "max_length", "num_beams", "length_penalty", "early_stopping", "suppress_tokens"),
+    *("bos_token_id", "eos_token_id", "pad_token_id", "decoder_start_token_id"),
+)
 """Settings of `generate()` that exported captioners support."""
-WITHOUT_EFFECT = {
-    "transformers_version",
-    "_from_model_config",
-    "use_cache",
-    "cache_implementation",
-    "return_dict_in_generate",
-    "output_attentions",
-    "output_hidden_states",
-    "output_scores",
-    "output_logits",
-}
+WITHOUT_EFFECT = ("_", "cache_", "output_", "return_", "transformers_version", "use_cache")
+"""Beginnings of names of settings that change no caption."""
 NEEDED = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_convert_rgb": True}
 """Settings of image processors that exported captioners repeat."""
 MAX_DIFFERENCE = 1e-3
 """Largest allowed difference of log-probabilities; the rounding of sums in runtimes differs by some 1e-5."""
-MAX_LOSS = 0.01
-"""Largest share of CIDEr-D that an 8-bit captioner may lose."""
+TOLERANCE = 1e-4
+"""Largest difference of an embedding's numbers between graph and model."""
+MAX_LENGTH = 4096
+MAX_FIXED_LENGTH = 64
+"""Tokens of a text where every text is padded to the longest."""
+TEXTS = ("a photograph of a dog", "two")
+MORE_TEXTS = ("a", "a man and a woman are standing in front of a building", "it")
 
 
-def write_exported_captioner(model: PreTrainedModel, processor: Any, folder: Path, int8: bool = False) -> None:
+def write_exported_captioner(model: PreTrainedModel, processor: Any, folder: Path) -> None:
     """Exports a captioner, with the program captioner.py; see [`write_captioner_graphs`]."""
-    write_captioner_graphs(model, processor, folder, int8)
+    write_captioner_graphs(model, processor, folder)
     shutil.copyfile(reader.__file__, folder / Path(reader.__file__).name)
     write_licence(model, folder)
     processor.tokenizer.backend_tokenizer.save(str(folder / "tokenizer.json"))
 
 
-def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path, int8: bool = False) -> None:
-    """Writes the graphs of a captioner and their settings.
-
-    Args:
-        model: a captioner on the CPU, in evaluation mode.
-        processor: the model's.
-        folder: an empty one.
-        int8: quantizes linear layers.
+def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path) -> None:
+    """Writes the graphs and settings of a captioner on the CPU, in evaluation mode, into an empty folder.
 
     Raises:
         UnexportableError: the captioner, its image processor or its settings of `generate()` have no exported form.
@@ -90,9 +67,8 @@ def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path,
             f"{type(model).__name__} is not built as this package's captioners are; it has no export."
         )
     config: Any = model.config
-    image = image_settings(model, processor)
-    decoding = decoding_settings(model)
-    regions_vary = image is None and number_of_regions(config) is None
+    image, decoding = image_settings(model, processor), decoding_settings(model)
+    regions_vary = image is None and graphs.number_of_regions(config) is None
     if regions_vary and getattr(config, "grid_position_embedding", False):
         raise UnexportableError(
             "This RSTNet takes grids of any size and places cells by their order, which is not exported; set grid_size "
@@ -100,15 +76,16 @@ def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path,
         )
     complete_sources(model)
     with eager_attention(model):
-        encoded = encoder_inputs(model, None if image is None else (image["height"], image["width"]))
-        decoded = decoder_inputs(model, encoded)
-        for name, graph, inputs in (("encoder", EncoderGraph, encoded), ("decoder", DecoderGraph, decoded)):
-            shapes = dynamic_shapes(inputs, regions_vary)
-            write_graph(graph(model).eval(), inputs, shapes, folder / f"{name}.onnx", int8)
+        encoded = graphs.encoder_inputs(model, None if image is None else (image["height"], image["width"]))
+        decoded = graphs.decoder_inputs(model, encoded)
+        parts = ("encoder", graphs.EncoderGraph(model), encoded), ("decoder", graphs.DecoderGraph(model), decoded)
+        for name, graph, inputs in parts:
+            shapes = graphs.dynamic_shapes(inputs, regions_vary)
+            write_graph(graph.eval(), inputs, shapes, folder / f"{name}.onnx")
     settings = {
         "model_type": config.model_type,
         "format": "onnx",
-        "int8": int8,
+        "int8": False,
         "encoder": "encoder.onnx",
         "decoder": "decoder.onnx",
         "inputs": list(encoded),
@@ -126,28 +103,23 @@ def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path,
 def decoding_settings(model: PreTrainedModel) -> dict[str, Any]:
     """Returns the settings of `generate()` for `captioner.json`."""
     given: Any = model.generation_config
+    config: Any = model.config
     default = GenerationConfig().to_dict()
     changed = {name for name, value in given.to_diff_dict().items() if value not in (None, default.get(name))}
-    unknown = sorted(changed - SEARCHED - WITHOUT_EFFECT)
+    unknown = sorted(name for name in changed.difference(SEARCHED) if not name.startswith(WITHOUT_EFFECT))
     if unknown:
         raise UnexportableError(
             f"generation_config.json sets {unknown[0]}, which exported captioners do not know; remove it there."
         )
-    config: Any = model.config
-
-    def chosen(name: str) -> Any:
-        value = getattr(given, name)
-        return getattr(config, name) if value is None else value
-
-    ends = chosen("eos_token_id")
-    positions = getattr(config, "position_embedding", None) == "table"
+    names = ("decoder_start_token_id", "eos_token_id", "pad_token_id")
+    start, ends, padding = (getattr(config if getattr(given, name) is None else given, name) for name in names)
     return {
-        "decoder_start_token_id": chosen("decoder_start_token_id"),
+        "decoder_start_token_id": start,
         "eos_token_ids": [ends] if isinstance(ends, int) else list(ends),
-        "pad_token_id": chosen("pad_token_id"),
+        "pad_token_id": padding,
         "num_beams": given.num_beams or 1,
         "max_new_tokens": given.max_new_tokens or (given.max_length or 20) - 1,
-        "most_tokens": config.max_position_embeddings if positions else None,
+        "most_tokens": config.max_position_embeddings if getattr(config, "position_embedding", "") == "table" else None,
         "length_penalty": 1.0 if given.length_penalty is None else given.length_penalty,
         "early_stopping": bool(given.early_stopping) if given.early_stopping != "never" else "never",
         "suppress_tokens": list(given.suppress_tokens or []),
@@ -171,8 +143,8 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
         return None
     if vision.kind != "grid":
         raise UnexportableError(
-            "The vision encoder of this captioner is a detection model, whose number of regions differs from image to "
-            "image, and is not exported; export the captioner of its features."
+            "The vision encoder of this captioner is a detection model, which is not exported; export the captioner of "
+            "its features."
         )
     image_processor = processor.image_processor
     if type(image_processor).__name__ != "CaptioningImageProcessor":
@@ -209,65 +181,33 @@ class Comparison:
         images: number of captioned images.
         other_captions: number of different captions, by the number of beams.
         difference: largest difference of log-probabilities, along the model's captions.
-        cider_d: of the model and of the exported captioner, by the number of beams; empty without references.
     """
 
     images: int
     other_captions: dict[int, int]
     difference: float
-    cider_d: dict[int, tuple[float, float]]
 
     @property
     def is_same(self) -> bool:
         """Whether captions and log-probabilities equal the model's."""
         return self.difference <= MAX_DIFFERENCE and not any(self.other_captions.values())
 
-    def loss(self, beams: int) -> float:
-        """Returns the share of CIDEr-D that the export loses, negative for a gain."""
-        before, after = self.cider_d[beams]
-        return (before - after) / before if before else 0.0
-
-    @property
-    def is_as_good(self) -> bool:
-        """Whether the export loses at most `MAX_LOSS` of CIDEr-D."""
-        return all(self.loss(beams) <= MAX_LOSS for beams in self.cider_d)
-
 
 def compare(
     model: Any, processor: Any, exported: Captioner, rows: Dataset, beams: Sequence[int] = (1, 3), batch_size: int = 16
 ) -> Comparison:
-    """Captions rows with a model and with its export.
-
-    Args:
-        model: a captioner on the CPU.
-        processor: the model's.
-        exported: the exported captioner.
-        rows: of the feature contract, as the model reads them.
-        beams: widths of the search.
-        batch_size: images captioned together.
-    """
-    captions: dict[int, list[str]] = {width: [] for width in beams}
-    expected: dict[int, list[str]] = {width: [] for width in beams}
-    difference = 0.0
+    """Captions rows of the feature contract, as a captioner on the CPU reads them, with it and with its export."""
+    others, difference = dict.fromkeys(beams, 0), 0.0
     for start in range(0, len(rows), batch_size):
         given = visual_arguments([rows[index] for index in range(start, min(start + batch_size, len(rows)))])
-        batch = processor(**given)
-        inputs = exported.prepare(**given)
+        batch, inputs = processor(**given), exported.prepare(**given)
         for width in beams:
             with torch.inference_mode():
-                ids = model.generate(**batch, num_beams=width)
-            expected[width] += processor.batch_decode(ids, skip_special_tokens=True)
-            captions[width] += exported.words.decode(exported.generate(inputs, num_beams=width))
+                expected = processor.batch_decode(model.generate(**batch, num_beams=width), skip_special_tokens=True)
+            captions = exported.words.decode(exported.generate(inputs, num_beams=width))
+            others[width] += sum(map(operator.ne, captions, expected))
         difference = float(np.maximum(difference, largest_difference(model, batch, exported, inputs)))  # keeps NaN
-    cider_d = {}
-    if "captions" in rows.column_names:
-        metric, references = CaptionMetrics(metrics=["cider_d"]), [list(texts) for texts in rows["captions"]]
-        for width in beams:
-            before = metric.compute(predictions=expected[width], references=references)["cider_d"]
-            after = metric.compute(predictions=captions[width], references=references)["cider_d"]
-            cider_d[width] = (before, after)
-    others = {width: sum(map(operator.ne, captions[width], expected[width])) for width in beams}
-    return Comparison(len(rows), others, difference, cider_d)
+    return Comparison(len(rows), others, difference)
 
 
 def largest_difference(
@@ -277,5 +217,93 @@ def largest_difference(
     with torch.inference_mode():
         output = model.generate(**batch, num_beams=1, return_dict_in_generate=True, output_logits=True)
         scores = torch.stack(output.logits, dim=1).float().log_softmax(-1).numpy()
-    of_export = exported.log_probabilities(inputs, output.sequences[:, :-1].numpy())
-    return float(np.abs(of_export - scores).max())
+    return float(np.abs(exported.log_probabilities(inputs, output.sequences[:, :-1].numpy()) - scores).max())
+
+
+class Tower(nn.Module):
+    """One side of a dual encoder: from its inputs to its features."""
+
+    def __init__(self, model: Any, features: str) -> None:
+        super().__init__()
+        self.model, self.features = model, features
+
+    def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        outputs = getattr(self.model, self.features)(**inputs)
+        return {"features": getattr(outputs, "pooler_output", outputs)}
+
+
+@torch.no_grad()
+def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: Path) -> float:
+    """Exports a dual encoder, of this package or of transformers, as two graphs, and compares these with it.
+
+    Texts may have any length that the model takes; a text encoder that runs word by word, such as MHSAN's, gets texts
+    that are padded to the longest one.
+
+    Args:
+        model: a dual encoder that reads images, in float32 on the CPU, in evaluation mode.
+        processor: the model's.
+        folder: an empty one.
+
+    Returns:
+        The largest difference of the embeddings of other images and texts.
+
+    Raises:
+        UnexportableError: it reads no images, cannot be traced, or its graphs compute something else.
+    """
+    encoder = dual_encoder_of(model, processor)
+    if encoder.image_processor is None:
+        raise UnexportableError("This dual encoder has no vision encoder, so it cannot embed the images of an index.")
+    inputs = taken(model.get_image_features, encoder.image_inputs(pictures(2)))
+    shapes = {name: {0: Dim("images")} for name in inputs}
+    with eager_attention(model):
+        write_graph(Tower(model, "get_image_features").eval(), inputs, shapes, folder / "image.onnx")
+    fixed_length = write_text_graph(encoder, folder)
+    longest = min(encoder.longest_text, MAX_FIXED_LENGTH if fixed_length else MAX_LENGTH)
+    settings = {"dimension": encoder.dimension, "longest_text": longest, "fixed_length": fixed_length}
+    write_text_atomically(folder / EXPORTED_SETTINGS, json.dumps(settings) + "\n")
+    complete_sources(model)
+    model.config.save_pretrained(folder)
+    write_licence(model, folder)
+    processor.save_pretrained(folder)
+    of_graphs: Any = ExportedModel(folder, model.config)
+    encoders = encoder, ExportedDualEncoder(of_graphs, processor)
+    images = [other.embed_images(other.image_inputs(pictures(3))) for other in encoders]
+    texts = [other.embed_texts(other.text_inputs(MORE_TEXTS)) for other in encoders]
+    differences = [(own - exported).abs().max() for own, exported in (images, texts)]
+    difference = float(torch.stack(differences).max())  # keeps NaN
+    if not difference <= TOLERANCE:
+        raise UnexportableError(
+            f"The graphs differ from the model by {difference:.1e}, and {TOLERANCE:.0e} is allowed."
+        )
+    return difference
+
+
+@torch.no_grad()
+def write_text_graph(encoder: DualEncoder, folder: Path) -> bool:
+    """Writes the graph of texts; returns whether it takes texts of one length only."""
+    model, longest = encoder.model, min(encoder.longest_text, MAX_LENGTH)
+    graph = Tower(model, "get_text_features").eval()
+    texts = taken(model.get_text_features, encoder.text_inputs(TEXTS))
+    varying = {0: Dim("texts"), 1: Dim("length", min=2, max=longest)}
+    with eager_attention(model):
+        if encoder.padding == "longest":
+            try:
+                write_graph(graph, texts, dict.fromkeys(texts, varying), folder / "text.onnx")
+                return False
+            except UnexportableError:  # its steps depend on the length
+                pass
+        tokenizer, longest = encoder.processor.tokenizer, min(longest, MAX_FIXED_LENGTH)
+        padded = tokenizer(list(TEXTS), padding="max_length", truncation=True, max_length=longest, return_tensors="pt")
+        texts = taken(model.get_text_features, padded)
+        write_graph(graph, texts, {name: {0: Dim("texts")} for name in texts}, folder / "text.onnx")
+    return True
+
+
+def taken(features_of: Any, inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Returns those inputs that a method has a parameter for."""
+    return {name: value for name, value in inputs.items() if name in signature(features_of).parameters}
+
+
+def pictures(number: int) -> list[Image.Image]:
+    random = np.random.RandomState(number)
+    return [Image.fromarray(random.randint(0, 256, (48, 64, 3)).astype(np.uint8)) for _ in range(number)]

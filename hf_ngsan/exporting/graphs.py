@@ -25,7 +25,7 @@ SAMPLES = {"images": 2, "captions": 3, "regions": 5, "words": 4}
 
 
 class CaptionerGraph(nn.Module):
-    """A part of what a captioner computes, from tensors by name to a dictionary of tensors."""
+    """A part of what a captioner computes."""
 
     def __init__(self, captioner: Any):
         super().__init__()
@@ -33,10 +33,9 @@ class CaptionerGraph(nn.Module):
 
 
 class EncoderGraph(CaptionerGraph):
-    """Turns features, boxes and mask, or pixels, into keys and values of the images.
+    """Turns features, boxes and mask, or pixels, into the keys and values for cross-attention.
 
-    Returns:
-        `visual_keys_i` and `visual_values_i` `(B, heads, N, head_dim)` of the cross-attention of each layer i.
+    These are `visual_keys_i` and `visual_values_i` `(B, heads, N, head_dim)` of each layer i.
     """
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
@@ -47,7 +46,7 @@ class EncoderGraph(CaptionerGraph):
             visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
         states = model.encoder(**visual).last_hidden_state
         start_token = self.captioner.config.decoder_start_token_id
-        cache = empty_cache()
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         # The exported graph keeps only what the keys and values of the images need.
         model.decoder(
             input_ids=torch.full((states.shape[0], 1), start_token, device=states.device),
@@ -71,16 +70,14 @@ class DecoderStatesGraph(CaptionerGraph):
 
     Takes `input_ids` `(B, C)`, the last token of each caption; `attention_mask` `(B, N)` over visual tokens, if the
     encoder has one; `visual_keys_i`, `visual_values_i` from the encoder; and `past_keys_i`, `past_values_i` `(B, C,
-    heads, T, head_dim)` of the T tokens before.
-
-    Returns:
-        `hidden_states` `(B, C, H)` and `keys_i`, `values_i` of T + 1 tokens.
+    heads, T, head_dim)` of the T tokens before. Returns `hidden_states` `(B, C, H)` and `keys_i`, `values_i` of T + 1
+    tokens.
     """
 
     def forward(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor | None = None, **states: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        cache = empty_cache()
+        cache = EncoderDecoderCache(DynamicCache(), DynamicCache())
         for name, tensors in states.items():
             kind, _, layer = name.rpartition("_")
             if kind == "past_keys":
@@ -116,10 +113,6 @@ class DecoderGraph(DecoderStatesGraph):
         return {"log_probabilities": scores.unflatten(0, input_ids.shape), **outputs}
 
 
-def empty_cache() -> EncoderDecoderCache:
-    return EncoderDecoderCache(DynamicCache(), DynamicCache())
-
-
 def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
     states: dict[str, torch.Tensor] = {}
     for index, layer in enumerate(cache.layers):
@@ -128,7 +121,7 @@ def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
 
 
 def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | None) -> dict[str, torch.Tensor]:
-    """Returns inputs of the encoder to trace; `image_size` is height and width of pixels for a vision encoder."""
+    """Returns inputs of the encoder to trace: pixels of a height and width, or features."""
     config: Any = captioner.config
     if image_size is not None:
         return {"pixel_values": torch.zeros(SAMPLES["images"], 3, *image_size)}
@@ -161,19 +154,12 @@ def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torc
 def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> dict[str, dict[int, Dim]]:
     """Returns the dynamic sizes by input and axis, with the number of regions if `regions_vary`."""
     images, captions, regions, words = Dim("images"), Dim("captions"), Dim("regions"), Dim("words")
-    axes = {
-        "pixel": {0: images},
-        "visual": {0: images, 1: regions},
-        "attention": {0: images, 1: regions},
-        "input": {0: images, 1: captions},
-        "past": {0: images, 1: captions, 3: words},
-        "keys": {0: images, 2: regions},
-    }
-    shapes = {}
+    of_words = {"input": {1: captions}, "past": {1: captions, 3: words}}
+    shapes: dict[str, dict[int, Dim]] = {}
     for name in inputs:
-        is_state = name.startswith(("visual_keys", "visual_values"))
-        of_input = axes["keys" if is_state else name.partition("_")[0]]
-        shapes[name] = {axis: dim for axis, dim in of_input.items() if regions_vary or dim is not regions}
+        of_regions = {2: regions} if name.startswith(("visual_keys", "visual_values")) else {1: regions}
+        of_input = of_words.get(name.partition("_")[0], of_regions if regions_vary else {})
+        shapes[name] = {0: images, **({} if name == "pixel_values" else of_input)}
     return shapes
 
 
@@ -200,28 +186,16 @@ def check_exporter() -> None:
 
 
 def write_graph(
-    graph: nn.Module, inputs: Mapping[str, torch.Tensor], shapes: Mapping[str, Mapping], path: Path, int8: bool = False
+    graph: nn.Module, inputs: Mapping[str, torch.Tensor], shapes: Mapping[str, Mapping], path: Path
 ) -> None:
-    """Traces a graph and writes it.
-
-    Args:
-        graph: takes tensors by name and returns a dictionary of tensors.
-        inputs: inputs to trace.
-        shapes: dynamic shapes for `torch.export`.
-        path: of the file; another file with weights may be beside it.
-        int8: quantizes the weights of linear layers, and their inputs dynamically.
+    """Traces a graph, from tensors by name to a dictionary of tensors, and writes it; weights may be beside the file.
 
     Raises:
         UnexportableError: the exporter cannot trace or write the graph.
     """
     with quiet():
         exporters: Any = import_module("transformers.exporters")
-        options: dict[str, Any] = {}
-        if int8:
-            # A reduced range, as sums of products of 8 bits overflow on processors without instructions for them.
-            settings = {"op_types_to_quantize": ["MatMul", "Gemm"], "per_channel": True, "reduce_range": True}
-            options["quantizer"] = exporters.OnnxRuntimeQuantizer(exporters.OnnxRuntimeDynamicConfig(**settings))
-        exporter, config = exporters.OnnxExporter(), exporters.OnnxConfig(dynamic_shapes=dict(shapes), **options)
+        exporter, config = exporters.OnnxExporter(), exporters.OnnxConfig(dynamic_shapes=dict(shapes))
         try:
             program, _ = exporter.export_program(graph, dict(inputs), config)
             if hasattr(program, "graph"):  # the source lines of operations name folders of this machine
@@ -239,8 +213,7 @@ def write_graph(
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """Silences progress and version warnings of exporters inside the `with` block."""
-    verbosity = transformers_logging.get_verbosity()
-    level = logging.root.manager.disable
+    verbosity, level = transformers_logging.get_verbosity(), logging.root.manager.disable
     transformers_logging.set_verbosity_error()
     logging.disable(logging.WARNING)
     try:

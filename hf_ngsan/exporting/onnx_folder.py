@@ -7,7 +7,8 @@ text.onnx, text.json                         of a dual encoder, for [`TextGraph`
 ```
 
 Graphs count only as long as all these files are what they were: after fine-tuning, or with other settings of
-`generate()`, the model itself answers. `hf-ngsan export --model DIR` makes them anew.
+`generate()`, the model itself answers. `hf-ngsan export --model DIR` makes them anew. They are small without any loss:
+weights are in half precision if that holds them exactly, or stay in the files of their model.
 """
 
 import json
@@ -38,19 +39,21 @@ SOURCES = (
     "*.safetensors",
 )
 """Files of a model that its answers depend on."""
+MIN_SIZE = 256
+"""Numbers of the smallest weights that are changed."""
+FOLDING_ERROR = 1e-6
+"""Allowed difference, as a share of the largest weight, of what the rounding of a product leaves."""
 
 
 class TextGraph:
     """The text encoder of a dual encoder; its weights are read from the model's own files.
-
-    Args:
-        folder: the model's, with current graphs.
 
     Attributes:
         fingerprint: the model's, as indexes record it.
     """
 
     def __init__(self, folder: Path) -> None:
+        from safetensors import safe_open
         from tokenizers import Tokenizer
 
         self.settings = json.loads((folder / FOLDER / TEXT_SETTINGS).read_text(encoding="utf-8"))
@@ -58,7 +61,12 @@ class TextGraph:
         self.tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
         self.tokenizer.no_padding()
         self.tokenizer.enable_truncation(self.settings["longest_text"])
-        self.weights = read_weights(folder, self.settings["weights"])
+        places = self.settings["weights"]  # by name in the graph: file, name there, whether to transpose it
+        opened = {file: safe_open(place_of(folder, file), framework="np") for file, _, _ in places.values()}
+        self.weights = {}
+        for name, (file, tensor, is_transposed) in places.items():
+            array = opened[file].get_tensor(tensor)
+            self.weights[name] = np.ascontiguousarray(array.T if is_transposed else array, dtype=np.float32)
         self.graph = open_graph(folder / FOLDER / TEXT)
 
     def embed(self, text: str) -> np.ndarray | None:
@@ -78,11 +86,7 @@ class TextGraph:
 
 
 def open_captioner(name: str) -> Captioner | None:
-    """Returns the graphs of a captioner of images; None if there are none that can be run and are current.
-
-    Args:
-        name: for [`~hf_ngsan.io.packaged.find_model_folder`], which has found it.
-    """
+    """Returns the graphs in a captioner's folder; None if there are none that can be run and are current."""
     try:
         if not is_current(Path(name), CAPTIONER_GRAPHS.values()):
             return None
@@ -102,29 +106,9 @@ def open_text_graph(name: str) -> TextGraph | None:
 
 
 def open_graph(path: Path, num_threads: int | None = None) -> Any:
-    """Opens a graph on the CPU, with the number of threads that OMP_NUM_THREADS sets, which PyTorch obeys too.
-
-    On a GPU the first of a process takes longer than an answer on the CPU.
-    """
+    """Opens a graph on the CPU, with the number of threads that OMP_NUM_THREADS sets, which PyTorch obeys too."""
     threads = os.environ.get("OMP_NUM_THREADS", "")
     return load_graph(path, int(threads) if threads.isdigit() and int(threads) else None, ["CPUExecutionProvider"])
-
-
-def read_weights(folder: Path, places: Mapping[str, tuple[str, str, bool]]) -> dict[str, np.ndarray]:
-    """Returns weights, float32, from files of safetensors.
-
-    Args:
-        folder: the model's.
-        places: file, name there and whether to transpose it, by name in the graph.
-    """
-    from safetensors import safe_open
-
-    opened = {file: safe_open(place_of(folder, file), framework="np") for file, _, _ in places.values()}
-    weights = {}
-    for name, (file, tensor, is_transposed) in places.items():
-        array = opened[file].get_tensor(tensor)
-        weights[name] = np.ascontiguousarray(array.T if is_transposed else array, dtype=np.float32)
-    return weights
 
 
 def is_current(folder: Path, graphs: Iterable[str]) -> bool:
@@ -152,12 +136,9 @@ def place_of(folder: Path, name: str) -> Path:
 
 
 def record_sources(folder: Path, elsewhere: Iterable[str] = (), graphs: Path | None = None) -> None:
-    """Records that graphs were made from the files of a model as they are now.
+    """Records that graphs, by default those in the folder, were made from the files of a model as they are now.
 
-    Args:
-        folder: the model's.
-        elsewhere: files of installed packages, as [`place_of`] names them.
-        graphs: where the graphs are; by default in the folder.
+    Files `elsewhere` are those of installed packages, as [`place_of`] names them.
     """
     graphs = folder / FOLDER if graphs is None else graphs
     sums = {name: sha256(place_of(folder, name)) for name in [*sources_of(folder), *elsewhere]}
@@ -181,3 +162,181 @@ def remove_old_graphs(folder: Path) -> None:
     """Removes the graphs of a model that has changed since they were made."""
     if (folder / FOLDER / MADE_FROM).is_file() and not is_current(folder, []):
         shutil.rmtree(folder / FOLDER)
+
+
+def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: str | None = None) -> None:
+    """Writes `onnx/` of a captioner or dual encoder of this package that reads images, in place of an earlier one.
+
+    Args:
+        model: as it was loaded from the folder, in float32 on the CPU, in evaluation mode.
+        processor: the model's.
+        folder: the model's.
+        fingerprint: of a dual encoder, as indexes record it.
+
+    Raises:
+        UnexportableError: it has no exported form, or has weights elsewhere than in the folder and installed packages.
+    """
+    from ..io.folders import write_folder_atomically
+    from ..registry import own_model_types
+    from .folder import word_settings, write_captioner_graphs
+    from .graphs import UnexportableError
+
+    config = model.config
+    if config.model_type not in own_model_types() or config.vision_config is None:
+        raise UnexportableError(
+            f"A {config.model_type} model without a vision encoder, or of another package, has no graphs in its own "
+            "folder; name another one with --output."
+        )
+    if fingerprint is None and word_settings(processor.tokenizer)["vocabulary"] is None:
+        raise UnexportableError("Its words consist of pieces; name another folder with --output.")
+    elsewhere = weights_elsewhere(config)
+
+    def write(target: Path) -> None:
+        if fingerprint is None:
+            write_captioner_graphs(model, processor, target)
+            weights = {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+            for graph in CAPTIONER_GRAPHS.values():
+                store_in_half(target / graph, weights)
+        else:
+            settings = write_text_tower(model, processor, folder, target, elsewhere) | {"fingerprint": fingerprint}
+            write_text_atomically(target / TEXT_SETTINGS, json.dumps(settings, indent=1) + "\n")
+        record_sources(folder, elsewhere, target)
+
+    write_folder_atomically(folder / FOLDER, write, manifest=False)
+
+
+def write_text_tower(model: Any, processor: Any, folder: Path, target: Path, elsewhere: list[str]) -> dict[str, Any]:
+    """Writes the graph of texts without its weights; returns its settings."""
+    from safetensors.numpy import load_file
+    from tokenizers import Tokenizer
+
+    from ..guests.dual_encoders import dual_encoder_of
+    from .folder import MAX_FIXED_LENGTH, TEXTS, write_text_graph
+    from .graphs import UnexportableError
+
+    encoder, tokenizer = dual_encoder_of(model, processor), processor.tokenizer
+    plain = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    plain.no_padding()
+    if any(plain.encode(text).ids != tokenizer(text)["input_ids"] for text in TEXTS):
+        raise UnexportableError(f"{folder}: tokenizer.json alone splits texts in another way than the tokenizer.")
+    fixed_length = write_text_graph(encoder, target)
+    files = [file.name for file in folder.glob("*.safetensors")]
+    files += [name for name in elsewhere if name.endswith(".safetensors")]
+    tensors = {(file, name): tensor for file in files for name, tensor in load_file(place_of(folder, file)).items()}
+    return {
+        "inputs": list(encoder.text_inputs(TEXTS)),
+        "longest_text": min(encoder.longest_text, MAX_FIXED_LENGTH) if fixed_length else encoder.longest_text,
+        "fixed_length": fixed_length,
+        "pad_token_id": tokenizer.pad_token_id,
+        "special_ids": sorted({tokenizer.unk_token_id, *tokenizer.all_special_ids}),
+        "weights": leave_weights_out(target / TEXT, tensors),
+    }
+
+
+def weights_elsewhere(config: Any) -> list[str]:
+    """Returns the files of installed packages with weights that the model's folder leaves out, as `PACKAGE:FILE`."""
+    from ..models.pretrained_weights import find_packaged_weights, is_packaged
+    from ..models.text_encoders import PACKAGES, find_text_encoder
+    from .graphs import UnexportableError
+
+    files, vision = [], config.vision_config
+    if not vision.save_frozen_weights:
+        if not is_packaged(vision.pretrained):
+            raise UnexportableError(f"Weights of the vision encoder are not in this folder but in {vision.pretrained}.")
+        files.append(find_packaged_weights(vision.pretrained))
+    if not getattr(config, "save_frozen_weights", True):
+        if config.text_pretrained not in PACKAGES:
+            raise UnexportableError(
+                f"Weights of the text encoder are not in this folder but in {config.text_pretrained}."
+            )
+        files += sorted(Path(find_text_encoder(config.text_pretrained)).glob("*.safetensors"))
+    homes = [next(folder for folder in file.parents if (folder / "__init__.py").is_file()) for file in files]
+    return [f"{home.name}:{file.relative_to(home).as_posix()}" for file, home in zip(files, homes, strict=True)]
+
+
+def store_in_half(path: Path, weights: Mapping[str, np.ndarray]) -> None:
+    """Stores those weights of a graph that half precision holds exactly in it; the graph casts them when it is opened.
+
+    A convolution into which normalization was folded is stored as the model's own weight and a factor for each channel;
+    `weights` are the model's, float32, by name.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+
+    graph, nodes = onnx.load(str(path)), []
+    for tensor in list(graph.graph.initializer):
+        values = numpy_helper.to_array(tensor)
+        if values.dtype != np.float32 or values.size < MIN_SIZE:
+            continue
+        name, factors = tensor.name, None
+        if not fits_half(values):
+            folded = unfolded(values, next((own for key, own in weights.items() if name.endswith(f".{key}")), None))
+            if folded is None:
+                continue
+            values, factors = folded
+        graph.graph.initializer.remove(tensor)
+        graph.graph.initializer.append(numpy_helper.from_array(values.astype(np.float16), f"{name}_half"))
+        result = name if factors is None else f"{name}_unfolded"
+        nodes.append(helper.make_node("Cast", [f"{name}_half"], [result], to=onnx.TensorProto.FLOAT))
+        if factors is not None:
+            graph.graph.initializer.append(numpy_helper.from_array(factors, f"{name}_factors"))
+            nodes.append(helper.make_node("Mul", [result, f"{name}_factors"], [name]))
+    for node in reversed(nodes):
+        graph.graph.node.insert(0, node)
+    save_as_one(graph, path)
+
+
+def fits_half(values: np.ndarray) -> bool:
+    with np.errstate(over="ignore"):
+        return bool((values.astype(np.float16).astype(np.float32) == values).all())
+
+
+def unfolded(values: np.ndarray, own: np.ndarray | None) -> tuple[np.ndarray, np.ndarray] | None:
+    """Returns a weight in half precision and the factor of each channel whose product is a folded weight, if any."""
+    if own is None or own.shape != values.shape or not fits_half(own):
+        return None
+    axes = tuple(range(1, values.ndim))
+    squares = (own.astype(np.float64) ** 2).sum(axes, keepdims=True)
+    products = (own.astype(np.float64) * values).sum(axes, keepdims=True)
+    factors = (products / np.where(squares == 0, 1, squares)).astype(np.float32)
+    is_same = np.abs(own * factors - values).max() <= FOLDING_ERROR * np.abs(values).max()
+    return (own, factors) if is_same else None
+
+
+def leave_weights_out(path: Path, tensors: Mapping[tuple[str, str], np.ndarray]) -> dict[str, tuple[str, str, bool]]:
+    """Makes those weights of a graph its inputs that are `tensors`, by file and name.
+
+    Returns:
+        By name of the input the file, the name there, and whether the tensor is transposed.
+    """
+    import onnx
+    from onnx import helper, numpy_helper
+
+    def identity(values: np.ndarray) -> tuple[tuple[int, ...], int]:
+        return values.shape, hash(values.tobytes())
+
+    places: dict[Any, tuple[str, str, bool]] = {}
+    for (file, name), tensor in tensors.items():
+        if tensor.dtype in (np.float16, np.float32) and tensor.size >= MIN_SIZE:
+            values = tensor.astype(np.float32)
+            if values.ndim == 2:
+                places.setdefault(identity(values.T), (file, name, True))
+            places[identity(values)] = file, name, False
+    graph, left_out = onnx.load(str(path)), {}
+    for tensor in list(graph.graph.initializer):
+        values = numpy_helper.to_array(tensor)
+        place = places.get(identity(values)) if values.dtype == np.float32 else None
+        if place is not None:
+            graph.graph.initializer.remove(tensor)
+            graph.graph.input.append(helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+            left_out[tensor.name] = place
+    save_as_one(graph, path)
+    return left_out
+
+
+def save_as_one(graph: Any, path: Path) -> None:
+    """Writes a graph as one file, without the `.data` of the exporter beside it."""
+    import onnx
+
+    onnx.save(graph, str(path))
+    path.with_name(f"{path.name}.data").unlink(missing_ok=True)

@@ -10,12 +10,12 @@ Names are imported when used, so that importing this package imports nothing hea
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from ..loading.provenance import provenance_difference, vision_provenance
-    from .extract import ExtractionResult, extract_features, read_extraction
+    from .extract import ExtractionResult, extract_features
     from .image_list import ExtractionError, ImageChange, ImageList, list_images
-    from .vision import load_vision
+    from .vision import check_backbone, load_vision
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -10,9 +10,8 @@ skipped.json             images that could not be read
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
-from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -30,15 +29,7 @@ from ..io.folders import FolderLock, is_empty
 from ..io.processes import make_accelerator
 from ..io.shards import ShardFolder, ShardRecord, ShardWriter, shard_name
 from ..loading.provenance import description_of, installed_versions, provenance_difference, vision_provenance
-from .image_list import (
-    SKIP_ERRORS,
-    ExtractionError,
-    ImageChange,
-    ImageList,
-    PreparedBatch,
-    list_images,
-    load_batches,
-)
+from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, PreparedBatch, list_images, load_batches
 
 FORMAT = 1
 METADATA = "extraction.json"
@@ -49,7 +40,6 @@ MIN_SHARDS = 64
 """Shards of a folder with enough images, so that many processes get equal shares."""
 MAX_WAIT = timedelta(days=30)
 """How long a process that has finished its share waits for the others."""
-
 Result = TypeVar("Result")
 
 
@@ -70,13 +60,10 @@ class ExtractionResult(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Images of one shard.
+    """Images of one shard, as batches of positions in the list.
 
-    Attributes:
-        generation, number: place of the shard; see [`ShardRecord`].
-        batches: positions in the list of images. Batches are cut at the same places whichever images are missing, so
-            that an image is in the same batch in every run.
-        is_retry: whether it has only images that could not be read before.
+    Batches are cut at the same places whichever images are missing, so that an image is in the same batch in every run.
+    A retry has only images that could not be read before.
     """
 
     generation: int
@@ -86,8 +73,6 @@ class Chunk(NamedTuple):
 
 
 class FeatureFolder(ShardFolder):
-    """The folder of an extraction."""
-
     metadata_name = METADATA
     error = ExtractionError
 
@@ -195,11 +180,26 @@ def extract_features(
         own = chunks[accelerator.process_index :: accelerator.num_processes]
         batches = [batch for chunk in own for batch in chunk.batches]
         prepared = load_batches(images, batches, image_processor, num_workers, accelerator, "extracting", change)
-        rows_of = partial(rows_of_batch, model.eval().to(accelerator.device), images, split, description)
+        model = model.eval().to(accelerator.device)
         columns, image_list = columns_of(description), images.checksum(split)
         for chunk in own:
             shard = ShardWriter(folder, columns, chunk.generation, chunk.number, image_list)
-            write_shard(shard, chunk, prepared, rows_of, images, skip_errors)
+            unread: list[dict] = []
+            stamps: dict[str, FileStamp] = {}
+            try:
+                for batch in islice(prepared, len(chunk.batches)):
+                    stamps |= {str(images.images[place].image_id): stamp for place, stamp in batch.stamps.items()}
+                    for place, reason in batch.unreadable:
+                        if not skip_errors:
+                            raise ExtractionError(f"{reason} {SKIP_ERRORS}")
+                        image = images.images[place]
+                        unread.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
+                    for row in rows_of_batch(model, images, split, description, batch):
+                        shard.write(row)
+                if shard.num_rows or not chunk.is_retry:
+                    shard.commit(unread, stamps)
+            finally:
+                shard.discard()
         accelerator.wait_for_everyone()
         num_rows, skipped = on_main_process(accelerator, publish)
     finally:
@@ -207,34 +207,7 @@ def extract_features(
     return ExtractionResult(num_rows, skipped, num_rows - num_before, time.perf_counter() - begin)
 
 
-def write_shard(
-    shard: ShardWriter,
-    chunk: Chunk,
-    prepared: Iterator[PreparedBatch],
-    rows_of: Callable[[PreparedBatch], list[dict]],
-    images: ImageList,
-    skip_errors: bool,
-) -> None:
-    skipped: list[dict] = []
-    stamps: dict[str, FileStamp] = {}
-    try:
-        for batch in islice(prepared, len(chunk.batches)):
-            stamps |= {str(images.images[position].image_id): stamp for position, stamp in batch.stamps.items()}
-            for position, reason in batch.unreadable:
-                if not skip_errors:
-                    raise ExtractionError(f"{reason} {SKIP_ERRORS}")
-                image = images.images[position]
-                skipped.append({"image_id": image.image_id, "file_name": image.file_name, "reason": reason})
-            for row in rows_of(batch):
-                shard.write(row)
-        if shard.num_rows or not chunk.is_retry:
-            shard.commit(skipped, stamps)
-    finally:
-        shard.discard()
-
-
 def columns_of(description: Mapping) -> Features:
-    """Returns the `datasets.Features` of an extraction's rows."""
     names = description["columns"]
     columns = caption_features(
         description["feature_size"], dtype=description["dtype"], size=True, split="split" in names
@@ -271,22 +244,16 @@ def rows_of_batch(
 def encoded(
     model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], dtype: str, names: Sequence[str]
 ) -> list[tuple[numpy.ndarray, numpy.ndarray]]:
-    """Returns features `(N, D)` and float32 boxes `(N, 4)` of each image.
-
-    Args:
-        model: a [`VisionModel`].
-        inputs: of its image processor.
-        dtype: of the features.
-        names: of the images, for errors.
+    """Returns features `(N, D)` of a dtype and float32 boxes `(N, 4)` of each image; `names` are for errors.
 
     Raises:
-        ExtractionError: features that are not finite, or too large for the type they are stored as.
+        ExtractionError: features that are not finite, or too large for the dtype.
     """
     with torch.inference_mode():
         output = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
     features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
     masks = output.attention_mask.bool().cpu().numpy()
-    found = []
+    of_images = []
     for name, features_of_image, boxes_of_image, mask in zip(names, features, boxes, masks, strict=True):
         with numpy.errstate(over="ignore"):
             stored = features_of_image[mask].astype(dtype)
@@ -294,47 +261,21 @@ def encoded(
             raise ExtractionError(
                 f"{name}: its features are not finite {dtype} numbers; use --dtype float32, or check the weights."
             )
-        found.append((stored, boxes_of_image[mask]))
-    return found
-
-
-def read_extraction(directory: str | os.PathLike) -> dict:
-    """Returns the provenance of the features in a folder.
-
-    Returns:
-        `backbone` (the name it was loaded by), `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`,
-        `checksums` (see [`vision_provenance`]), `dtype`, `columns`, `images_per_shard`, `versions` of the packages,
-        `format` and, if the images were changed first, `change`.
-
-    Raises:
-        ExtractionError: the folder was not written by an extraction.
-    """
-    file = Path(directory, METADATA)
-    if not file.is_file():
-        raise ExtractionError(f"{directory} has no {METADATA}; give a folder written by hf-ngsan extract.")
-    return json.loads(file.read_bytes())
+        of_images.append((stored, boxes_of_image[mask]))
+    return of_images
 
 
 def check_output_folder(folder: Path) -> None:
-    """Checks that a folder is new or has an extraction; writes nothing.
-
-    Raises:
-        ExtractionError: the path is a file, or the folder has other files.
-        OSError: the folder cannot be written.
-    """
+    """Raises an ExtractionError or OSError unless a folder is new or has an extraction, and can be written."""
     if not is_empty(folder) and not (folder / METADATA).is_file():
         raise ExtractionError(f"The output {folder} is a file, or holds files that are no extraction; choose another.")
     check_place(folder / METADATA)
 
 
 def begin_folder(folder: FeatureFolder, description: dict) -> dict:
-    """Describes the features of a folder without rows, or checks that features of this description may be added.
-
-    Returns:
-        The description of the folder.
-    """
+    """Describes a folder without rows, or checks that such features may be added; returns its description."""
     if any(record.num_rows for record in folder.records()):
-        recorded = read_extraction(folder.path)
+        recorded = json.loads((folder.path / METADATA).read_bytes())
         difference = provenance_difference(recorded, description)
         for key in ("dtype", "change", "columns"):
             if difference is None and recorded.get(key) != description.get(key):
@@ -368,7 +309,6 @@ def refuse_other_images(
 ) -> None:
     """Raises an ExtractionError if rows of a folder are of other images with the same ids, or of changed ones."""
     stamps = {image_id: stamp for record in records for image_id, stamp in record.images.items()}
-    changed = []
     for place, image in enumerate(images.images):
         if image.image_id not in rows:
             continue
@@ -381,13 +321,10 @@ def refuse_other_images(
                     "output folder; choose another output folder, or give images with ids of their own."
                 )
         if stamp is not None and not images.is_unchanged(place, stamp):
-            changed.append(image)
-    if changed:
-        more = f" and {len(changed) - 1} more" if len(changed) > 1 else ""
-        raise ExtractionError(
-            f"{images.source}: {changed[0].file_name} (image {changed[0].image_id}){more} changed since their "
-            "features were extracted; choose another output folder, or give the original images."
-        )
+            raise ExtractionError(
+                f"{images.source}: {image.file_name} (image {image.image_id}) changed since its features were "
+                "extracted; choose another output folder, or give the original image."
+            )
 
 
 def default_images_per_shard(num_images: int, batch_size: int, largest: int = MAX_IMAGES_PER_SHARD) -> int:
@@ -404,14 +341,7 @@ def plan_chunks(
     images_per_shard: int,
     batch_size: int,
 ) -> list[Chunk]:
-    """Returns the chunks with images that lack features, cut at the same places in every run.
-
-    Args:
-        images, split: images to extract.
-        records, rows: contents of the folder.
-        images_per_shard: length of a chunk.
-        batch_size: images that go through the backbone together.
-    """
+    """Returns the chunks with images that lack features in a folder of these records and rows."""
     image_list = images.checksum(split)
     next_generation = max((record.generation for record in records), default=-1) + 1
     own = [record for record in records if record.image_list == image_list]

@@ -1,39 +1,30 @@
-"""Lists of images, of a folder, a COCO file or a dataset, and their reading by several processes.
-
-```python
-images = list_images("coco/captions_val2017.json", "coco/val2017")
-image, stamp = images.read(0)
-```
-"""
+"""Lists of images, of a folder, a COCO file or a dataset, and their reading by several processes."""
 
 import hashlib
 import io
 import json
 import os
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 from transformers import BaseImageProcessor
 
 from ..data import DataError, load_data
-from ..data.annotations import has_any
-from ..data.coco_files import images_by_id, in_order, number_at_the_end, read_json, records_of
+from ..data.annotations import coco_records
+from ..data.coco_files import number_at_the_end, read_json
 from ..data.images import is_image, sorted_image_files, visible_files
-from ..data.images.files import decode_image
 from ..data.images.sources import how_to_caption, is_metadata, split_names
 from ..data.inspection import Findings
 from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
-from ..io.messages import type_and_reason
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
 
 if TYPE_CHECKING:
@@ -92,21 +83,19 @@ class ImageList:
         """
         content, path = self.stored(index)
         modified = self.mtime_ns
-        if content is None and path.is_file():  # and no device or pipe, whose end might never come
+        if content is None and path.is_file():
             modified, content = path.stat().st_mtime_ns, path.read_bytes()
+        stored = {"bytes": content, "path": path}
         if self.rows is None:
-            if content is None:
-                raise FileNotFoundError(f"{path} is no file.")
-            image = load_image({"bytes": content, "path": path}, least_side=least_side)
+            image = load_image(stored, least_side=least_side)
         else:
-            feature = self.rows.features["image"]
             try:
-                stored = {"bytes": content, "path": path}
                 image = load_image(
-                    stored if feature.mode is None else decode_image(stored, feature), least_side=least_side
+                    stored if self.rows.features["image"].mode is None else self.rows[index]["image"],
+                    least_side=least_side,
                 )
-            except Exception:
-                image = load_image(self.rows[index]["image"])  # whose errors name the row
+            except Exception:  # such as of a member of an archive; errors of the dataset name the row
+                image = load_image(self.rows[index]["image"])
         return image, None if content is None else stamp_of_content(content, modified)
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
@@ -145,12 +134,7 @@ class ImageList:
 
     def checksum(self, split: str | None) -> str:
         """Returns a key of the images and their order, which is independent of the folder's place."""
-        # the checksum of the JSON list [split, [[id, name, captions], ...]], which would take much memory
-        digest = hashlib.sha256(f"[{json.dumps(split)}, [".encode())
-        for number, image in enumerate(self.images):
-            digest.update(f"{', ' if number else ''}{json.dumps(image)}".encode())
-        digest.update(b"]]")
-        return digest.hexdigest()
+        return hashlib.sha256(json.dumps([split, self.images]).encode()).hexdigest()
 
 
 def list_images(
@@ -182,10 +166,9 @@ def list_images(
         return images_of_dataset(spec, split)
     if path.is_dir():
         return images_of_folder(path)
-    if not path.exists():
-        raise ExtractionError(f"{source} does not exist; give a folder of images or a COCO JSON file.")
-    if path.suffix.lower() != ".json":
-        raise ExtractionError(f"{source} is neither a folder nor a .json file; give a folder or a COCO JSON file.")
+    if not path.exists() or path.suffix.lower() != ".json":
+        fault = "is neither a folder nor a .json file" if path.exists() else "does not exist"
+        raise ExtractionError(f"{source} {fault}; give a folder of images or a COCO JSON file.")
     return images_of_coco_file(path, None if image_folder is None else Path(image_folder))
 
 
@@ -195,17 +178,18 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     rows = load_data(spec, split)
     if "image" not in rows.column_names:
         raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
+    has_captions = "captions" in rows.column_names
     known = rows.select_columns([name for name in ("image_id", "file_name", "captions") if name in rows.column_names])
     images = tuple(
         ListedImage(
             int(row["image_id"]),
             row.get("file_name") or str(row["image_id"]),
-            tuple(row["captions"]) if "captions" in row else None,
+            tuple(row["captions"]) if has_captions else None,
         )
         for row in known
     )
     rows = rows.select_columns([name for name in rows.column_names if name in ("image_id", "file_name", "image")])
-    return ImageList(spec, images, rows=rows, has_captions="captions" in known.column_names)
+    return ImageList(spec, images, rows=rows, has_captions=has_captions)
 
 
 def images_of_folder(folder: Path) -> ImageList:
@@ -220,31 +204,28 @@ def images_of_folder(folder: Path) -> ImageList:
 
 
 def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
-    content: Any = read_json(file)
-    names = {image_id: record.string("file_name") for image_id, record in images_by_id(content, file).items()}
-    for name in names.values():
+    images = [
+        ListedImage(
+            record.integer("id"),
+            record.string("file_name"),
+            tuple(record.fields["captions"]) if "captions" in record.fields else None,
+        )
+        for record in coco_records(read_json(file), file)
+    ]
+    for name in (image.file_name for image in images):
         if Path(name).is_absolute() or ".." in Path(name).parts:  # the file may be a stranger's
             raise ExtractionError(f"{file} names the image {name!r}, which lies outside of the folder of its images.")
     if folder is None:
         candidates = (file.parent, file.parent / "images")
-        folder = next((place for name in names.values() for place in candidates if (place / name).is_file()), None)
+        folder = next((place for _, name, _ in images for place in candidates if (place / name).is_file()), None)
     if folder is None or not folder.is_dir():
         raise ExtractionError(f"The images of {file} are not in {folder or file.parent}; name their --image-folder.")
-    captions: defaultdict[int, list[str]] = defaultdict(list)
-    has_captions = has_any(content.get("annotations"), "caption")
-    for annotation in in_order(records_of(content, "annotations", file)) if has_captions else ():
-        if text := annotation.text("caption"):
-            captions[annotation.integer("image_id")].append(text)
-    images = [
-        ListedImage(image_id, name, tuple(captions[image_id]) if has_captions else None)
-        for image_id, name in names.items()
-        if not has_captions or image_id in captions
-    ]
-    if not images:
-        raise ExtractionError(f"{file} lists no images{' with captions' if has_captions else ''}.")
-    left_out = len(names) - len(images)
-    notes = (f"{file}: {left_out} of {len(names)} images have no caption and were left out.",) if left_out else ()
-    return ImageList(str(file), tuple(images), folder, has_captions=has_captions, notes=notes)
+    listed = tuple(image for image in images if image.captions != ())
+    if not listed:
+        raise ExtractionError(f"{file} lists no images, or none with captions.")
+    left_out = len(images) - len(listed)
+    notes = (f"{file}: {left_out} of {len(images)} images have no caption and were left out.",) if left_out else ()
+    return ImageList(str(file), listed, folder, has_captions=listed[0].captions is not None, notes=notes)
 
 
 @dataclass(frozen=True)
@@ -281,74 +262,55 @@ class PreparedBatch(NamedTuple):
     thumbnails: list[bytes]
 
 
-class PreparedBatches(Dataset):
-    """Batches of a list of images; see [`load_batches`]."""
+def prepare_batch(
+    images: ImageList,
+    image_processor: BaseImageProcessor,
+    change: ImageChange | None,
+    thumbnail_side: int,
+    positions: Sequence[int],
+) -> PreparedBatch:
+    """Reads a batch; an error of one image, of any type, does not affect the others."""
+    least_side = least_side_of(image_processor) if change is None else None
+    pictures: dict[int, Image] = {}
+    stamps: dict[int, FileStamp] = {}
+    unreadable: list[tuple[int, str]] = []
 
-    def __init__(
-        self,
-        images: ImageList,
-        batches: Sequence[Sequence[int]],
-        image_processor: BaseImageProcessor,
-        change: ImageChange | None,
-        thumbnail_side: int,
-    ) -> None:
-        self.images, self.batches, self.image_processor, self.change = images, batches, image_processor, change
-        self.thumbnail_side = thumbnail_side
+    def inputs_of(some: list["Image"]) -> dict[str, torch.Tensor]:
+        return dict(image_processor(images=some, return_tensors="pt")) if some else {}
 
-    def __len__(self) -> int:
-        return len(self.batches)
+    def leave_out(position: int, error: Exception) -> None:
+        if isinstance(error, MemoryError):
+            raise error
+        reason = f"{images.images[position].file_name} cannot be read ({type_and_reason(error)})."
+        is_told = isinstance(error, ImageError | DataError)  # by a sentence that names the image
+        unreadable.append((position, " ".join(str(error).split()) if is_told else reason))
 
-    def __getitem__(self, index: int) -> PreparedBatch:
-        """Reads a batch; an error of one image, of any type, does not affect the others."""
-        pictures: dict[int, Image] = {}
-        stamps: dict[int, FileStamp] = {}
-        unreadable: list[tuple[int, str]] = []
-
-        def attempt(position: int, step: Callable[[int], object]) -> None:
-            try:
-                step(position)
-            except MemoryError:
-                raise
-            except Exception as error:
-                pictures.pop(position, None)
-                stamps.pop(position, None)
-                unreadable.append((position, self.reason(position, error)))
-
-        def read(position: int) -> None:
-            pictures[position], stamp = self.read(position)
-            if stamp is not None:
-                stamps[position] = stamp
-
-        for position in self.batches[index]:
-            attempt(position, read)
+    for position in positions:
         try:
-            inputs = self.inputs_of(list(pictures.values()))
-        except Exception:
-            for position in list(pictures):
-                attempt(position, lambda position: self.inputs_of([pictures[position]]))
-            inputs = self.inputs_of(list(pictures.values()))
-        sizes = [picture.info.get("full size", picture.size) for picture in pictures.values()]
-        side = self.thumbnail_side
-        thumbnails = [thumbnail_of(picture, side) for picture in pictures.values()] if side else []
-        return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps, thumbnails)
-
-    def read(self, position: int) -> tuple["Image", FileStamp | None]:
-        least_side = None if self.change is not None else least_side_of(self.image_processor)
-        picture, stamp = self.images.read(position, least_side and max(least_side, self.thumbnail_side))
-        if self.change is not None:
-            listed = self.images.images[position]
-            row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
-            picture = self.change.change(row)["image"]
-        return picture, stamp
-
-    def inputs_of(self, pictures: list["Image"]) -> dict[str, torch.Tensor]:
-        return dict(self.image_processor(images=pictures, return_tensors="pt")) if pictures else {}
-
-    def reason(self, position: int, error: Exception) -> str:
-        """Returns an error as a sentence that names the image, which errors of reading already do."""
-        if isinstance(error, ImageError | DataError):
-            return " ".join(str(error).split())
-        return f"{self.images.images[position].file_name} cannot be read ({type_and_reason(error)})."
+            picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
+            if change is not None:
+                listed = images.images[position]
+                row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
+                picture = change.change(row)["image"]
+        except Exception as error:
+            leave_out(position, error)
+        else:
+            pictures[position] = picture
+            stamps |= {} if stamp is None else {position: stamp}
+    try:
+        inputs = inputs_of(list(pictures.values()))
+    except Exception:
+        for position, picture in list(pictures.items()):
+            try:
+                inputs_of([picture])
+            except Exception as error:
+                leave_out(position, error)
+                del pictures[position]
+                stamps.pop(position, None)
+        inputs = inputs_of(list(pictures.values()))
+    sizes = [picture.info.get("full size", picture.size) for picture in pictures.values()]
+    thumbnails = [thumbnail_of(picture, thumbnail_side) for picture in pictures.values() if thumbnail_side]
+    return PreparedBatch(list(pictures), sizes, inputs, unreadable, stamps, thumbnails)
 
 
 def thumbnail_of(picture: "Image", side: int) -> bytes:
@@ -369,24 +331,18 @@ def load_batches(
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
 ) -> Iterator[PreparedBatch]:
-    """Yields the prepared batches in order, and shows the progress.
+    """Yields the batches of these positions in the list, prepared and in order, and shows the progress of `work`.
 
-    Args:
-        images: the list.
-        batches: positions in the list.
-        image_processor: turns PIL images into pixel values.
-        num_workers: processes that prepare batches; this process if it is 0; `None` = the processors that each process
-            of the accelerator has on this machine, 4 at most.
-        accelerator: accelerator of the processes that share the work; the first shows its progress.
-        work: name of the work.
-        change: change of each image, or None.
-        thumbnail_side: longest side of thumbnails in pixels; 0 = no thumbnails.
+    `num_workers` processes prepare them, this process if it is 0; `None` stands for the processors that each process of
+    the accelerator has on this machine, 4 at most.
     """
     if num_workers is None:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)
-    dataset = PreparedBatches(images, batches, image_processor, change, thumbnail_side)
-    loader = DataLoader(dataset, batch_size=None, num_workers=num_workers if batches else 0)
+    prepare = partial(prepare_batch, images, image_processor, change, thumbnail_side)
+    loader: DataLoader = DataLoader(
+        batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0
+    )
     process, processes = accelerator.process_index + 1, accelerator.num_processes
     work = work if processes == 1 else f"{work}, process {process} of {processes}"
     with ProgressDisplay(work, sum(map(len, batches)), shown=process == 1) as display:
@@ -414,40 +370,31 @@ def inspect_images(folder: Path) -> Findings:
             except (ValueError, OSError) as error:
                 findings.add_problem(error)
     names = sorted(visible_files(folder))
-    others = [name for name in names if is_image(name) and name not in used]
-    known = {name.rpartition(".")[0] for name in names if is_image(name)} | used
-    unknown = [
-        name
-        for name in names
-        if not (is_image(name) or is_metadata(name) or name in known or name.rpartition(".")[0] in known)
-    ]
-    if others:
-        findings.notes.append(
-            f"Image files that the metadata do not name, or that have no caption, are left out: {len(others)}, "
-            f"{others[0]} among them."
-        )
-    if unknown:
-        findings.notes.append(
-            f"Files that are not images by their suffix are left out: {len(unknown)}, {unknown[0]} among them."
-        )
-    findings.uses = uses_of(folder, captioned, findings)
-    return findings
+    stems = {name.rpartition(".")[0] for name in names if is_image(name)} | used  # whose captions may be in a.txt
+    left_out = {
+        "Image files that the metadata do not name, or that have no caption,": [
+            name for name in names if is_image(name) and name not in used
+        ],
+        "Files that are not images by their suffix": [
+            name
+            for name in names
+            if not (is_image(name) or is_metadata(name)) and stems.isdisjoint([name, name.rpartition(".")[0]])
+        ],
+    }
+    for kind, of_kind in left_out.items():
+        if of_kind:
+            findings.notes.append(f"{kind} are left out: {len(of_kind)}, {of_kind[0]} among them.")
 
-
-def uses_of(folder: Path, captioned: dict[str, int], findings: Findings) -> dict[str, str]:
-    """Returns the commands that use a folder of images, each with what it lacks; "" if it is usable."""
-    captions = ""
+    captions = train = ""
     if not any(captioned.values()):
         fix, example = how_to_caption(folder)
-        captions = "\n".join([f"there are no captions; {fix}, such as", *(f"  {line}" for line in example)])
+        captions = train = "\n".join([f"there are no captions; {fix}, such as", *(f"  {line}" for line in example)])
     elif findings.num_problems:
-        captions = "the problem below stops it"
-    train = captions
-    if not captions:
-        number = captioned.get("train", 0)
-        if not number:
-            train = f"there are no captions in a split 'train', only in {', '.join(filter(captioned.get, captioned))}"
-        elif number < MIN_ROWS and find_split(VALIDATION, captioned) is None:
-            train = f"{number} images with captions are too few to set some aside; {MIN_ROWS} are needed"
-    images = "" if findings.num_images else "no image can be read"
-    return {"caption": images, "index": images, "train": train, "evaluate": captions}
+        captions = train = "the problem below stops it"
+    elif not captioned.get("train"):
+        train = f"there are no captions in a split 'train', only in {', '.join(filter(captioned.get, captioned))}"
+    elif captioned["train"] < MIN_ROWS and find_split(VALIDATION, captioned) is None:
+        train = f"{captioned['train']} images with captions are too few to set some aside; {MIN_ROWS} are needed"
+    images_alone = "" if findings.num_images else "no image can be read"
+    findings.uses = {"caption": images_alone, "index": images_alone, "train": train, "evaluate": captions}
+    return findings

@@ -1,18 +1,8 @@
-"""Captioners and dual encoders of transformers itself (BLIP, GIT, CLIP, ...), described once each.
-
-```python
-model, processor = load_model("Salesforce/blip-image-captioning-base", "captioning")
-guest = guest_of(model, processor)
-inputs = guest.inputs([image], ["a photo of"])
-guest.decode(model.generate(**inputs), inputs)
-```
-
-Names are imported when used.
-"""
+"""Captioners and dual encoders of transformers itself (BLIP, GIT, CLIP, ...), described once each."""
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .captioners import Guest, guest_of, register_guest

@@ -1,20 +1,13 @@
 """Captioners of transformers: how images and texts become inputs, and how generated ids become captions.
 
 The default serves models of which the processor and `generate` need images and texts alone. A family that differs has a
-class of a few lines, and [`register_guest`] adds one:
-
-```python
-class Shouting(Guest):
-    def decode(self, sequences, inputs):
-        return [caption.upper() for caption in super().decode(sequences, inputs)]
-
-register_guest("blip", Shouting)
-```
-
-The pipeline, the commands and the training ask a description, and know no model type.
+class of a few lines, and [`register_guest`] adds one. The pipeline, the commands and the training know no model type.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import functools
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import torch
@@ -32,9 +25,10 @@ from transformers import (
 )
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+from transformers.utils import ModelOutput
 
 from ..data.collator import IGNORED_LABEL
-from ..io.bounds import DEFAULT_CAPTION_LENGTH
+from ..io import DEFAULT_CAPTION_LENGTH
 from ..models.decoding import with_search
 from ..models.image_processing_captioning import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder
@@ -42,19 +36,15 @@ from .dual_encoders import DUAL_ENCODERS, DualEncoder
 LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
 QUESTION = "Describe this image in one sentence."
 """Asked of models that chat, where no prompt is given."""
+CROSS_ATTENTION = re.compile(r"crossattention\..*\b(key|value|c_attn)$")
+"""Names of layers of BERT's and GPT-2's kind that see nothing but images."""
 
 
 class Guest:
-    """A captioner of transformers with its processor; the description of every family that has no class of its own.
+    """A captioner of transformers, in evaluation mode, with its processor; the description of every family by default.
 
-    Class attributes:
-        default_prompt: text for the model where none is given; `None` for none.
-        follows_prompts: whether the text is an instruction, as of Florence-2; else captions begin with it, as with
-            BLIP.
-
-    Args:
-        model: in evaluation mode.
-        processor: with `image_processor` and `tokenizer`.
+    `default_prompt` is the text for the model where none is given. With `follows_prompts` it is an instruction, as of
+    Florence-2; else captions begin with it, as with BLIP.
     """
 
     default_prompt: ClassVar[str | None] = None
@@ -69,27 +59,15 @@ class Guest:
         return self.processor.tokenizer
 
     def inputs(self, image: Image.Image, text: str = "") -> BatchFeature:
-        """Returns the arguments of `generate` for an image, tensors with one row or more.
-
-        Args:
-            image: upright, RGB.
-            text: the beginning of the caption or the prompt; `""` for the default.
-        """
+        """Returns the arguments of `generate` for an upright RGB image; without a text, the default prompt is asked."""
         return self.process(image, text or self.default_prompt)
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         """Calls the processor; the text is `None` where there is none."""
-        if text is None:
-            return self.processor(images=image, return_tensors="pt")
-        return self.processor(images=image, text=text, return_tensors="pt")
+        return self.processor(images=image, **({} if text is None else {"text": text}), return_tensors="pt")
 
     def decode(self, sequences: torch.Tensor, inputs: BatchFeature) -> list[str]:
-        """Returns captions of generated ids `(rows, length)`, any number of rows an image, without their prompts.
-
-        Args:
-            sequences: of `generate`.
-            inputs: of the images.
-        """
+        """Returns captions of generated ids `(rows, length)`, any number of rows an image, without their prompts."""
         asked = inputs.get("input_ids")
         if self.follows_prompts and asked is not None:
             asked = asked.repeat_interleave(len(sequences) // len(asked), dim=0)
@@ -151,12 +129,7 @@ class Guest:
     def batch(self, images: Sequence[Any], captions: Sequence[Sequence[str | None]] | None) -> dict[str, torch.Tensor]:
         """Returns the inputs of images, and `labels (images * C, T)` of C captions for each, -100 behind their ends.
 
-        Args:
-            images: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
-            captions: C of each image; `None` for a caption that an image lacks.
-
-        Raises:
-            ValueError: the processor makes inputs of different shapes for the images.
+        A caption that an image lacks is `None`. Raises a ValueError for images whose inputs have different shapes.
         """
         groups = list(batches(self.inputs(load_image(image)) for image in images))
         if len(groups) > 1:
@@ -173,13 +146,9 @@ class Guest:
         return inputs
 
     def with_captions(self, inputs: Mapping[str, torch.Tensor], labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Returns the arguments of `forward` for which the last T logits are those of the captions.
+        """Returns the arguments of `forward` for which the last T logits are those of captions, labels `(B * C, T)`.
 
-        Args:
-            inputs: of B images, the same text before all captions; all tensors but `pixel_values` are repeated for the
-                captions.
-            labels (`torch.LongTensor` of shape `(B * C, T)`): the captions of an image next to each other, -100 behind
-                their ends.
+        The captions of an image are next to each other; all inputs but `pixel_values` are repeated for them.
         """
         before = self.before_captions(inputs)
         each = len(labels) // len(before)
@@ -333,10 +302,8 @@ def register_guest(model_type: str, description: type[Guest] | type[DualEncoder]
 
     The model may be of transformers, or of another package that registered it with `AutoConfig` and `AutoModel`.
     """
-    if issubclass(description, DualEncoder):
-        DUAL_ENCODERS[model_type] = description
-    else:
-        GUESTS[model_type] = description
+    table: dict = DUAL_ENCODERS if issubclass(description, DualEncoder) else GUESTS
+    table[model_type] = description
 
 
 def guest_of(model: PreTrainedModel, processor: Any) -> Guest:
@@ -346,11 +313,7 @@ def guest_of(model: PreTrainedModel, processor: Any) -> Guest:
 
 
 def batches(inputs: Iterable[BatchFeature]) -> Iterator[tuple[list[int], BatchFeature]]:
-    """Puts inputs of single images together where their shapes agree, so that none of them is padded.
-
-    Yields:
-        Places of images, and the inputs of these.
-    """
+    """Yields places and inputs of single images whose shapes agree, put together, so that none of them is padded."""
     alike: dict[tuple, list[tuple[int, BatchFeature]]] = {}
     for place, of_image in enumerate(inputs):
         alike.setdefault(tuple((name, of_image[name].shape) for name in sorted(of_image)), []).append((place, of_image))
@@ -378,13 +341,9 @@ def generated(guest: Guest, inputs: BatchFeature, **generate_arguments: Any) -> 
 def caption_images_of(
     guest: Guest, images: Sequence[Any], texts: Sequence[str] | None, **generate_arguments: Any
 ) -> list[str]:
-    """Returns a caption for each image.
+    """Returns a caption for each image, by the model's `generate`, which returns one sequence for each.
 
-    Args:
-        guest: in evaluation mode.
-        images: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
-        texts: one for each image, see [`Guest.inputs`]; `None` for the default.
-        generate_arguments: of the model's `generate`, which returns one sequence for each image.
+    Images are what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads; texts as for [`Guest.inputs`].
     """
     texts = [""] * len(images) if texts is None else texts
     made = [guest.inputs(load_image(image), text) for image, text in zip(images, texts, strict=True)]
@@ -396,16 +355,12 @@ def caption_images_of(
 
 
 def task_of_guest(described: Mapping) -> str | None:
-    """Returns the task of a model that is not of this package: "captioning", "retrieval", or `None` for neither.
+    """Returns the task of a model that is not of this package, by its config.json: "captioning", "retrieval" or None.
 
     Captioners are the models that `AutoModelForImageTextToText` loads, and dual encoders those with
     `get_image_features` and `get_text_features`; of other packages, those that [`register_guest`] describes.
-
-    Args:
-        described: the contents of its config.json.
     """
-    names = described.get("architectures")
-    name = str(names[0]) if names else "None"
+    name = str((described.get("architectures") or [None])[0])
     if name in DUAL_ENCODERS:
         return "retrieval"
     if name in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES.values():
@@ -418,15 +373,7 @@ def task_of_guest(described: Mapping) -> str | None:
 
 
 def image_text_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMixin:
-    """Returns the processor of images and text of a checkpoint, or one of its tokenizer and its image processor.
-
-    Args:
-        folder: of the checkpoint, or its name on the Hub.
-        parts: those that are loaded already: a processor, or a tokenizer, an image processor, both or none.
-
-    Raises:
-        OSError, ValueError: the checkpoint lacks a part that is not loaded yet.
-    """
+    """Returns the processor of a checkpoint, or one of its tokenizer and image processor, some loaded before."""
     parts = parts or [AutoProcessor.from_pretrained(folder, trust_remote_code=False)]  # nosec B615
 
     def first(kind: type) -> Any:
@@ -438,3 +385,55 @@ def image_text_processor(folder: str, parts: Sequence[Any] = ()) -> ProcessorMix
         first(BaseImageProcessor) or AutoImageProcessor.from_pretrained(folder, trust_remote_code=False),  # nosec B615
         first(PreTrainedTokenizerBase) or AutoTokenizer.from_pretrained(folder, trust_remote_code=False),  # nosec B615
     )
+
+
+class ImageMemory:
+    """Images that are encoded once, however many captions are drawn, scored and trained for each.
+
+    While it is active the image encoder of the model returns its first output again, with the rows of an image next to
+    each other. Keys and values that cross-attention makes of images are computed once for each image as well. With
+    `keeps_graph` the encoding has a graph, also where `generate()` builds none.
+    """
+
+    def __init__(self, model: torch.nn.Module, encoder: torch.nn.Module, num_images: int, keeps_graph: bool) -> None:
+        self.encoder, self.num_images, self.keeps_graph = encoder, num_images, keeps_graph
+        self.projections = [layer for name, layer in model.named_modules() if CROSS_ATTENTION.search(name)]
+        self.output: Any = None
+
+    @contextmanager
+    def active(self, captions_per_image: int = 1) -> Iterator[None]:
+        """Lets the model use the memory; `captions_per_image` are the rows of an image that it is given once."""
+
+        def remembered(forward: Callable, *args: Any, **kwargs: Any) -> Any:
+            given = [*args, *kwargs.values()]
+            rows = next(len(value) for value in given if torch.is_tensor(value)) * captions_per_image
+            if self.output is None:
+                once = {name: self.once(value) for name, value in kwargs.items()}
+                with torch.set_grad_enabled(self.keeps_graph):
+                    self.output = forward(*map(self.once, args), **once)
+            return repeated(self.output, rows // self.num_images)
+
+        def projected(forward: Callable, states: torch.Tensor) -> torch.Tensor:
+            each = len(states) // self.num_images
+            return forward(states) if each == 1 else forward(states[::each].contiguous()).repeat_interleave(each, dim=0)
+
+        changed = [(self.encoder, remembered), *((layer, projected) for layer in self.projections)]
+        try:
+            for module, function in changed:
+                module.forward = functools.wraps(module.forward)(functools.partial(function, module.forward))
+            yield
+        finally:
+            for module, _ in changed:
+                del module.forward
+
+    def once(self, value: Any) -> Any:
+        return value[:: len(value) // self.num_images] if torch.is_tensor(value) else value
+
+
+def repeated(output: Any, each: int) -> Any:
+    """Returns an output of a model with each of its rows `each` times."""
+    if torch.is_tensor(output):
+        return output if each == 1 else output.repeat_interleave(each, dim=0)
+    if isinstance(output, ModelOutput):
+        return type(output)(**{name: repeated(value, each) for name, value in output.items()})
+    return tuple(repeated(value, each) for value in output) if isinstance(output, tuple) else output

@@ -1,15 +1,7 @@
 """Dual encoders of transformers: how images and texts become inputs, and how features become embeddings.
 
 The default serves every model with `get_image_features` and `get_text_features`. A family that differs has a class of a
-few lines, which [`~hf_ngsan.guests.register_guest`] adds:
-
-```python
-class Lowercase(DualEncoder):
-    def text_inputs(self, texts):
-        return super().text_inputs([text.lower() for text in texts])
-
-register_guest("clip", Lowercase)
-```
+few lines, which [`~hf_ngsan.guests.register_guest`] adds.
 """
 
 import hashlib
@@ -35,17 +27,9 @@ TOWERS = ("image", "text")
 
 
 class DualEncoder:
-    """A dual encoder of transformers with its processor; the description of every family without a class of its own.
+    """A dual encoder of transformers, in evaluation mode, with its processor; the description of any other family."""
 
-    Class attributes:
-        padding: of texts, as tokenizers take it.
-
-    Args:
-        model: in evaluation mode.
-        processor: with `image_processor` and `tokenizer`.
-    """
-
-    padding: ClassVar[str] = "longest"
+    padding: ClassVar[str] = "longest"  # of texts
 
     def __init__(self, model: PreTrainedModel, processor: Any) -> None:
         self.model: Any = model
@@ -76,11 +60,7 @@ class DualEncoder:
         return dict(self.processor.image_processor(images=list(map(load_image, images)), return_tensors="pt"))
 
     def text_inputs(self, texts: Sequence[str]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of texts; those that are longer than [`longest_text`] are cut.
-
-        Raises:
-            ValueError: none of the texts has a token.
-        """
+        """Returns the inputs of texts, cut at [`longest_text`]; raises a ValueError if none of them has a token."""
         inputs = self.processor.tokenizer(
             list(texts), padding=self.padding, truncation=True, max_length=self.longest_text, return_tensors="pt"
         )
@@ -116,16 +96,10 @@ class DualEncoder:
         return [weight for weight in weights if isinstance(weight, torch.nn.Parameter)]
 
     def pair_losses(self, cosines: torch.Tensor, is_own: torch.Tensor) -> torch.Tensor:
-        """Returns the loss of each pair of a text and its image, of which the model's own loss is the mean.
+        """Returns the loss `(M,)` of each pair of a text and its image, of which the model's own loss is the mean.
 
-        By default that is CLIP's, cross-entropy over the texts and over the images of a batch (Radford et al. 2021).
-
-        Args:
-            cosines (`torch.FloatTensor` of shape `(B, M)`): of B images and M texts.
-            is_own (`torch.BoolTensor` of shape `(B, M)`): which texts belong to which images; each to one.
-
-        Returns:
-            `(M,)`.
+        Takes cosines `(B, M)` of B images and M texts, and which texts belong to which images. By default the loss is
+        CLIP's, cross-entropy over the texts and over the images of a batch (Radford et al. 2021).
         """
         return pair_losses(cosines * self.model.logit_scale.exp(), is_own, "info_nce", temperature=1.0)
 
@@ -183,17 +157,12 @@ class BlipRetrieval(DualEncoder):
     """BLIP's retrieval model (Li et al. 2022), without its head that reads an image and a text together."""
 
     def embed_images(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return self.embedded(self.image_features, inputs)
+        states = self.model.vision_model(self.placed(inputs["pixel_values"])).last_hidden_state
+        return normalize(self.model.vision_proj(states[:, 0]).float(), dim=-1)
 
     def embed_texts(self, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        return self.embedded(self.text_features, inputs)
-
-    def image_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        return self.model.vision_proj(self.model.vision_model(pixel_values).last_hidden_state[:, 0])
-
-    def text_features(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        states = self.model.text_encoder(input_ids, attention_mask=attention_mask).last_hidden_state
-        return self.model.text_proj(states[:, 0])
+        given = {name: self.placed(inputs[name]) for name in ("input_ids", "attention_mask")}
+        return normalize(self.model.text_proj(self.model.text_encoder(**given).last_hidden_state[:, 0]).float(), dim=-1)
 
 
 class OwnDualEncoder(DualEncoder):
@@ -225,7 +194,7 @@ class OwnDualEncoder(DualEncoder):
 
 
 class ExportedDualEncoder(DualEncoder):
-    """A dual encoder that [`~hf_ngsan.exporting.dual_encoder`] exported, with its processor."""
+    """A dual encoder that [`~hf_ngsan.exporting.folder.write_exported_dual_encoder`] wrote, with its processor."""
 
     @property
     def longest_text(self) -> int:
@@ -247,15 +216,7 @@ class ExportedDualEncoder(DualEncoder):
 
 
 class ExportedModel(torch.nn.Module):
-    """The two graphs of an exported dual encoder, with the interface that commands need of a model.
-
-    Args:
-        folder: that `hf-ngsan export` wrote.
-        config: of the model that was exported.
-
-    Raises:
-        ValueError: ONNX Runtime is not installed.
-    """
+    """The two graphs of a dual encoder in a folder of `hf-ngsan export`, with the interface that commands need."""
 
     checksum: torch.Tensor
 
@@ -282,11 +243,9 @@ class ExportedModel(torch.nn.Module):
     dtype = torch.float32
 
     def get_image_features(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Returns the features of images, `(images, dimension)`."""
         return self.run("image", inputs)
 
     def get_text_features(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """Returns the features of texts, `(texts, dimension)`."""
         return self.run("text", inputs)
 
     def run(self, tower: str, inputs: dict[str, torch.Tensor]) -> torch.Tensor:

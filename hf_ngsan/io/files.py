@@ -1,10 +1,4 @@
-"""Atomic writing of files: a crash at any moment leaves the old file or the new one, never half of one.
-
-```python
-write_text_atomically("scores.json", json.dumps(scores))
-```
-
-"""
+"""Atomic writing of files: a crash at any moment leaves the old file or the new one, never half of one."""
 
 import errno
 import hashlib
@@ -26,10 +20,9 @@ SMALL_FILE = 2**16
 
 
 def write_text_atomically(path: str | os.PathLike, text: str) -> None:
-    """Writes a UTF-8 text file, whole or not at all, as [`write_file_atomically`] does.
+    """Writes a UTF-8 text file, whole or not at all, for one process at a time.
 
-    One process may write the file at a time, as where it has locked the folder: it uses a fixed temporary name, so that
-    the next writer overwrites what a killed one left.
+    The temporary name is fixed, so that the next writer overwrites what a killed one left.
     """
     path = file_behind(Path(path))
     write_through(temporary_path(path), path, lambda file: file.write(text.encode()))
@@ -71,10 +64,7 @@ def write_through(temporary: Path, path: Path, write: Callable[[BinaryIO], objec
 
 
 def check_place(path: Path) -> None:
-    """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be.
-
-    A symbolic link is followed; a device or a pipe must be writable.
-    """
+    """Raises an OSError unless a file or folder of this path can be made, with its parent folders if need be."""
     if is_stream(path):
         if not os.access(path, os.W_OK):
             raise PermissionError(f"{path} cannot be written to; choose another place.")
@@ -137,14 +127,20 @@ def rename_durably(temporary: Path, path: Path) -> None:
     flush_to_disk(path.parent)
 
 
+def flush_to_disk(path: Path) -> None:
+    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
+        return
+    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes what it may write
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 def give_usual_modes(folder: Path, pattern: str = "*") -> None:
-    """Gives the files in a folder, recursively, at least the permissions that new files get there.
+    """Gives the files of a pattern in a folder, recursively, at least the permissions that new files get there.
 
     Libraries that write a file aside and rename it, such as safetensors, leave it readable by its owner alone.
-
-    Args:
-        folder: the folder.
-        pattern: of the names of the files; all in a folder that is new.
     """
     probe = temporary_path(folder / "mode")
     probe.touch()
@@ -153,10 +149,6 @@ def give_usual_modes(folder: Path, pattern: str = "*") -> None:
     for file in folder.rglob(pattern):
         if file.is_file() and not file.is_symlink():
             file.chmod(stat.S_IMODE(file.stat().st_mode | usual))
-
-
-def list_files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if path.is_file())
 
 
 def read_json_or_none(file: Path) -> Any:
@@ -180,11 +172,6 @@ class FileStamp(NamedTuple):
     sha256: str
 
 
-def stamp_of(file: Path) -> FileStamp:
-    status = file.stat()
-    return FileStamp(status.st_size, status.st_mtime_ns, sha256(file))
-
-
 def stamp_of_content(content: bytes, mtime_ns: int) -> FileStamp:
     """Returns the stamp of content that was read already; `mtime_ns` was read before it."""
     return FileStamp(len(content), mtime_ns, hashlib.sha256(content).hexdigest())
@@ -196,22 +183,6 @@ def is_unchanged(file: Path, stamp: FileStamp) -> bool:
     if status.st_size != stamp.num_bytes:
         return False
     return status.st_mtime_ns == stamp.mtime_ns or sha256(file) == stamp.sha256
-
-
-def flush_files_to_disk(folder: Path) -> None:
-    for file in list_files(folder):
-        flush_to_disk(file)
-    flush_to_disk(folder)
-
-
-def flush_to_disk(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # Windows cannot open folders
-        return
-    descriptor = os.open(path, os.O_RDWR if os.name == "nt" else os.O_RDONLY)  # Windows flushes what it may write
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def with_file_names(names: Iterable[str]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,6 @@ writer that is killed between them leaves the old folder, whole, as `.replaced-N
 """
 
 import ctypes
-import filecmp
 import json
 import os
 import shutil
@@ -31,11 +30,10 @@ from filelock import FileLock, Timeout
 from .files import (
     TEMPORARY_PREFIX,
     file_behind,
-    flush_files_to_disk,
     flush_to_disk,
     give_usual_modes,
-    list_files,
     naming,
+    read_json_or_none,
     sha256,
     temporary_path,
     write_text_atomically,
@@ -54,7 +52,9 @@ class DamagedFolderError(ValueError):
     """A folder with missing or changed files; the message names the file and the damage."""
 
 
-def write_folder_atomically(target: Path, write: Callable[[Path], object], manifest: bool = True) -> None:
+def write_folder_atomically(
+    target: Path, write: Callable[[Path], object], manifest: bool = True, keep_others: bool = False
+) -> None:
     """Writes a folder, whole or not at all; an existing one is replaced.
 
     One process may write the folder at a time. A symbolic link is followed.
@@ -63,80 +63,45 @@ def write_folder_atomically(target: Path, write: Callable[[Path], object], manif
         target: the folder; missing parent folders are made.
         write: gets an empty folder to fill with files.
         manifest: whether to add the sizes and checksums of the files, for [`check_folder`].
-    """
-    target = file_behind(target)
-    put_in_place(fill_temporary_folder(target, write, manifest), target)
-
-
-@contextmanager
-def turn_to_write(folder: Path) -> Iterator[bool]:
-    """Yields whether a folder is missing and must be written in the `with` block; other processes wait meanwhile."""
-    if folder.exists():
-        yield False
-        return
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{folder}.lock"):
-        yield not folder.exists()
-
-
-def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> None:
-    """Writes files into a folder and keeps its other files; a reader finds all of the new files or none.
-
-    Args:
-        target: the folder, for example of a model; made if absent.
-        write: gets an empty folder to fill with files.
+        keep_others: whether other files of an existing folder are kept.
     """
     target = file_behind(target)
     restore(target)
-    new = fill_temporary_folder(target, write, manifest=False)
-    changed = [file for file in list_files(new) if not is_same_file(file, target / file.name)]
-    names = {path.name for path in new.iterdir()}
-    if target.is_dir() and len(changed) <= 1 and len(names) == len(list_files(new)):
-        for file in changed:  # usually only the weights of a model: one file is replaced in one step on every system
-            os.replace(file, target / file.name)
-        flush_to_disk(target)
+    new = temporary_path(target)
+    remove(new)
+    new.mkdir(parents=True)
+    try:
+        with naming(target):
+            write(new)
+            give_usual_modes(new)
+            if manifest:
+                files = sorted(path for path in new.iterdir() if path.is_file())
+                sums = {file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in files}
+                write_text_atomically(new / MANIFEST, json.dumps(sums, indent=2))
+            if keep_others and target.is_dir():
+                written = os.listdir(new)
+                shutil.copytree(
+                    target,
+                    new,
+                    symlinks=True,
+                    dirs_exist_ok=True,
+                    ignore=lambda place, _: written if place == str(target) else [],
+                )
+            for path in [*(path for path in new.rglob("*") if path.is_file() or path.is_dir()), new]:
+                flush_to_disk(path)
+    except (Exception, KeyboardInterrupt):
         remove(new)
-        return
-    if target.is_dir():
-        shutil.copytree(
-            target,
-            new,
-            symlinks=True,
-            dirs_exist_ok=True,
-            ignore=lambda place, _: names if place == str(target) else [],
-        )
-        flush_files_to_disk(new)
+        raise
     put_in_place(new, target)
 
 
-def is_same_file(first: Path, second: Path) -> bool:
-    return second.is_file() and not second.is_symlink() and filecmp.cmp(first, second, shallow=False)
-
-
-def fill_temporary_folder(target: Path, write: Callable[[Path], object], manifest: bool) -> Path:
-    """Returns a folder beside the target that `write` has filled and that is flushed to the disk."""
-    temporary = temporary_path(target)
-    remove(temporary)
-    temporary.mkdir(parents=True)
-    try:
-        with naming(target):
-            write(temporary)
-            give_usual_modes(temporary)
-            if manifest:
-                sums = {
-                    file.name: {"bytes": file.stat().st_size, "sha256": sha256(file)} for file in list_files(temporary)
-                }
-                write_text_atomically(temporary / MANIFEST, json.dumps(sums, indent=2))
-            flush_files_to_disk(temporary)
-    except (Exception, KeyboardInterrupt):
-        remove(temporary)
-        raise
-    return temporary
+def replace_folder_contents(target: Path, write: Callable[[Path], object]) -> None:
+    """Writes files into a folder, such as a model's, and keeps its other files, by [`write_folder_atomically`]."""
+    write_folder_atomically(target, write, manifest=False, keep_others=True)
 
 
 def put_in_place(new: Path, target: Path) -> None:
     """Renames a complete folder to `target`, and removes the folder that had this name."""
-    restore(target)
     with suppress(OSError):
         target.rmdir()  # if it is empty
     old = new
@@ -161,6 +126,17 @@ def exchange(first: Path, second: Path) -> bool:
     except (AttributeError, OSError, TypeError):  # no Linux, or a C library before glibc 2.28
         return False
     return rename(AT_FDCWD, os.fsencode(first), AT_FDCWD, os.fsencode(second), RENAME_EXCHANGE) == 0
+
+
+@contextmanager
+def turn_to_write(folder: Path) -> Iterator[bool]:
+    """Yields whether a folder is missing and must be written in the `with` block; other processes wait meanwhile."""
+    if folder.exists():
+        yield False
+        return
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{folder}.lock"):
+        yield not folder.exists()
 
 
 def replaced_path(target: Path) -> Path:
@@ -219,20 +195,15 @@ def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str
     Raises:
         DamagedFolderError: the manifest or a file is missing, cut short or changed.
     """
-    try:
-        manifest = json.loads((folder / MANIFEST).read_bytes())
-        written = {name: (entry["bytes"], entry["sha256"]) for name, entry in manifest.items()}
-    except (OSError, ValueError, AttributeError, KeyError, TypeError):
-        raise DamagedFolderError(f"{folder} is incomplete: its {MANIFEST} is missing or cannot be read.") from None
-    unnamed = sorted({*names} - written.keys())
-    if unnamed or not written:
-        raise DamagedFolderError(f"{folder} is damaged: its {MANIFEST} does not name {', '.join(unnamed) or 'a file'}.")
-    for name, (num_bytes, checksum) in written.items():
+    manifest = read_json_or_none(folder / MANIFEST)
+    if not isinstance(manifest, dict) or not manifest or {*names} - manifest.keys():
+        raise DamagedFolderError(f"{folder} is incomplete: its {MANIFEST} is missing, or names no {', '.join(names)}.")
+    for name, written in manifest.items():
         file = folder / name
-        if not file.is_file():
-            raise DamagedFolderError(f"{folder} is incomplete: {name} is missing.")
+        if not file.is_file() or not isinstance(written, dict):
+            raise DamagedFolderError(f"{folder} is incomplete: {name} is missing, in it or in its {MANIFEST}.")
         is_read = read is None or name in read
-        if file.stat().st_size != num_bytes or (is_read and sha256(file) != checksum):
+        if file.stat().st_size != written["bytes"] or (is_read and sha256(file) != written["sha256"]):
             raise DamagedFolderError(f"{folder} is damaged: the contents of {name} have changed.")
 
 

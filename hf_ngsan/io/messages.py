@@ -1,17 +1,21 @@
-"""Messages of errors and warnings for users: one line, without a traceback."""
+"""What a person reads of a running command: errors and warnings of one line, without a traceback, and progress."""
 
 import errno
+import logging
 import os
 import re
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+logger = logging.getLogger(__name__)
 
+FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
 MAX_LENGTH = 2_000
 """Characters of a message that are shown; it may quote a long value from a file."""
+SECONDS_BETWEEN_LINES = 30.0
 
 
 def sentence(error: Exception) -> str:
@@ -78,9 +82,9 @@ def one_sentence(error: Exception) -> str:
     """Returns the first line of an error's message without its full stop, to be quoted in another message."""
     from huggingface_hub.errors import StrictDataclassError
 
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, AttributeError | LookupError | TypeError):  # their messages are for programmers
-        return f"{type(error).__name__}: {lines[0]}".rstrip(".")
+        return type_and_reason(error)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     if isinstance(error, StrictDataclassError):  # its last line is the message of the error within
         return re.sub(r"^\w+Error: ", "", lines[-1]).rstrip(".")
     return lines[0].rstrip(".")
@@ -101,3 +105,48 @@ def plain_warnings() -> Iterator[None]:
         yield
     finally:
         warnings.formatwarning = usual
+
+
+class ProgressDisplay:
+    """Shows the progress of one piece of work: a bar in a terminal, elsewhere a line of the log every 30 seconds.
+
+        with ProgressDisplay("epoch 1", total=100) as display:
+            display.update(10)
+
+    `total` and `done` count items of a `unit`, in the plural; `shown` says whether this process shows anything.
+    """
+
+    def __init__(self, name: str, total: int, done: int = 0, unit: str = "images", shown: bool = True) -> None:
+        from tqdm.auto import tqdm
+
+        self.name, self.total, self.unit, self.shown = name, total, unit, shown
+        self.bar = tqdm(
+            desc=name, total=total, initial=done, unit=f" {unit}", leave=False, disable=None if shown else True
+        )
+        self.summary = ""
+        self.done_before = done
+        self.started_at = self.last_line_at = time.monotonic()
+
+    def __enter__(self) -> "ProgressDisplay":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.bar.close()
+
+    def update(self, done: int, time_left: str | None = None, summary: str | None = None) -> None:
+        """Shows the items done, those before this display among them, the time left and a summary.
+
+        By default the time left is estimated from the pace so far, and the summary is that pace.
+        """
+        if summary is not None:
+            self.summary = f"{summary}, "
+            self.bar.set_postfix_str(f"{summary}, {time_left} left")
+        self.bar.update(done - self.bar.n)
+        now = time.monotonic()
+        if self.shown and self.bar.disable and now - self.last_line_at >= SECONDS_BETWEEN_LINES:
+            self.last_line_at = now
+            pace = (done - self.done_before) / (now - self.started_at)
+            if time_left is None:
+                time_left = self.bar.format_interval((self.total - done) / pace) if pace else "?"
+            shown = self.summary or f"{pace:.1f} {self.unit}/s, "
+            logger.info("%s, %d of %d %s, %s%s left", self.name, done, self.total, self.unit, shown, time_left)

@@ -1,9 +1,4 @@
-"""Models, training configs and photographs that come with the package or with others, found by name without torch.
-
-```python
-pipeline("image-to-text", model=packaged_model("ngsan-flickr8k"))
-```
-"""
+"""Models, training configs and photographs that come with the package or with others, found by name without torch."""
 
 import difflib
 import os
@@ -67,18 +62,12 @@ def packaged_models() -> dict[str, Path]:
 def packaged_model(name: str) -> str:
     """Returns the folder of a packaged model, which every `from_pretrained` and `pipeline` takes.
 
+    ```python
+    pipeline("image-to-text", model=packaged_model("ngsan-flickr8k"))
+    ```
+
     Raises:
         ValueError: no packaged model has this name; the message lists their names.
-
-    Example:
-
-    ```python
-    >>> from pathlib import Path
-    >>> from hf_ngsan import packaged_model
-    >>> Path(packaged_model("ngsan-flickr8k")).name
-    'ngsan-flickr8k'
-
-    ```
     """
     folders = packaged_models()
     if name not in folders:
@@ -88,10 +77,8 @@ def packaged_model(name: str) -> str:
 
 def folder_of_packaged(name: Any) -> Any:
     """Returns the folder of a packaged model by name; returns another name, or an existing path, unchanged."""
-    if not isinstance(name, str | os.PathLike) or os.path.exists(name):
-        return name
-    folder = packaged_models().get(str(name))
-    return name if folder is None else str(folder)
+    is_packaged = isinstance(name, str | os.PathLike) and not os.path.exists(name) and str(name) in packaged_models()
+    return packaged_model(str(name)) if is_packaged else name
 
 
 def find_model_folder(name: str | os.PathLike) -> str:
@@ -133,11 +120,7 @@ def packaged_configs() -> dict[str, Path]:
 
 
 def packaged_config(name: str) -> Path:
-    """Returns the file of a packaged config by its name, with or without `.yaml`.
-
-    Raises:
-        FileNotFoundError: no packaged config has this name; the message suggests the most similar one.
-    """
+    """Returns the file of a packaged config by its name, with or without `.yaml`; an error names the most similar."""
     packaged, key = packaged_configs(), Path(name).as_posix().removesuffix(".yaml")
     if key in packaged:
         return packaged[key]
@@ -147,11 +130,7 @@ def packaged_config(name: str) -> Path:
 
 
 def find_config(name: str | os.PathLike, folder: Path = Path()) -> Path:
-    """Returns the file of a training config: a file in the folder, or else a packaged config.
-
-    Raises:
-        FileNotFoundError: neither exists.
-    """
+    """Returns the file of a training config: a file in the folder, or else a packaged config."""
     path = folder / os.path.expanduser(name)
     return path if path.exists() and not path.is_dir() else packaged_config(os.fspath(name))
 
@@ -165,23 +144,14 @@ def describe_config(file: Path) -> str:
 def copy_config(name: str, output: str | os.PathLike, *, overwrite: bool = False) -> None:
     """Copies a packaged training config, comments included, for a person to change.
 
-    The copy names its `base` as a packaged config, so that it can be used in any folder.
-
-    Args:
-        name: of the packaged config.
-        output: the file to write; missing parent folders are made.
-        overwrite: whether to replace a file that exists.
-
-    Raises:
-        FileNotFoundError: there is no such config.
-        FileExistsError: `output` exists and `overwrite` is False.
+    The copy names its `base` as a packaged config, so that it can be used in any folder. A file that exists is replaced
+    only if `overwrite` is True.
     """
     file = packaged_config(name)
     if os.path.exists(output) and not (overwrite and os.path.isfile(output)):
         raise FileExistsError(f"{output} exists already; name another file, or replace a file with --overwrite.")
     names = {path: name for name, path in packaged_configs().items()}
-
-    def by_name(base: re.Match) -> str:
-        return f"base: {names[find_config(base[1], file.parent)]}"
-
-    write_text_atomically(output, re.sub(r"^base: (\S+)", by_name, file.read_text(encoding="utf-8"), flags=re.M))
+    text = file.read_text(encoding="utf-8")
+    for base in re.findall(r"^base: (\S+)", text, flags=re.M):
+        text = text.replace(f"base: {base}", f"base: {names[find_config(base, file.parent)]}", 1)
+    write_text_atomically(output, text)

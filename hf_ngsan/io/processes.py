@@ -12,8 +12,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,43 +37,35 @@ def launch_processes(
             itself (accelerate 1.15), else 1.
         check: called before they are started, so that one process alone prints its error.
 
-    Returns:
-        The exit code of the processes; None in each of them, which then do the work.
+    Returns the exit code of the processes; None in each of them, which then do the work.
     """
     if MESSAGES in os.environ:
         end_with_parent()
     elif "WORLD_SIZE" not in os.environ:
-        number = num_processes or processes_asked_of_accelerate()
-        if number > 1:
+        if num_processes is None and os.environ.get("ACCELERATE_USE_CPU", "").lower() == "true":
+            import psutil
+
+            words = " ".join(psutil.Process(os.getppid()).cmdline())
+            asked = re.search(r"accelerate.*\blaunch\b.*\s--num[_-]processes[ =](\d+)\s", words)
+            num_processes = int(asked[1]) if asked else 1
+        if (num_processes or 1) > 1:
             check()
             sys.stdout.flush()
-            return run_processes(command, number)
+            return run_processes(command, num_processes or 1)
     return None
 
 
-def processes_asked_of_accelerate() -> int:
-    """Returns the N of a parent `accelerate launch --cpu ... --num_processes N`; 1 if there is no such parent."""
-    if os.environ.get("ACCELERATE_USE_CPU", "").lower() != "true":
-        return 1
-    import psutil
-
-    words = " ".join(psutil.Process(os.getppid()).cmdline())
-    asked = re.search(r"accelerate.*\blaunch\b.*\s--num[_-]processes[ =](\d+)\s", words)
-    return int(asked[1]) if asked else 1
-
-
 def run_processes(command: list[str], number: int) -> int:
-    """Runs `python *command` in several processes; prints their errors, equal ones once.
+    """Runs `python *command` in processes until all have ended, or one that fails ends the others.
 
-    Returns:
-        The exit code of the process that failed first, or 0.
+    Equal errors are printed once. Returns the exit code of the process that failed first, or 0.
     """
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    shared |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
     with tempfile.TemporaryDirectory(prefix="hf-ngsan-") as folder:
-        environment = {"OMP_NUM_THREADS": "1", **os.environ, **shared, MESSAGES: folder}
+        shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), MESSAGES: folder}
+        shared |= {"WORLD_SIZE": str(number), "LOCAL_WORLD_SIZE": str(number)}
+        environment = {"OMP_NUM_THREADS": "1", **os.environ, **shared}
         processes = [
             subprocess.Popen(
                 [sys.executable, *command], env={**environment, "RANK": str(rank), "LOCAL_RANK": str(rank)}
@@ -82,32 +73,22 @@ def run_processes(command: list[str], number: int) -> int:
             for rank in range(number)
         ]
         try:
-            code = wait_for(processes)
+            end = float("inf")
+            while None in [process.poll() for process in processes] and time.monotonic() < end:
+                if any(process.returncode for process in processes):
+                    end = min(end, time.monotonic() + SECONDS_TO_END)
+                time.sleep(SECONDS_BETWEEN_LOOKS)
         finally:
             for process in processes:
                 process.terminate()
-                process.wait()
-        for sentence in dict.fromkeys(file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())):
-            print(f"hf-ngsan: error: {sentence}", file=sys.stderr)
-    return code
-
-
-def wait_for(processes: Sequence[subprocess.Popen]) -> int:
-    """Waits until all processes have ended, and ends those that outlive one that fails; returns the exit code."""
-    end = float("inf")
-    while None in [process.poll() for process in processes]:
-        if any(process.returncode for process in processes):
-            end = min(end, time.monotonic() + SECONDS_TO_END)
-        if time.monotonic() > end:
-            for process in processes:
-                process.terminate()
-        time.sleep(SECONDS_BETWEEN_LOOKS)
-    codes = [process.returncode for process in processes]
+            codes = [process.wait() for process in processes]
+        for message in dict.fromkeys(file.read_text(encoding="utf-8") for file in sorted(Path(folder).iterdir())):
+            print(f"hf-ngsan: error: {message}", file=sys.stderr)
     for rank, code in enumerate(codes):
         if code < 0 and -code != signal.SIGTERM:  # with which the others are ended
             print(f"hf-ngsan: error: process {rank} was ended by {signal.Signals(-code).name}.", file=sys.stderr)
             return 128 - code
-    return max(codes, default=0) or (128 + signal.SIGTERM if any(codes) else 0)
+    return max(codes) or (128 + signal.SIGTERM if any(codes) else 0)
 
 
 def end_with_parent() -> None:
@@ -137,11 +118,6 @@ def make_accelerator(**options: Any) -> "Accelerator":
     return Accelerator(cpu=not torch.accelerator.is_available(), **options)
 
 
-def is_main_process() -> bool:
-    """Returns whether this is the first of the processes of a command, or the only one."""
-    return os.environ.get("RANK", "0") == "0"
-
-
 def leave_process_group() -> None:
     """Closes the connections between the processes of a command, if it has several."""
     from accelerate import PartialState
@@ -149,14 +125,13 @@ def leave_process_group() -> None:
     PartialState().destroy_process_group()
 
 
-def tell_error(sentence: str) -> None:
+def tell_error(message: str) -> None:
     """Prints an error, or leaves it to the parent of several processes, which prints it once."""
     folder = os.environ.get(MESSAGES)
-    if folder is not None:
-        with suppress(OSError):
-            Path(folder, os.environ.get("RANK", "0").zfill(6)).write_text(sentence, encoding="utf-8")
-            return
-    print(f"hf-ngsan: error: {sentence}", file=sys.stderr)
+    if folder is not None and os.path.isdir(folder):
+        Path(folder, os.environ.get("RANK", "0").zfill(6)).write_text(message, encoding="utf-8")
+    else:
+        print(f"hf-ngsan: error: {message}", file=sys.stderr)
 
 
 def has_lost_another(error: Exception) -> bool:

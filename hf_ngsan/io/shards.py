@@ -31,7 +31,6 @@ from .files import (
     naming,
     rename_durably,
     sha256,
-    stamp_of,
     temporary_path,
     write_text_atomically,
 )
@@ -50,9 +49,8 @@ class ShardRecord:
         generation, chunk: its place among the shards. A list of images is cut into chunks; another list, or images of a
             chunk that could be read only later, belong to a later generation.
         image_list: checksum of the list.
-        num_rows, num_bytes, sha256: of the Arrow file; a shard without rows has no file.
+        num_rows, num_bytes, sha256, mtime_ns: of the Arrow file; a shard without rows has no file.
         skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
-        mtime_ns: when the Arrow file was last changed.
         images: a [`~hf_ngsan.io.files.FileStamp`] of each image that was read, by its id.
         end: place in the input where the shard ends, for a reader that resumes there; empty if `chunk` is enough.
     """
@@ -86,16 +84,10 @@ def shard_name(generation: int, chunk: int) -> str:
 
 
 class ShardFolder:
-    """A folder of shards; subclasses name the file that describes it and its error.
-
-    Args:
-        path: the folder.
-    """
+    """A folder of shards; subclasses name the file that describes its contents, and the error of one of no use."""
 
     metadata_name: str
-    """Name of the file that describes the contents of the folder."""
     error: type[ValueError]
-    """Raised for a folder that cannot be used."""
 
     def __init__(self, path: str | os.PathLike) -> None:
         self.path = Path(path)
@@ -119,28 +111,16 @@ class ShardFolder:
             file.unlink()
 
     def records(self, with_images: bool = False) -> list[ShardRecord]:
-        """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete.
-
-        Args:
-            with_images: whether `images` is filled, which takes some 320 bytes of memory for each.
-        """
+        """Returns the complete shards in the order of their rows; a shard with a missing or cut file is incomplete."""
         records = read_records(self.path, with_images)
         sizes = {file.name: file.stat().st_size for file in self.path.glob("shard-*.arrow")}
         return [record for record in records if not record.num_rows or sizes.get(record.file) == record.num_bytes]
 
     def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
-        """Makes the complete shards one dataset for `datasets.load_from_disk`, and lists skipped images.
+        """Makes the complete shards one dataset for `datasets.load_from_disk`; returns the number of its rows.
 
-        Args:
-            description: description of the dataset.
-            skipped: as in [`ShardRecord`].
-            expected: names of the shards that all processes together must have written.
-
-        Returns:
-            The number of its rows.
-
-        Raises:
-            ValueError: a shard is missing; or there is no row at all, and what was written is removed.
+        `expected` are the shards that all processes together must have written. Where there is no row at all, what was
+        written is removed, and an error says so.
         """
         records = self.records()
         missing = set(expected) - {record.name for record in records}
@@ -155,14 +135,8 @@ class ShardFolder:
             reason = f"the first: {skipped[0]['reason']}" if skipped else "give some."
             raise self.error(f"Nothing was written: there are no images besides {len(skipped)} broken ones; {reason}")
         write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
-        info, state = self.describe(filled, description)
-        write_text_atomically(self.path / INFO, json.dumps(info, indent=2))
-        write_text_atomically(self.path / STATE, json.dumps(state, indent=2))
-        return sum(record.num_rows for record in filled)
-
-    def describe(self, records: list[ShardRecord], description: str) -> tuple[dict, dict]:
-        """Returns the two JSON files of a saved dataset, which `datasets` writes for one row, with all shards named."""
-        sample = Dataset.from_file(str(self.path / records[0].file)).select(range(1))
+        # `datasets` describes one row; then all shards are named.
+        sample = Dataset.from_file(str(self.path / filled[0].file)).select(range(1))
         sample.info.description = description
         temporary = temporary_path(self.path / "sample")
         shutil.rmtree(temporary, ignore_errors=True)
@@ -170,9 +144,11 @@ class ShardFolder:
             sample.save_to_disk(str(temporary))
         info, state = (json.loads((temporary / name).read_text(encoding="utf-8")) for name in (INFO, STATE))
         shutil.rmtree(temporary)
-        state["_data_files"] = [{"filename": record.file} for record in records]
-        state["_fingerprint"] = hashlib.sha256("".join(record.sha256 for record in records).encode()).hexdigest()[:16]
-        return info, state
+        state["_data_files"] = [{"filename": record.file} for record in filled]
+        state["_fingerprint"] = hashlib.sha256("".join(record.sha256 for record in filled).encode()).hexdigest()[:16]
+        write_text_atomically(self.path / INFO, json.dumps(info, indent=2))
+        write_text_atomically(self.path / STATE, json.dumps(state, indent=2))
+        return sum(record.num_rows for record in filled)
 
     def remove(self) -> None:
         """Deletes the files that describe the rows, if no rows are left."""
@@ -182,7 +158,7 @@ class ShardFolder:
 
 
 def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
-    """Returns the records of a folder in the order of the rows, without damaged ones; see [`ShardFolder.records`]."""
+    """Returns the records of a folder in the order of the rows, without damaged ones; `images` only if asked for."""
     records = []
     for file in (folder / RECORDS).glob("shard-*.json"):
         with suppress(TypeError, ValueError, KeyError):
@@ -194,11 +170,7 @@ def read_records(folder: Path, with_images: bool = False) -> list[ShardRecord]:
 
 
 def verify_shards(folder: Path) -> int:
-    """Compares all shards of a dataset of [`ShardFolder.make_dataset`] with their checksums; returns their number.
-
-    Raises:
-        DamagedFolderError: a file is missing, or not what was written.
-    """
+    """Compares all shards of a dataset with their checksums; returns their number, or names a damaged file."""
     files = [entry["filename"] for entry in json.loads((folder / STATE).read_bytes())["_data_files"]]
     checksums = {record.file: record.sha256 for record in read_records(folder)}
     for file in files:
@@ -220,19 +192,12 @@ def without_progress_bars() -> Iterator[None]:
 
 
 class ShardWriter:
-    """Writes one shard under a temporary name; `commit` renames and records it.
-
-    Args:
-        folder: folder of the shard.
-        features: columns of a row.
-        generation, chunk, image_list: see [`ShardRecord`].
-    """
+    """Writes one shard with these columns under a temporary name; `commit` renames and records it."""
 
     def __init__(self, folder: ShardFolder, features: Features, generation: int, chunk: int, image_list: str) -> None:
         self.folder = folder.path
         self.generation, self.chunk, self.image_list = generation, chunk, image_list
-        name = f"{shard_name(generation, chunk)}.arrow"
-        self.file = self.folder / name
+        self.file = self.folder / f"{shard_name(generation, chunk)}.arrow"
         self.temporary = temporary_path(self.file)
         self.writer = ArrowWriter(path=str(self.temporary), features=features, writer_batch_size=ROWS_PER_RECORD_BATCH)
         self.num_rows = 0
@@ -252,12 +217,14 @@ class ShardWriter:
         self, skipped: list[dict], images: Mapping[str, FileStamp] | None = None, end: Iterable[int] = ()
     ) -> None:
         """Flushes, renames and records the shard, in this order."""
-        stamp = FileStamp(0, 0, "")
+        num_bytes = mtime_ns = 0
+        checksum = ""
         if self.num_rows:
             with naming(self.file):
                 self.writer.finalize()
                 flush_to_disk(self.temporary)
-            stamp = stamp_of(self.temporary)
+            status, checksum = self.temporary.stat(), sha256(self.temporary)
+            num_bytes, mtime_ns = status.st_size, status.st_mtime_ns
             rename_durably(self.temporary, self.file)
         else:
             self.discard()
@@ -265,13 +232,13 @@ class ShardWriter:
             self.generation,
             self.chunk,
             self.image_list,
-            num_rows=self.num_rows,
-            num_bytes=stamp.num_bytes,
-            sha256=stamp.sha256,
-            skipped=skipped,
-            mtime_ns=stamp.mtime_ns,
-            images=dict(images or {}),
-            end=list(end),
+            self.num_rows,
+            num_bytes,
+            checksum,
+            skipped,
+            mtime_ns,
+            dict(images or {}),
+            list(end),
         )
         write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
 

@@ -1,18 +1,12 @@
 """Where the weights of a model come from: the models that they began as, and the licences of these.
 
-They travel with every model that is derived from others, in its configuration and in a file `LICENSE` beside it:
-
-```python
-model, processor = load_model("ngsan-flickr8k")
-sources_of(model.config)                # [Source(name="ngsan-flickr8k", license="other", license_name=...)]
-save_model(model, processor, "mine")    # mine/config.json names the source, and mine/LICENSE is its text
-```
+They travel with every derived model, in its configuration and in a file `LICENSE` beside it.
 """
 
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -27,8 +21,6 @@ FIELD = "weights_from"
 LICENSE = "LICENSE"
 LICENSE_FILES = (LICENSE, "LICENSE.txt", "LICENSE.md")
 CARD = "README.md"
-MAX_TEXT = 1_000_000
-"""Bytes of a text of a licence."""
 INITIALIZED_FROM = {
     "pretrained": "backbone_config",
     "text_pretrained": "text_config",
@@ -65,19 +57,9 @@ class Source:
 
 
 def sources_of(config: Any) -> list[Source]:
-    """Returns the sources of a model's weights, the nearest first.
-
-    Args:
-        config: its configuration, or the contents of its config.json; None has no sources.
-    """
+    """Returns the sources of a model's weights, the nearest first, from its configuration or its config.json."""
     listed = config.get(FIELD) if isinstance(config, Mapping) else getattr(config, FIELD, None)
-    known = {field.name for field in fields(Source)}
-    return [
-        Source(**entry)
-        for entry in (listed if isinstance(listed, list) else [])
-        if isinstance(entry, dict) and "name" in entry and entry.keys() <= known
-        if all(isinstance(value, str) for value in entry.values())
-    ]
+    return [Source(**entry) for entry in listed or ()]
 
 
 def licence_of(config: Any) -> Source | None:
@@ -91,12 +73,9 @@ def licence_of(config: Any) -> Source | None:
 
 
 def remember_source(model: Any, place: str | os.PathLike, fetch: bool = False) -> None:
-    """Records that a model is derived from another, and from the sources of that one.
+    """Records that a model is derived from that of a folder or name, and from the sources of that one.
 
-    Args:
-        model: the derived model.
-        place: folder of the other one, or its name on the Hub, or of a packaged backbone.
-        fetch: whether files that are not here are downloaded from the Hub; a Hub that does not answer is no error.
+    `fetch` downloads files that are not here from the Hub; one that does not answer is no error.
     """
     place = str(folder_of_packaged(place))
     config = file_of(place, "config.json", fetch)
@@ -109,20 +88,15 @@ def remember_source(model: Any, place: str | os.PathLike, fetch: bool = False) -
             sources[listed.name] = listed
     if sources:
         setattr(model.config, FIELD, [without_unknown(listed) for listed in sources.values()])
-    text = getattr(model, "license_text", None)
-    for name in LICENSE_FILES:
-        added = read_text(file_of(place, name, fetch))
-        if added:
-            text = added if not text else text if added.strip() in text else f"{text.rstrip()}\n\n{'-' * 72}\n\n{added}"
-            break
-    model.license_text = text
+    text = getattr(model, "license_text", None) or ""
+    added = next(filter(None, (read_text(file_of(place, name, fetch)) for name in LICENSE_FILES)), "")
+    if added.strip() not in text:
+        text = f"{text.rstrip()}\n\n{'-' * 72}\n\n{added}" if text else added
+    model.license_text = text or None
 
 
 def complete_sources(model: Any) -> None:
-    """Fetches what is not known yet of the sources of a model, before it is saved.
-
-    A model that transformers loaded gets the sources that `load_model` records.
-    """
+    """Fetches what is not known yet of a model's sources, before it is saved, also where transformers loaded it."""
     if not hasattr(model, "license_text"):
         remember_source(model, model.name_or_path or "")
     for source in sources_of(model.config):
@@ -131,7 +105,7 @@ def complete_sources(model: Any) -> None:
 
 
 def write_licence(model: Any, folder: str | os.PathLike) -> None:
-    """Writes the texts of the licences of a model's sources, if there are any, into the folder of a derived model."""
+    """Writes the texts of the licences of a model's sources, if there are any, into its folder."""
     text = getattr(model, "license_text", None)
     if text:
         write_text_atomically(Path(folder) / LICENSE, text)
@@ -199,9 +173,7 @@ def fetched(repo_id: str, name: str) -> Path | None:
 
 
 def read_text(file: Path | None) -> str:
-    if file is None or file.stat().st_size > MAX_TEXT:
-        return ""
-    return file.read_text(encoding="utf-8", errors="replace")
+    return "" if file is None else file.read_text(encoding="utf-8", errors="replace")
 
 
 def without_unknown(source: Source) -> dict[str, str]:

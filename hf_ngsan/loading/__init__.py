@@ -1,15 +1,8 @@
-"""Models from folders and the Hub, with their preprocessing and the provenance of their features.
-
-```python
-model, processor = load_model("ngsan-flickr8k")
-```
-
-Names are imported when used, so that importing this package imports nothing heavy.
-"""
+"""Models from folders and the Hub, with their preprocessing and the provenance of their features; saving with code."""
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .engines import use_engine

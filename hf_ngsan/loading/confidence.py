@@ -1,10 +1,5 @@
 """Confidence in a caption, calibrated from the captioner's own likelihood and a dual encoder's similarity.
 
-```python
-confidence = Confidence.load("ngsan-flickr8k")
-confidence.judge(visual_inputs, captions, scores)  # [Judgement(0.71, unlike_training=False), ...]
-```
-
 The confidence is the probability that a caption agrees with people's captions, by CIDEr-D, at least as well as the
 median caption of the images it was calibrated with. It is a logistic regression (Platt 1999) on the mean
 log-probability of the caption's tokens and the cosine similarity of image and caption.

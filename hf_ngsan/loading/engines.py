@@ -1,10 +1,5 @@
 """Models that ONNX Runtime runs on the CPU, in place of PyTorch.
 
-```python
-model, processor = load_model("captioner")
-use_engine(model, processor, "onnx")
-```
-
 Convolutional backbones, and the encoder and the steps of the decoder of a captioner, are exported on first use, for
 images of the processor's height and width, into a cache that processes share (`HF_ASSETS_CACHE` of huggingface_hub), by
 their weights and the versions of the packages. PyTorch stays in charge of everything else: images of other sizes,
@@ -68,9 +63,7 @@ def use_engine(model: nn.Module, processor: Any, engine: str) -> None:
             the model, else PyTorch.
 
     Raises:
-        ValueError: there is no such engine, it is not installed, or it cannot run this model, which has no
-            convolutional backbone, images of no fixed height and width, or is not in float32 on the CPU.
-        UnexportableError: the backbone cannot be traced.
+        ValueError: there is no such engine, it is not installed, or it cannot run or trace this model.
     """
     if engine not in ENGINES:
         raise ValueError(f"There is no engine {engine!r}; choose one of {', '.join(ENGINES)}.")
@@ -177,7 +170,7 @@ class FeatureMaps(nn.Module):
 class PartInEngine:
     """The forward pass of a part of a model, by an exported graph where it can and by PyTorch elsewhere.
 
-    The first input is computed by both. If they differ, a warning says so and PyTorch computes all of them.
+    The first input is computed by both. If they differ, PyTorch computes all of them.
     """
 
     name: str

@@ -1,10 +1,4 @@
-"""Checkpoints that carry their own code, so that transformers loads them without this package.
-
-```python
-save_for_hub(model, processor, "captioner")
-pipeline("image-to-text", model="captioner", trust_remote_code=True)  # in a process without hf_ngsan
-```
-"""
+"""Checkpoints that carry their own code, so that transformers loads them without this package."""
 
 import json
 import re

@@ -1,9 +1,4 @@
-"""Models of any task, loaded from a folder or the Hub with their processors, and saved.
-
-```python
-model, processor = load_model("runs/scenes", "captioning")  # the best model of a training run
-```
-"""
+"""Models of any task, loaded from a folder or the Hub with their processors, and saved."""
 
 import os
 import re
@@ -17,6 +12,7 @@ import torch
 import transformers
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from huggingface_hub.errors import StrictDataclassError
+from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoImageProcessor,
@@ -191,16 +187,17 @@ def load_model(
     guest, (model_loader, processor_loader) = is_guest(config), auto_classes_of(config)
     if is_exported(folder):
         return with_sources(ExportedModel(folder, saved), folder), load_processor(config, AutoProcessor, folder)
-    if Path(folder, "adapter").is_dir() and not any(Path(folder).glob(WEIGHTS)):
-        raise ModelFolderError(f"{folder} holds adapters alone; train with lora.merge=true, or load them with PEFT.")
     with quiet_loading():
-        model, report = model_loader.from_pretrained(
-            folder,
-            config=config,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,
-            trust_remote_code=False,
-        )
+        try:
+            model, report = model_loader.from_pretrained(
+                folder,
+                config=config,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+                trust_remote_code=False,
+            )
+        except SafetensorError as error:
+            raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
         if model.can_generate() and not guest and Path(folder).is_dir():
             GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
         processor = load_processor(config, processor_loader, folder)

@@ -31,11 +31,9 @@ class Item:
     """One input, from its reading to its answers.
 
     Attributes:
-        name: name of the data in errors.
-        pixels: outputs of the image processor for its image, for models with a vision encoder.
-        size: width and height of its attention maps, if requested for an image.
-        image: its image at this size, if the image is larger.
-        features: `(num_regions, visual_feature_size)`, in place of an image.
+        name: of the input in errors.
+        pixels, features: outputs of the image processor, or `(num_regions, visual_feature_size)` in place of an image.
+        size, image: width and height of its attention maps, if requested, and its image at this size.
         boxes: `(num_regions, 4)` within [0, 1]; of the maps, once it is answered.
         text: beginning of its caption, or the question about it.
         error: reason why it could not be read.
@@ -63,17 +61,12 @@ class Batch:
 
 @dataclass
 class ItemReader:
-    """Reads inputs; has no model, so that it can be sent to workers.
+    """Reads inputs for the processor and configuration of a model; has no model, so that it can be sent to workers.
 
-    Args:
-        processor, config: of the model.
-        text: beginning of all captions; an input's own text has priority.
-        with_maps: whether attention maps are requested.
-        attention_side: longest side of these maps; the image's if `None`.
+    `text` is the beginning of captions for inputs without one, `attention_side` the longest side of maps.
     """
 
-    mask_name: ClassVar[str] = "attention_mask"
-    """The model's name for the mask of regions."""
+    mask_name: ClassVar[str] = "attention_mask"  # the model's name for the mask of regions
 
     processor: Any
     config: Any
@@ -108,8 +101,7 @@ class ItemReader:
         else:
             wanted = "an image, or " if self.takes_images else ""
             raise ValueError(
-                f"This model takes {wanted}a mapping with visual_features (num_regions, "
-                f"visual_feature_size) and visual_boxes (num_regions, 4); for {name} it got {given}."
+                f"This model takes {wanted}a mapping with visual_features and visual_boxes; for {name} it got {given}."
                 + ("" if self.takes_images else " hf-ngsan attach-vision gives it a vision encoder.")
             )
         return item
@@ -292,29 +284,20 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
     return {"pixel_values": torch.cat([*map(padded, pixels)]), "pixel_mask": torch.cat([*map(padded, filled)])}
 
 
-class Inputs(Dataset):
-    """A column or dataset of another library, as one of torch, which a pipeline streams."""
+class Items(Dataset):
+    """Inputs with indices as items, which several workers can read; without a reader as they are."""
 
-    def __init__(self, inputs: Any):
-        self.inputs = inputs
+    def __init__(self, inputs: Any, reader: ItemReader | None = None):
+        self.inputs, self.reader = inputs, reader
 
     def __len__(self) -> int:
         return len(self.inputs)
 
     def __getitem__(self, index: int) -> Any:
-        return self.inputs[index]
-
-
-class Items(Inputs):
-    """Inputs with indices as items, which several workers can read."""
-
-    def __init__(self, inputs: Any, reader: ItemReader):
-        super().__init__(inputs)
-        self.reader = reader
-
-    def __getitem__(self, index: int) -> Item:
+        if self.reader is None:
+            return self.inputs[index]
         try:
-            source = super().__getitem__(index)
+            source = self.inputs[index]
         except Exception as error:  # a dataset may decode an image here
             return Item(f"image {index}", error=unreadable(f"image {index}", error))
         return self.reader.try_to_read(source, index)
@@ -345,22 +328,20 @@ def streamable(inputs: Any) -> Any:
     if (datasets is not None and isinstance(inputs, datasets.Dataset)) or (
         isinstance(inputs, Sequence) and not isinstance(inputs, tuple)
     ):
-        return Inputs(inputs)
+        return Items(inputs)
     has_length: bool = isinstance(inputs, Sized)
     return list(inputs) if has_length else (source for source in inputs)
 
 
 class ItemPipeline(ImageToTextPipeline):
-    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed.
+    """A pipeline whose inputs are read, collated and answered as items, some of which may have failed."""
 
-    Class attributes:
-        text_key: key of an answer's text, which is None for an input that was skipped.
-    """
+    text_key: ClassVar[str] = "generated_text"  # of an answer, which is None for an input that was skipped
 
-    text_key: ClassVar[str] = "generated_text"
-
-    def __call__(self, inputs: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        inputs = streamable(inputs)
+    def __call__(self, inputs: Any, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+        if inputs is not None and images is not None:
+            raise ValueError("Inputs are given twice: as the first argument, and as image or images.")
+        inputs = streamable(images if inputs is None else inputs)
         return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
@@ -417,14 +398,6 @@ class ItemPipeline(ImageToTextPipeline):
         for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
             for item in self.forward(batch, **forward_params):
                 yield self.postprocess(item, **postprocess_params)
-
-
-def one_given(**inputs: Any) -> Any:
-    """Returns the one that is given of two names for the same argument."""
-    first, second = inputs
-    if inputs[first] is not None and inputs[second] is not None:
-        raise ValueError(f"Give {first} or {second}, not both: they are two names for the same.")
-    return inputs[second] if inputs[first] is None else inputs[first]
 
 
 def without_none(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,4 @@
-"""Pipelines of `pipeline()` while this package is imported: its own for its own models, else transformers'.
-
-```python
-captioner = pipeline("image-to-text", model=packaged_model("ngsan-flickr8k"))  # after import hf_ngsan
-captioner("photo.jpg", num_beams=3)  # [{"generated_text": "a dog jumps over a log"}]
-```
-"""
+"""Pipelines of `pipeline()` while this package is imported: its own for its own models, else transformers'."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -23,7 +17,7 @@ from ..models.processing_captioning import check_whole_images
 from ..models.text_scores import TextScores, text_scores
 from ..registry import own_model_types
 from .engines import use_engine
-from .pipeline_inputs import GuestReader, Item, ItemPipeline, ItemReader, QuestionReader, one_given, without_none
+from .pipeline_inputs import GuestReader, Item, ItemPipeline, ItemReader, QuestionReader, without_none
 
 PIXELS = ("pixel_values", "pixel_mask")
 VISUAL_INPUTS = (*PIXELS, "visual_boxes", "attention_mask")
@@ -118,8 +112,8 @@ class CaptioningPipeline(ItemPipeline):
             forward["return_attention"] = return_attention
         return without_none(preprocess), forward, {}
 
-    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
-        return super().__call__(one_given(inputs=inputs, images=images), **kwargs)
+    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:
+        return super().__call__(inputs, images, **kwargs)
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
         if preprocess_params.get("with_maps"):
@@ -299,7 +293,7 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
         return without_none(preprocess), without_none(forward), {}
 
     def __call__(self, inputs: Any = None, image: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
-        return super().__call__(one_given(inputs=inputs, image=image), **kwargs)
+        return super().__call__(inputs, image, **kwargs)
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
         return QuestionReader(self.processor, self.model.config, **preprocess_params)

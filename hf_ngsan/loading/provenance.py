@@ -1,12 +1,7 @@
 """Provenance of features: checksums of the backbone's weights and configuration and of the preprocessing.
 
 Features of different backbones do not mix. An extraction records the provenance, rows keep it in the description of
-their dataset, and a captioner in its configuration:
-
-```python
-recorded = features_provenance(rows, "features:runs/features")
-provenance_difference(recorded, vision_provenance(model, image_processor))  # "other weights", or None
-```
+their dataset, and a captioner in its configuration.
 """
 
 import hashlib
@@ -153,15 +148,7 @@ def described(provenance: Mapping) -> dict:
 
 
 def features_provenance(rows: "Dataset", data: str) -> dict | None:
-    """Returns the provenance of the features of a dataset, as its description has it; None if it is unknown.
-
-    Args:
-        rows: any rows.
-        data: name of the dataset in messages.
-
-    Raises:
-        ValueError: features of several backbones were put together.
-    """
+    """Returns the provenance in the description of a dataset; None if it is unknown, an error if there are several."""
     provenances: list[dict] = []
     for part in (rows.info.description or "").split("\n\n"):  # `concatenate_datasets` joins them
         with suppress(ValueError, RecursionError):  # words, or brackets by the thousand
@@ -201,10 +188,7 @@ def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "D
 
 
 def remember_features(model: PreTrainedModel, rows: "Dataset", data: str) -> None:
-    """Writes the provenance of the training features into the configuration of a captioner.
-
-    Training on images needs none, since the vision encoder is part of the captioner.
-    """
+    """Writes the provenance of the training features, if there are any, into a captioner's configuration."""
     if "visual_features" not in rows.column_names:
         model.config.features_provenance = None
     else:

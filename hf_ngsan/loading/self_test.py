@@ -1,10 +1,5 @@
 """A record of the outputs of a model, which shows whether other versions of libraries change them.
 
-```python
-write_self_test(model, processor, "captioner")         # writes captioner/self_test.json
-run_self_test(model, processor, "captioner").passed    # later, elsewhere
-```
-
 `self_test.json` in the model's folder has the seed of random inputs, the outputs of the model, and the versions of the
 libraries: for a captioner or translator the tokens of a text with their log-probabilities, as `generate()` finds
 them with the cache of the tokens before; for any other model, some numbers of its outputs.

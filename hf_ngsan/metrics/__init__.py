@@ -5,15 +5,14 @@ Importing this package imports nothing heavy; each name is loaded when it is fir
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from . import diagnostics, retrieval, vqa
+    from .cider import CiderDReward, DocumentFrequency
     from .clip_score import ClipScore
-    from .document_frequency import DocumentFrequency
-    from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, Meteor, RougeL, compare_captions
-    from .java import Spice
-    from .reward import CiderDReward
+    from .comparison import compare_captions
+    from .evaluation import Bleu, CaptionMetrics, Cider, CiderD, Meteor, RougeL
     from .tokenization import PTBTokenizer
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -74,19 +74,17 @@ class ClipScore:
         Raises:
             ValueError: numbers that differ, no images, an image that cannot be read, or a text that is too long.
         """
-        if len(predictions) != len(images):
-            raise ValueError(f"There are {len(predictions)} predictions, and {len(images)} images; give one for each.")
-        if references is not None and len(references) != len(images):
-            raise ValueError(f"There are {len(images)} images, but references of {len(references)}; give each some.")
-        if not len(images):
-            raise ValueError("There are no captions to score.")
+        numbers = [len(texts) for texts in references or ()]
+        if not len(images) == len(predictions) == len(images if references is None else numbers) > 0 or 0 in numbers:
+            raise ValueError(
+                f"There are {len(predictions)} predictions and {len(images)} images; every image needs one, and "
+                "references if others have some."
+            )
         captions = self.embed_texts(predictions)
-        seen = np.concatenate([self.embed_images(images[start:end]) for start, end in self.batches(len(images))])
+        starts = range(0, len(images), self.batch_size)
+        seen = np.concatenate([self.embed_images(images[start : start + self.batch_size]) for start in starts])
         values = {"clip_score": self.weight * cosines(captions, seen)}
         if references is not None:
-            numbers = [len(texts) for texts in references]
-            if not all(numbers):
-                raise ValueError(f"Image {numbers.index(0)} has no references; give it one, or leave all out.")
             known = self.embed_texts([text for texts in references for text in texts])
             first = np.cumsum(numbers) - np.array(numbers)
             nearest = np.maximum.reduceat(cosines(np.repeat(captions, numbers, axis=0), known), first)
@@ -97,9 +95,6 @@ class ClipScore:
         if per_image:
             scores["per_image"] = {name: of_images.tolist() for name, of_images in values.items()}
         return scores
-
-    def batches(self, number: int) -> list[tuple[int, int]]:
-        return [(start, start + self.batch_size) for start in range(0, number, self.batch_size)]
 
     @torch.inference_mode()
     def embed_images(self, images: Sequence[Any]) -> np.ndarray:
@@ -116,11 +111,9 @@ class ClipScore:
                     f"{text!r:.80} has {length} tokens, and the text encoder takes {self.encoder.longest_text}; "
                     "shorten it, or let long captions be cut with truncate=True (--truncate-captions)."
                 )
-        embeddings = [
-            self.encoder.embed_texts(self.encoder.text_inputs(texts[start:end])).double().cpu().numpy()
-            for start, end in self.batches(len(texts))
-        ]
-        return np.concatenate(embeddings)
+        batches = (texts[start : start + self.batch_size] for start in range(0, len(texts), self.batch_size))
+        embeddings = [self.encoder.embed_texts(self.encoder.text_inputs(batch)) for batch in batches]
+        return torch.cat(embeddings).double().cpu().numpy()
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

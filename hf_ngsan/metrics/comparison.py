@@ -7,8 +7,12 @@ compare(scores_of_ng_san - scores_of_san).interval
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from .evaluation import CaptionMetric
 
 RESAMPLES = 10_000
 LEVEL = 0.95
@@ -20,13 +24,7 @@ NUMBERS_AT_ONCE = 2**22
 
 @dataclass(frozen=True)
 class Comparison:
-    """The mean of paired differences.
-
-    Attributes:
-        difference: mean over images.
-        interval: ends of its percentile interval.
-        p_value: two-sided, of the hypothesis that the mean is 0.
-    """
+    """The mean of paired differences, its percentile interval, and the two-sided p value of a mean of 0."""
 
     difference: float
     interval: tuple[float, float]
@@ -71,3 +69,39 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         corrected[place] = largest
     return corrected
+
+
+@dataclass(frozen=True)
+class ComparedScore:
+    """Two systems' values of a corpus, the comparison of their images, and its p value, corrected for all metrics."""
+
+    first: float
+    second: float
+    comparison: Comparison
+    p_holm: float
+
+
+def compare_captions(
+    metric: "CaptionMetric", first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]
+) -> dict[str, ComparedScore]:
+    """Compares the captions of two systems by a paired bootstrap over images (see [`compare`]).
+
+    Args:
+        metric: such as [`CaptionMetrics`].
+        first, second: one caption an image of each system.
+        references: for each image the list of its captions.
+
+    Returns:
+        By name of the metric. The mean difference over images is not that of the corpus for BLEU and METEOR.
+
+    Raises:
+        ValueError: captions do not fit the references, or there are fewer than 20 images.
+    """
+    one, other = (metric.compute(predictions=those, references=references, per_image=True) for those in (first, second))
+    images = [scores.pop("per_image") for scores in (one, other)]
+    comparisons = {name: compare(np.subtract(images[0][name], images[1][name])) for name in one}
+    corrected = holm([comparison.p_value for comparison in comparisons.values()])
+    return {
+        name: ComparedScore(one[name], other[name], comparison, p_holm)
+        for (name, comparison), p_holm in zip(comparisons.items(), corrected, strict=True)
+    }

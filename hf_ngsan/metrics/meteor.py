@@ -23,8 +23,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from .meteor_resources import Lexicon, Paraphrases, meteor_folder
-from .meteor_words import split_words, stem
+from .meteor_english import Lexicon, Paraphrases, meteor_folder, split_words, stem
 
 BEAM_SIZE = 40
 EXACT, STEM, SYNONYM, PARAPHRASE = range(4)
@@ -33,7 +32,6 @@ CHUNK, COVERED = 2**20, 2**40
 ALPHA, BETA, GAMMA, DELTA = 0.85, 0.2, 0.6, 0.75
 WEIGHTS = np.array([1.0, 0.6, 0.8, 0.6])
 """Of the matches of each stage."""
-STAGES = (EXACT, STEM, SYNONYM, PARAPHRASE)
 
 LENGTHS, FUNCTION_WORDS = slice(0, 2), slice(2, 4)
 MATCHES = slice(4, 20)
@@ -44,13 +42,7 @@ matches are, for each stage, the content words of both and the function words of
 
 
 class Match(NamedTuple):
-    """A match of words of a caption and of a reference.
-
-    Attributes:
-        start, length: its words in the caption.
-        reference_start, reference_length: its words in the reference.
-        stage: `EXACT`, `STEM`, `SYNONYM` or `PARAPHRASE`.
-    """
+    """A match of words of a caption and of a reference."""
 
     start: int
     length: int
@@ -73,12 +65,7 @@ rank_of = itemgetter(0)
 
 @dataclass(frozen=True)
 class PreparedCaption:
-    """A caption as the aligner takes it.
-
-    Attributes:
-        words: its words.
-        phrases: those that the table of paraphrases has: first word, length, number.
-    """
+    """A caption as the aligner takes it; phrases of the table of paraphrases are first word, length and number."""
 
     words: tuple[str, ...]
     phrases: list[tuple[int, int, int]]
@@ -94,21 +81,80 @@ class PreparedCaption:
             self.phrase_places.setdefault(phrase, []).append((start, length))
 
 
-class Aligner:
-    """Aligns captions with references.
+def unrivalled(found: list[list[Match]], words: int) -> set[int]:
+    """Returns the words of the reference that begin a match whose words no other match has."""
+    caption, reference = [0] * words, [0] * len(found)
+    for matches in found:
+        for start, length, place, width, _ in matches:
+            for word in range(start, start + length):
+                caption[word] += 1
+            for word in range(place, place + width):
+                reference[word] += 1
+    certain = set()
+    for matches in found:
+        if len(matches) == 1:
+            start, length, place, width, _ = matches[0]
+            if max(caption[start : start + length]) == max(reference[place : place + width]) == 1:
+                certain.add(place)
+    return certain
 
-    Args:
-        lexicon: function words and synonyms.
-        paraphrases: the table of paraphrases.
-    """
 
-    def __init__(self, lexicon: Lexicon, paraphrases: Paraphrases) -> None:
-        self.lexicon, self.paraphrases = lexicon, paraphrases
+def search(found: list[list[Match]], certain: set[int]) -> list[Match]:
+    """Chooses matches by a beam search over the reference; a match that begins at a `certain` word stays."""
+    paths: list[Path] = [(0, -1, 0, 0, None, None)]
+    for place, matches in enumerate(found):
+        longer: list[Path] = []
+        for path in paths:
+            rank, end, reference_end, used, last, before = path
+            if place < reference_end:
+                longer.append(path)
+                continue
+            passed_over = rank
+            for match in matches:
+                start, length, _, width, stage = match
+                words = ((1 << length) - 1) << start
+                if used & words:
+                    continue
+                covered = 2 if stage == EXACT else length // 2 + width // 2
+                longer_rank = passed_over - covered * COVERED + (0 if end < 0 or end == start else CHUNK)
+                longer.append((longer_rank, start + length, place + width, used | words, match, path))
+                passed_over += abs(start - place)
+            if place not in certain:
+                closed = passed_over + CHUNK if end >= 0 else passed_over
+                longer.append((closed, -1, reference_end, used, last, before))
+        longer.sort(key=rank_of)
+        paths = longer[:BEAM_SIZE]
+    best: Path | None = min(paths, key=lambda one: one[0] + (CHUNK if one[1] >= 0 else 0))
+    alignment = []
+    while best is not None and best[4] is not None:
+        alignment.append(best[4])
+        best = best[5]
+    return alignment[::-1]
 
-    def prepare(self, captions: Sequence[Sequence[str]]) -> list[PreparedCaption]:
-        """Prepares captions, given as lists of words."""
-        phrases = self.paraphrases.phrases_of(captions)
-        return [PreparedCaption(tuple(words), found) for words, found in zip(captions, phrases, strict=True)]
+
+class MeteorScorer:
+    """Aligns tokenized captions with references and scores them; a FileNotFoundError if pycocoevalcap is missing."""
+
+    def __init__(self) -> None:
+        folder = meteor_folder()
+        self.lexicon, self.paraphrases = Lexicon(folder), Paraphrases(folder)
+
+    def prepare(self, captions: Sequence[str]) -> list[PreparedCaption]:
+        """Prepares captions; a reference that is used again needs it once."""
+        words_of = [split_words(caption, self.lexicon) for caption in captions]
+        phrases_of = self.paraphrases.phrases_of(words_of)
+        return [PreparedCaption(tuple(words), phrases) for words, phrases in zip(words_of, phrases_of, strict=True)]
+
+    def statistics(
+        self, captions: Sequence[PreparedCaption], references: Sequence[Sequence[PreparedCaption]]
+    ) -> np.ndarray:
+        """Returns the statistics of each caption with the reference where it scores best, float64 `(captions, 23)`."""
+        number = np.array([len(of_caption) for of_caption in references])
+        pairs = ((caption, one) for caption, those in zip(captions, references, strict=True) for one in those)
+        found = np.array([self.pair_statistics(caption, reference) for caption, reference in pairs])
+        owners = np.repeat(np.arange(len(number)), number)
+        order = np.lexsort((-meteor_scores(found), owners))  # stable: the first of several best
+        return found[order[np.cumsum(number) - number]]
 
     def align(self, caption: PreparedCaption, reference: PreparedCaption) -> list[Match]:
         """Returns the matches of the alignment, in the order of the reference."""
@@ -143,93 +189,6 @@ class Aligner:
                     found[place].append(Match(start, width, place, length, PARAPHRASE))
         return found
 
-
-def unrivalled(found: list[list[Match]], words: int) -> set[int]:
-    """Returns the words of the reference that begin a match whose words no other match has."""
-    caption, reference = [0] * words, [0] * len(found)
-    for matches in found:
-        for start, length, place, width, _ in matches:
-            for one in range(start, start + length):
-                caption[one] += 1
-            for one in range(place, place + width):
-                reference[one] += 1
-    return {
-        matches[0].reference_start
-        for matches in found
-        if len(matches) == 1
-        and all(caption[one] == 1 for one in range(matches[0].start, matches[0].start + matches[0].length))
-        and all(
-            reference[one] == 1
-            for one in range(matches[0].reference_start, matches[0].reference_start + matches[0].reference_length)
-        )
-    }
-
-
-def search(found: list[list[Match]], certain: set[int]) -> list[Match]:
-    """Chooses matches by a beam search over the words of the reference.
-
-    Args:
-        found: see [`Aligner.find_matches`].
-        certain: words of the reference whose only match is never left out.
-    """
-    paths: list[Path] = [(0, -1, 0, 0, None, None)]
-    for place, matches in enumerate(found):
-        longer: list[Path] = []
-        for path in paths:
-            rank, end, reference_end, used, last, before = path
-            if place < reference_end:
-                longer.append(path)
-                continue
-            passed_over = rank
-            for match in matches:
-                start, length, _, width, stage = match
-                words = ((1 << length) - 1) << start
-                if used & words:
-                    continue
-                covered = 2 if stage == EXACT else length // 2 + width // 2
-                longer_rank = passed_over - covered * COVERED + (0 if end < 0 or end == start else CHUNK)
-                longer.append((longer_rank, start + length, place + width, used | words, match, path))
-                passed_over += abs(start - place)
-            if place not in certain:
-                closed = passed_over + CHUNK if end >= 0 else passed_over
-                longer.append((closed, -1, reference_end, used, last, before))
-        longer.sort(key=rank_of)
-        paths = longer[:BEAM_SIZE]
-    best: Path | None = min(paths, key=lambda one: one[0] + (CHUNK if one[1] >= 0 else 0))
-    alignment = []
-    while best is not None and best[4] is not None:
-        alignment.append(best[4])
-        best = best[5]
-    return alignment[::-1]
-
-
-class MeteorScorer:
-    """Scores tokenized captions against references.
-
-    Raises:
-        MeteorDataMissing: pycocoevalcap is missing.
-    """
-
-    def __init__(self) -> None:
-        folder = meteor_folder()
-        self.lexicon = Lexicon(folder)
-        self.aligner = Aligner(self.lexicon, Paraphrases(folder))
-
-    def prepare(self, captions: Sequence[str]) -> list[PreparedCaption]:
-        """Prepares captions; a reference that is used again needs it once."""
-        return self.aligner.prepare([split_words(caption, self.lexicon) for caption in captions])
-
-    def statistics(
-        self, captions: Sequence[PreparedCaption], references: Sequence[Sequence[PreparedCaption]]
-    ) -> np.ndarray:
-        """Returns the statistics of each caption with the reference where it scores best, float64 `(captions, 23)`."""
-        number = np.array([len(of_caption) for of_caption in references])
-        pairs = ((caption, one) for caption, those in zip(captions, references, strict=True) for one in those)
-        found = np.array([self.pair_statistics(caption, reference) for caption, reference in pairs])
-        owners = np.repeat(np.arange(len(number)), number)
-        order = np.lexsort((-meteor_scores(found), owners))  # stable: the first of several best
-        return found[order[np.cumsum(number) - number]]
-
     def pair_statistics(self, caption: PreparedCaption, reference: PreparedCaption) -> list[float]:
         function_words = self.lexicon.function_words
         in_caption = [word in function_words for word in caption.words]
@@ -237,7 +196,7 @@ class MeteorScorer:
         matches = [0] * 16
         chunks = matched = matched_reference = 0
         end = reference_end = -1
-        for start, length, place, width, stage in self.aligner.align(caption, reference):
+        for start, length, place, width, stage in self.align(caption, reference):
             function, of_reference = sum(in_caption[start : start + length]), sum(in_reference[place : place + width])
             matches[4 * stage] += length - function
             matches[4 * stage + 1] += width - of_reference
@@ -247,6 +206,8 @@ class MeteorScorer:
             end, reference_end = start + length, place + width
             matched += length
             matched_reference += width
+        if chunks == 1 and matched == len(in_caption) and matched_reference == len(in_reference):
+            chunks = 0  # no penalty of fragmentation
         lengths = [len(in_caption), len(in_reference), sum(in_caption), sum(in_reference)]
         return [*lengths, *matches, chunks, matched, matched_reference]
 
@@ -260,9 +221,8 @@ def shared_scorer() -> MeteorScorer:
 def corpus_statistics(predictions: Sequence[str], references: Sequence[Sequence[str]]) -> np.ndarray:
     """Returns the statistics of tokenized captions, float64 `(images, 23)`."""
     scorer = shared_scorer()
-    predictions = [
-        text.replace("|||", "") for text in predictions
-    ]  # the mark of the program, which its wrapper takes out
+    # "|||" is the mark of the program, which its wrapper takes out.
+    predictions = [text.replace("|||", "") for text in predictions]
     references = [[text.replace("|||", "") for text in captions] for captions in references]
     texts = list(dict.fromkeys(text for captions in (predictions, *references) for text in captions))
     prepared = dict(zip(texts, scorer.prepare(texts), strict=True))
@@ -272,30 +232,13 @@ def corpus_statistics(predictions: Sequence[str], references: Sequence[Sequence[
 
 
 def meteor_scores(statistics: np.ndarray) -> np.ndarray:
-    """Returns METEOR of segments with these statistics, `(…, 23)`, float64 `(…)`.
+    """Returns METEOR of segments with these statistics `(…, 23)`, float64 `(…)`; that of a corpus from their sum.
 
     Eq. 1 to 4 of Denkowski and Lavie (2011): the weighted harmonic mean of precision and recall, in which function
-    words count 1/4 and content words 3/4, less the penalty of fragmentation. A caption that matches the whole reference
-    in one chunk has no penalty.
+    words count 1/4 and content words 3/4, less the penalty of fragmentation.
     """
-    return scores_of(whole_segments_without_chunks(statistics))
-
-
-def corpus_meteor(statistics: np.ndarray) -> float:
-    """Returns METEOR of a corpus with these statistics of its segments, `(segments, 23)`."""
-    return float(scores_of(whole_segments_without_chunks(statistics).sum(axis=0)))
-
-
-def whole_segments_without_chunks(statistics: np.ndarray) -> np.ndarray:
-    statistics = np.array(statistics, dtype=float)
-    whole = (statistics[..., CHUNKS] == 1) & (statistics[..., MATCHED] == statistics[..., LENGTHS]).all(axis=-1)
-    statistics[..., CHUNKS][whole] = 0
-    return statistics
-
-
-def scores_of(statistics: np.ndarray) -> np.ndarray:
     lengths, function = statistics[..., LENGTHS], statistics[..., FUNCTION_WORDS]
-    matches = statistics[..., MATCHES].reshape(*statistics.shape[:-1], len(STAGES), 2, 2)  # stage, kind, side
+    matches = statistics[..., MATCHES].reshape(*statistics.shape[:-1], 4, 2, 2)  # stage, kind, side
     weighted = np.einsum("...skw,s,k->...w", matches, WEIGHTS, np.array([DELTA, 1 - DELTA]))
     possible = DELTA * (lengths - function) + (1 - DELTA) * function
     precision, recall = np.moveaxis(divide(weighted, possible), -1, 0)

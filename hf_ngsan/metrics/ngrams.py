@@ -1,11 +1,8 @@
 """Counting the n-grams of many word sequences at once, exactly, with integer arrays.
 
-A word is an integer: the place of a word in a vocabulary, or the token id of a tokenizer ([`cut_sequences`]).
-
-BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical reward all rest on one table: which n-gram occurs how
-often in which caption. `count_ngrams` makes it with one stable sort an order. An n-gram is named by the number of
-its first n - 1 words and its last word, so nothing is hashed and no collision is possible, for a vocabulary of any
-size.
+A word is its place in a vocabulary, or a token id. BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical
+reward rest on one table: which n-gram occurs how often in which caption. `count_ngrams` makes it with one stable sort
+an order. An n-gram is named by the number of its first n - 1 words and its last word, so nothing is hashed.
 """
 
 from __future__ import annotations
@@ -101,52 +98,6 @@ def count_ngrams(sequences: WordSequences) -> list[NGramLevel]:
     return levels
 
 
-class NGramTable:
-    """Distinct n-grams that can be looked up, level by level.
-
-    Args:
-        parents, words: for each order the arrays of `NGramLevel`.
-    """
-
-    def __init__(self, parents: Sequence[np.ndarray], words: Sequence[np.ndarray]) -> None:
-        self.parents = parents
-        self.words = words
-        self.base = max((int(level.max(initial=0)) for level in words), default=0) + 1
-        self.keys = [p * self.base + w for p, w in zip(parents, words, strict=True)]
-
-    def __len__(self) -> int:
-        return sum(map(len, self.words))
-
-    def locate(self, levels: Sequence[NGramLevel], words: np.ndarray | None = None) -> list[np.ndarray]:
-        """Finds n-grams in this table.
-
-        Args:
-            levels: the n-grams.
-            words: this table's word id for each of their word ids, -1 for a word unknown here; `None` where both number
-                words alike.
-
-        Returns:
-            For each order int64 `(D,)`: the number of each n-gram here, or -1.
-        """
-        above, found = np.zeros(1, dtype=np.int64), []
-        for level, keys in zip(levels, self.keys, strict=True):
-            parents = above[level.parents]
-            last = level.words if words is None else words[level.words]
-            known = np.flatnonzero((parents >= 0) & (last >= 0) & (last < self.base))
-            above = np.full(len(parents), -1)
-            above[known] = find_keys(keys, parents[known] * self.base + last[known])
-            found.append(above)
-        return found
-
-
-def find_keys(keys: np.ndarray, queries: np.ndarray) -> np.ndarray:
-    """Returns the position of each query in sorted keys, or -1."""
-    if not len(keys):
-        return np.full(len(queries), -1)
-    positions = np.minimum(np.searchsorted(keys, queries), len(keys) - 1)
-    return np.where(keys[positions] == queries, positions, -1)
-
-
 def stable_order(keys: np.ndarray) -> np.ndarray:
     """Returns `np.argsort(keys, kind="stable")` of integers >= 0, by digits of 16 bits (several times faster)."""
     order = np.argsort((keys & 0xFFFF).astype(np.uint16), kind="stable")
@@ -166,11 +117,7 @@ def starts_of_runs(values: np.ndarray) -> np.ndarray:
 
 
 def expand_ranges(starts: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Lays ranges of integers out one after another.
-
-    Returns:
-        `(owner, index)`: for range i the numbers `starts[i] ... starts[i] + lengths[i] - 1` in `index`, i in `owner`.
-    """
+    """Returns `(owner, index)`: for range i `starts[i] ... starts[i] + lengths[i] - 1` in `index`, i in `owner`."""
     owner = np.repeat(np.arange(len(lengths)), lengths)
     index = np.arange(len(owner)) + (starts - np.cumsum(lengths) + lengths)[owner]
     return owner, index
@@ -188,14 +135,20 @@ def cut_sequences(
     """Cuts each sequence after its first end token and leaves out padding and ignored tokens.
 
     Args:
-        sequences: a 2-D array or tensor of token ids `(R, T)`, or a list of 1-D lists, arrays or tensors.
+        sequences: an array or tensor of token ids `(R, T)`, or a list of lists, arrays or tensors `(T,)`.
         eos_token_id: the end token, which stays; `None` cuts nothing.
         ignored_token_ids: tokens to leave out. Negative ids are always left out.
 
     Raises:
-        ValueError: the ids are no integers, or have the wrong number of dimensions.
+        ValueError: the ids are no integers.
     """
-    tokens, lengths = flatten_tokens(sequences)
+    if hasattr(sequences, "ndim"):
+        matrix = as_integers(sequences)
+        tokens, lengths = matrix.reshape(-1), np.full(matrix.shape[0], matrix.shape[1], dtype=np.int64)
+    else:
+        rows_of_tokens = [as_integers(sequence) for sequence in sequences]
+        lengths = np.fromiter(map(len, rows_of_tokens), dtype=np.int64, count=len(rows_of_tokens))
+        tokens = np.concatenate(rows_of_tokens) if rows_of_tokens else np.zeros(0, dtype=np.int64)
     rows = np.repeat(np.arange(len(lengths)), lengths)
     keep = tokens >= 0
     if len(ignored_token_ids):
@@ -208,30 +161,11 @@ def cut_sequences(
     return WordSequences(tokens[keep], np.bincount(rows[keep], minlength=len(lengths)))
 
 
-def flatten_tokens(sequences: TokenIdSequences) -> tuple[np.ndarray, np.ndarray]:
-    """Returns all tokens one after another, int64 `(tokens,)`, and the lengths of the sequences, int64 `(R,)`."""
-    if hasattr(sequences, "ndim"):
-        matrix = as_integers(sequences)
-        if matrix.ndim != 2:
-            raise ValueError(f"Token ids must have the shape (captions, length), not {tuple(matrix.shape)}.")
-        return matrix.reshape(-1), np.full(matrix.shape[0], matrix.shape[1], dtype=np.int64)
-    rows = [as_integers(sequence) for sequence in sequences]
-    for row, array in enumerate(rows):
-        if array.ndim != 1:
-            raise ValueError(f"Caption {row} must be one sequence of token ids, not an array of shape {array.shape}.")
-    lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
-    return np.concatenate(rows) if rows else np.zeros(0, dtype=np.int64), lengths
-
-
 def as_integers(values: TokenIds | TokenIdSequences) -> np.ndarray:
     """Returns token ids as int64; raises a ValueError if they are no integers."""
-    if isinstance(values, str):
-        raise ValueError(f"Captions must be token ids here, but one is the text {values[:40]!r}.")
     detach = getattr(values, "detach", None)
     array = np.asarray(values if detach is None else detach().cpu())
-    if array.size == 0:
-        return array.astype(np.int64)
-    if array.dtype.kind not in "iu":
+    if array.size and array.dtype.kind not in "iu":
         raise ValueError(f"Token ids must be integers, not {array.dtype}.")
     return array.astype(np.int64, copy=False)
 
@@ -239,10 +173,7 @@ def as_integers(values: TokenIds | TokenIdSequences) -> np.ndarray:
 class ScoredGroups:
     """Reference and candidate captions of a set of images as one table of n-grams.
 
-    Args:
-        references, reference_images: the references and the image of each, int64 `(references,)`, in non-decreasing
-            order.
-        candidates, candidate_images: the same of candidates; every image of a candidate needs a reference.
+    The image of each caption is int64; those of references do not decrease; each image of a candidate has a reference.
 
     Attributes:
         images, lengths: int64 `(sequences,)`. Sequences are numbered image by image, an image's references before its
@@ -280,10 +211,7 @@ class ScoredGroups:
         self.counts = np.concatenate([level.counts for level in self.levels])
         self.orders = np.repeat(np.arange(len(self.levels)), [len(level.ngrams) for level in self.levels])
         self.num_ngrams = int(offsets[-1])
-        self.find_shared()
 
-    def find_shared(self) -> None:
-        """Finds the references that share an n-gram with each entry of a candidate."""
         is_candidate = np.zeros(len(self.images), dtype=bool)
         is_candidate[self.candidates] = True
         of_candidate = is_candidate[self.sequences]

@@ -79,18 +79,11 @@ class Kinds(dict[int, str]):
         self.symbols = frozenset(code_points(SYMBOLS))
 
     def __missing__(self, code: int) -> str:
-        kind = self[code] = self.find(code)
-        return kind
-
-    def find(self, code: int) -> str:
         category = unicodedata.category(chr(code))
-        if category == "Lu":
-            return CAPITAL_LETTER
-        if category[0] == "L":
-            return SMALL_LETTER
-        if category == "Nd":
-            return DIGIT
-        return SYMBOL if code in self.symbols else UNKNOWN
+        other = SYMBOL if code in self.symbols else UNKNOWN
+        kinds = {"Lu": CAPITAL_LETTER, "Nd": DIGIT}
+        self[code] = kinds.get(category, SMALL_LETTER if category[0] == "L" else other)
+        return self[code]
 
 
 KINDS = Kinds()

@@ -104,16 +104,19 @@ COMPOUND = f"{PARTICLE}{ALPHANUMERIC}+(?:[-_\u2010]{PARTICLE}{ALPHANUMERIC}+)*"
 SUM_OF_CAPITALS = "[A-Z]+(?:(?:(?i:&amp;)|[+&])[A-Z]+)+"
 
 
-def unchanged(token: str) -> str:
-    return token
-
-
 def always(text: str) -> Callable[[str], str]:
     return lambda token: text
 
 
 def replacing(replacements: Mapping[str, str]) -> Callable[[str], str]:
-    return lambda token: replacements.get(token, token)
+    """Returns a function that replaces parts of a token, one kind after another."""
+
+    def write(token: str) -> str:
+        for part, replacement in replacements.items():
+            token = token.replace(part, replacement)
+        return token
+
+    return write
 
 
 def without_soft_hyphens(token: str) -> str:
@@ -124,65 +127,31 @@ def with_plain_ampersand(token: str) -> str:
     return re.sub("(?i:&amp;)", "&", token)
 
 
-def with_fixed_blanks(token: str) -> str:
-    return token.replace(" ", "\u00a0")
-
-
-def with_named_parentheses(token: str) -> str:
-    return token.replace("(", "-LRB-").replace(")", "-RRB-")
-
-
-def phone_number(token: str) -> str:
-    return with_named_parentheses(with_fixed_blanks(token))
-
-
-def dashes(token: str) -> str:
-    return "--" if 3 <= len(token) <= 4 else token
-
-
-QUOTES = {
-    "\u0091\u2018\u201b\u2039": "`",
-    "\u0092\u2019\u203a": "'",
-    "\u0093\u201c\u00ab": "``",
-    "\u0094\u201d\u00bb": "''",
-}
-NAMED_QUOTES = str.maketrans({quote: name for quotes, name in QUOTES.items() for quote in quotes})
-
-
-def opening_quote(token: str) -> str:
-    return plain_quotes(token).replace("'", "`").replace('"', "``").translate(NAMED_QUOTES)
-
-
-def closing_quote(token: str) -> str:
-    return plain_quotes(token).replace('"', "''").translate(NAMED_QUOTES)
-
-
-def plain_quotes(token: str) -> str:
-    return token.replace("&apos;", "'").replace("&quot;", '"')
-
-
 FRACTIONS = {"\u00bc": "1/4", "\u00bd": "1/2", "\u00be": "3/4", "\u2153": "1/3", "\u2154": "2/3"}
 CURRENCIES = {"\u00a2": "cents", "\u00a3": "#", "\u0080": "$", "\u00a4": "$", "\u20a0": "$", "\u20ac": "$"}
-BRACKETS = {"(": "-LRB-", ")": "-RRB-", "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-"}
+PARENTHESES = {"(": "-LRB-", ")": "-RRB-"}
+BRACKETS = {**PARENTHESES, "[": "-LSB-", "]": "-RSB-", "{": "-LCB-", "}": "-RCB-"}
+BLANK = {" ": "\u00a0"}
+PLAIN_QUOTES = {"&apos;": "'", "&quot;": '"'}
+NAMED_QUOTES = {
+    **dict.fromkeys("\u0091\u2018\u201b\u2039", "`"),
+    **dict.fromkeys("\u0092\u2019\u203a", "'"),
+    **dict.fromkeys("\u0093\u201c\u00ab", "``"),
+    **dict.fromkeys("\u0094\u201d\u00bb", "''"),
+}
+opening_quote = replacing({**PLAIN_QUOTES, "'": "`", '"': "``", **NAMED_QUOTES})
+closing_quote = replacing({**PLAIN_QUOTES, '"': "''", **NAMED_QUOTES})
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A kind of token.
+    """A kind of token."""
 
-    Attributes:
-        start: the characters a token can begin with, as the inside of a character class.
-        token: the pattern of the token.
-        write: turns the text of the token into what is written; `None` writes nothing.
-        ahead: the pattern of the text that must follow the token.
-        again: number of characters at the end of the token that are read once more after it.
-    """
-
-    start: str
-    token: str
-    write: Callable[[str], str] | None = unchanged
-    ahead: str = ""
-    again: int = 0
+    start: str  # the characters that it can begin with, as the inside of a character class
+    token: str  # its pattern
+    write: Callable[[str], str] | None = str  # turns its text into what is written; None writes nothing
+    ahead: str = ""  # the pattern of the text that must follow
+    again: int = 0  # number of characters at its end that are read once more after it
 
 
 ANY = r"\s\S"
@@ -198,7 +167,7 @@ RULES = [
     Rule("GgLl", "(?i:gim|lem)", ahead="(?i:me)"),
     Rule("'", "(?i:'t)", closing_quote, ahead="(?i:is|was)"),
     Rule("CcFf", r"(?i:c\+\+|[cf]#)"),
-    Rule("<", TAG, with_fixed_blanks),
+    Rule("<", TAG, replacing(BLANK)),
     Rule("&", "(?i:&(?:mdash|md|ndash);)", always("--")),
     Rule("\u2013", "\u2013", always("--")),
     Rule("&", "(?i:&amp;)", always("&")),
@@ -235,7 +204,7 @@ RULES = [
     Rule(
         DIGITS,
         f"(?:[{DIGITS}]{{1,4}}[- \u00a0])?[{DIGITS}]{{1,4}}(?:\\\\?/|\u2044)[{DIGITS}]{{1,4}}",
-        with_fixed_blanks,
+        replacing(BLANK),
     ),
     Rule("\u00bc", "\u00bc", replacing(FRACTIONS)),
     Rule(
@@ -264,14 +233,18 @@ RULES = [
     Rule(APOSTROPHE_START, f"{APOSTROPHE}[0-9][0-9]", ahead=f"[{BLANKS_AND_ENDS}]"),
     Rule(WORD_START, rf"{WORD}\.", without_soft_hyphens, ahead=COMMA),
     # Faces.
-    Rule("<>:;=", r"[<>]?[:;=][-o*']?[()DPdpO\\{@|\[\]]", with_named_parentheses, ahead="[^A-Za-z0-9]"),
+    Rule("<>:;=", r"[<>]?[:;=][-o*']?[()DPdpO\\{@|\[\]]", replacing(PARENTHESES), ahead="[^A-Za-z0-9]"),
     Rule(
         "-^x=~<>'(",
         r"[-^x=~<>']_[-^x=~<>']|\([-^x=~<>'][_.]?[-^x=~<>']\)|\([\^x=~<>']-[\^x=~<>'`]\)|[\^x=~<>]\.\[\^[Xx]=[^<\n]*+<>\]",
-        with_named_parentheses,
+        replacing(PARENTHESES),
     ),
-    Rule("(", rf"\([0-9]{{2,3}}\)[ \u00a0]?{PHONE_END}", phone_number),
-    Rule("+0-9", rf"(?:\+\+?)?(?:[0-9]{{2,4}}[- \u00a0])?[0-9]{{2,4}}[- \u00a0]{PHONE_END}", phone_number),
+    Rule("(", rf"\([0-9]{{2,3}}\)[ \u00a0]?{PHONE_END}", replacing({**PARENTHESES, **BLANK})),
+    Rule(
+        "+0-9",
+        rf"(?:\+\+?)?(?:[0-9]{{2,4}}[- \u00a0])?[0-9]{{2,4}}[- \u00a0]{PHONE_END}",
+        replacing({**PARENTHESES, **BLANK}),
+    ),
     Rule("+0-9", r"(?:(?:\+\+?)?[0-9]{2,4}\.)?[0-9]{2,4}\.[0-9]{3,4}\.[0-9]{3,5}"),
     # Punctuation.
     Rule('"&', '"|(?i:&quot;)', opening_quote, ahead="[A-Za-z0-9$]"),
@@ -279,7 +252,8 @@ RULES = [
     Rule("<&", "<|(?i:&lt;)", always("<")),
     Rule(">&", ">|(?i:&gt;)", always(">")),
     Rule(r"(){}\[\]", r"[(){}\[\]]", replacing(BRACKETS)),
-    Rule("-", "-+", dashes),
+    Rule("-", "-{3,4}(?!-)", always("--")),
+    Rule("-", "-+"),
     Rule(".\u0085\u2026", r"\.{3,5}|(?:\.[ \u00a0]){2,4}\.|[\u0085\u2026]", always("...")),
     Rule("@#_", "@+|#+|_+"),
     Rule(r"*\\", r"\*+|(?:\\\*){1,3}"),
@@ -331,17 +305,21 @@ TWO_WORDS = {words.replace(" ", ""): words for words in ("can not", "gim me", "g
 def scan(text: str, simple: str | None = None, start: int = 0, end: int | None = None) -> list[str]:
     """Returns the tokens of a line of text, in lower case.
 
-    Args:
-        text: the text after `split_pairs`; its lines end with a line feed, and no other control character ends one.
-        simple: `simplify(text)`, if it is known already.
-        start, end: the bounds of the line. Rules see the text after it too, since abbreviations may depend on it.
+    The text went through `split_pairs`; `simple` is `simplify(text)`, if it is known already. Rules see the text after
+    the line, from `start` to `end`, too, since abbreviations may depend on it.
     """
     simple = simplify(text) if simple is None else simple
     end = len(text) if end is None else end
     tokens, position = [], start
     while position < end:
-        if stretch := plain_stretch(simple, position):
-            tokens += plain_words(stretch)
+        stretch = PLAIN.match(simple, position)[0].lower()  # type: ignore[index]  # it matches an empty stretch too
+        if stretch.endswith(".") and (last := stretch[stretch.rfind(" ") + 1 :]) in NOT_LAST:
+            stretch = stretch[: -len(last)]
+        if stretch:
+            words = stretch.replace(",", " ,").replace(";", " ;").replace(".", " .").split()
+            if not TWO_WORDS.keys().isdisjoint(words):
+                words = " ".join(TWO_WORDS.get(word, word) for word in words).split(" ")
+            tokens += words
             position += len(stretch)
         elif chunk := SELF_CONTAINED.match(simple, position):
             tokens += chunk_tokens(chunk[1])
@@ -351,22 +329,6 @@ def scan(text: str, simple: str | None = None, start: int = 0, end: int | None =
             if token:
                 tokens.append(token)
     return tokens
-
-
-def plain_stretch(simple: str, position: int) -> str:
-    stretch = PLAIN.match(simple, position)[0].lower()  # type: ignore[index]  # it matches an empty stretch too
-    if stretch.endswith("."):
-        last = stretch[stretch.rfind(" ") + 1 :]
-        if last in NOT_LAST:
-            return stretch[: -len(last)]
-    return stretch
-
-
-def plain_words(stretch: str) -> list[str]:
-    words = stretch.replace(",", " ,").replace(";", " ;").replace(".", " .").split()
-    if not TWO_WORDS.keys().isdisjoint(words):
-        words = " ".join(TWO_WORDS.get(word, word) for word in words).split(" ")
-    return words
 
 
 @lru_cache(maxsize=1 << 16)

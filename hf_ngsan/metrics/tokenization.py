@@ -1,11 +1,12 @@
 """Captions as text: Penn Treebank tokenization in Python, as the COCO caption evaluation uses it, and word ids."""
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Literal, Protocol
 
 import numpy as np
 
+from ..languages import segment
 from .ngrams import WordSequences
 from .ptb_characters import simplify, split_pairs
 from .ptb_rules import scan
@@ -14,11 +15,6 @@ PUNCTUATION = frozenset(
     ["''", "'", "``", "`", "-LRB-", "-RRB-", "-LCB-", "-RCB-", ".", "?", "!", ",", ":", "-", "--", "...", ";"]
 )
 LINE_ENDS = re.compile("[\n\r\v\f\u2028\u2029]")
-
-
-def not_a_string(name: str, value: object) -> ValueError:
-    """Returns the error of a value that must be a string."""
-    return ValueError(f"{name} must be a string, not {type(value).__name__} ({value!r:.40}).")
 
 
 class PTBTokenizer:
@@ -42,8 +38,6 @@ class PTBTokenizer:
     - Unicode of different versions: the original knows the letters of Unicode 6.2, like the table here, but lower case
       comes from Java's or Python's own tables, which differ for the youngest letters, and for a capital sigma after a
       hyphen at the end of a word.
-    - A lone surrogate (half a character, possible in Python strings only) is an unknown character: dropped, or replaced
-      by U+FFFD within a URL.
     - A rule looks 400 characters far, which keeps the time linear: a tag or a URL that is longer may fall apart,
       and a sentence that begins after more blanks than that does not end the one before. Long words stay whole.
 
@@ -79,11 +73,10 @@ class PTBTokenizer:
         lines = []
         for index, caption in enumerate(captions):
             if not isinstance(caption, str):
-                raise not_a_string(f"Caption {index}", caption)
+                raise ValueError(f"Caption {index} must be a string, not {type(caption).__name__} ({caption!r:.40}).")
             lines.append(split_pairs(LINE_ENDS.sub(" ", caption)))
-        return self.tokenize_joined(lines) if self.joined else [self.join_tokens(scan(line)) for line in lines]
-
-    def tokenize_joined(self, lines: list[str]) -> list[str]:
+        if not self.joined:
+            return [self.join_tokens(scan(line)) for line in lines]
         text, simple = "\n".join(lines), "\n".join(map(simplify, lines))
         tokenized, start = [], 0
         for line in lines:
@@ -100,63 +93,31 @@ class PTBTokenizer:
 
 
 class CaptionTokenizer(Protocol):
-    """Makes tokenized text, words with a blank between, of captions."""
-
     def tokenize(self, captions: list[str]) -> list[str]: ...
 
 
-TokenizerChoice = Literal["ptb"] | CaptionTokenizer | None
+TokenizerChoice = Literal["ptb", "words", "characters"] | CaptionTokenizer | None
 
 END_OF_CAPTION = "\ue0ff\ue0fe\ue0ff"  # private characters that no tokenizer lets through together
 
 
-def check_scored(predictions: Sequence[str | None] | None, references: Sequence[Sequence[str] | None] | None) -> None:
-    """Raises a ValueError unless there is one string and a non-empty list of strings for each image."""
-    if isinstance(predictions, str) or isinstance(references, str) or predictions is None or references is None:
-        raise ValueError("predictions must be a list of strings and references a list of lists of strings.")
-    if len(predictions) != len(references):
-        raise ValueError(
-            f"There are {len(predictions)} predictions but {len(references)} lists of references; "
-            "each image needs one of either."
-        )
-    for row, (prediction, image_references) in enumerate(zip(predictions, references, strict=True)):
-        if not isinstance(prediction, str):
-            raise not_a_string(f"Prediction {row}", prediction)
-        if isinstance(image_references, str):
-            raise ValueError(f"The references of image {row} must be a list of strings, not one string.")
-        if image_references is None or not len(image_references):
-            raise ValueError(f"Image {row} has no references; every image needs at least one.")
-        for index, reference in enumerate(image_references):
-            if not isinstance(reference, str):
-                raise not_a_string(f"Reference {index} of image {row}", reference)
-
-
 def tokenize(captions: list[str], tokenizer: TokenizerChoice = "ptb") -> list[str]:
-    """Tokenizes captions.
-
-    Args:
-        captions: the text.
-        tokenizer: "ptb" for the official tokenization, all captions in one run; an object with
-            `tokenize(list of strings)`; or `None` for text that is tokenized already.
-
-    Raises:
-        ValueError: the tokenizer is another string.
-    """
+    """Tokenizes captions, see [`~hf_ngsan.metrics.evaluation.CaptionMetric`]; a ValueError for another string."""
     if tokenizer is None:
         return captions
+    if tokenizer in ("words", "characters"):
+        return [" ".join(segment(caption, tokenizer)) for caption in captions]
     if isinstance(tokenizer, str):
         if tokenizer != "ptb":
-            raise ValueError(f"Unknown tokenizer {tokenizer!r}; use 'ptb', an object with tokenize(captions), or None.")
+            raise ValueError(
+                f"Unknown tokenizer {tokenizer!r}; use 'ptb', 'words', 'characters', an object with tokenize, or None."
+            )
         tokenizer = PTBTokenizer(joined=True)
     return tokenizer.tokenize(captions)
 
 
 def encode_words(captions: Iterable[str]) -> tuple[WordSequences, tuple[str, ...]]:
-    """Numbers the words, divided by white space, of tokenized captions.
-
-    Returns:
-        `(sequences, vocabulary)`: the numbers, and the words in the order of their numbers.
-    """
+    """Returns the numbers of the words, divided by white space, of tokenized captions, and the words in their order."""
     # One long text with a mark after each caption: a list for each caption would keep the garbage collector busy.
     words = "".join([f"{caption} {END_OF_CAPTION} " for caption in captions]).split()
     ids = {word: index for index, word in enumerate(dict.fromkeys([END_OF_CAPTION, *words]), -1)}

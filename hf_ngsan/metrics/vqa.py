@@ -1,8 +1,4 @@
-"""VQA accuracy with the official normalisation of answers (Antol et al. 2015, Goyal et al. 2017).
-
-The rules are those of the evaluation code of the VQA challenge, its oddities included; they are listed with each
-function, since many of them cannot be guessed.
-"""
+"""VQA accuracy with the official normalisation of answers (Antol et al. 2015, Goyal et al. 2017), oddities included."""
 
 import re
 from collections import Counter
@@ -51,16 +47,12 @@ ODD = {
 }
 
 
-def contraction_table() -> dict[str, str]:
-    """Returns the official table from what people type to contractions with their apostrophes."""
-    table = {word.replace("'", ""): word for word in WITHOUT_APOSTROPHE}
-    for word in TWO_APOSTROPHES:
-        first, second, third = word.rsplit("'", 2)
-        table |= {f"{first}{second}'{third}": word, f"{first}'{second}{third}": word}
-    return table | ODD
-
-
-CONTRACTIONS = contraction_table()
+CONTRACTIONS = {word.replace("'", ""): word for word in WITHOUT_APOSTROPHE}
+"""The official table from what people type to contractions with their apostrophes."""
+for word in TWO_APOSTROPHES:
+    first, second, third = word.rsplit("'", 2)
+    CONTRACTIONS |= {f"{first}{second}'{third}": word, f"{first}'{second}{third}": word}
+CONTRACTIONS |= ODD
 
 
 def without_punctuation(answer: str) -> str:

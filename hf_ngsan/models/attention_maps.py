@@ -32,9 +32,8 @@ def word_attention(
 ) -> list[tuple[list[str], np.ndarray]]:
     """Returns the cross-attention over visual tokens for every word of generated captions.
 
-    It runs one teacher-forced pass over the finished captions with eager attention in the decoder. A prediction
-    depends only on the words before it, so these are the weights of the decoding steps, whether greedy, sampled or
-    of beams. Other threads may call the model at the same time; its training mode is restored.
+    One teacher-forced pass over the finished captions gives the weights of the decoding steps, whether greedy, sampled
+    or of beams. Other threads may call the model at the same time; its training mode is restored.
 
     Args:
         model: a captioner of this package, with encoder and decoder in `model.model`.
@@ -42,8 +41,7 @@ def word_attention(
         inputs: outputs of the processor for B images; prefixes and labels are ignored.
         sequences (`torch.LongTensor` of shape `(B * C, length)`): result of `generate()`, start token included;
             C captions an image, those of one image next to each other.
-        layer: a decoder layer; None for the mean over all. The mean over heads is taken in either
-            case.
+        layer: a decoder layer; None for the mean over all. The mean over heads is taken in either case.
 
     Returns:
         For each sequence its T words, without special tokens, and float32 weights `(T, N)` over the real visual
@@ -70,24 +68,19 @@ def word_attention(
     layers = [among_regions(weights, num_regions) for weights in outputs.cross_attentions]
     weights = mean_over_heads(layers, layer).cpu().numpy()
 
-    targets = sequences[:, 1:].tolist()
-    mask = visual.get("attention_mask")
+    mask, silent, captions = visual.get("attention_mask"), set(tokenizer.all_special_ids), []
     masks = np.ones((len(weights), num_regions), dtype=bool) if mask is None else mask.bool().cpu().numpy()
-    return [
-        attention_of_words(tokenizer, ids, of_words, masks[index * len(masks) // len(targets)])
-        for index, (ids, of_words) in enumerate(zip(targets, weights, strict=True))
-    ]
+    for index, (ids, of_words) in enumerate(zip(sequences[:, 1:].tolist(), weights, strict=True)):
+        kept = [position for position, token in enumerate(ids) if token not in silent]
+        words = [str(tokenizer.convert_ids_to_tokens(ids[position])) for position in kept]
+        captions.append((words, of_words[kept][:, masks[index * len(masks) // len(weights)]]))
+    return captions
 
 
 def word_visualness_pairs(
     model: Any, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor
 ) -> list[list[tuple[str, float]]]:
-    """Returns for each sequence its words, without special tokens, with their visualness.
-
-    Args:
-        model: an RSTNet with adaptive attention; see its `word_visualness` for `inputs` and `sequences`.
-        tokenizer: the model's.
-    """
+    """Returns the words of each sequence, without special tokens, with their visualness (see `word_visualness`)."""
     silent = set(tokenizer.all_special_ids)
     visualness = model.word_visualness(inputs, sequences)
     return [
@@ -101,25 +94,14 @@ def word_visualness_pairs(
 
 
 def mean_over_heads(layers: Sequence[torch.Tensor], layer: int | None) -> torch.Tensor:
-    """Returns the mean over heads `(captions, words, regions)` of one layer's weights, or over all layers too.
-
-    Args:
-        layers: weights `(captions, heads, words, regions)` of each layer of a decoder.
-        layer: index of the layer; None for all.
-
-    Raises:
-        ValueError: no such layer.
-    """
+    """Returns the mean `(captions, words, regions)` over the heads of a layer, or over all layers too."""
     if layer is not None and not -len(layers) <= layer < len(layers):
         raise ValueError(f"The decoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
     return (torch.stack([*layers]).mean(0) if layer is None else layers[layer]).mean(1)
 
 
 def among_regions(weights: torch.Tensor, num_regions: int) -> torch.Tensor:
-    """Returns the weights `(..., num_regions)` of visual tokens, which sum to 1, in float32.
-
-    The additional weight of the language signal in adaptive attention (RSTNet) is left out.
-    """
+    """Returns the weights `(..., num_regions)` of visual tokens, without that of RSTNet's language signal."""
     weights = weights.float()
     if weights.shape[-1] == num_regions:
         return weights
@@ -138,32 +120,14 @@ def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
         model.train(training)
 
 
-def attention_of_words(
-    tokenizer: PreTrainedTokenizerBase, ids: list[int], weights: np.ndarray, mask: np.ndarray
-) -> tuple[list[str], np.ndarray]:
-    """Returns words and weights of one caption, without special tokens and without padded visual tokens."""
-    silent = set(tokenizer.all_special_ids)
-    kept = [position for position, token in enumerate(ids) if token not in silent]
-    words = [str(tokenizer.convert_ids_to_tokens(ids[position])) for position in kept]
-    return words, weights[kept][:, mask]
-
-
 def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
     """Turns weights of visual tokens into maps of the image's size.
 
     If the boxes are the cells of a grid, row by row, a pixel has the bilinear interpolation of the weights between the
     centres of cells; else it has the sum of the weights of the regions around it.
 
-    Args:
-        weights: `(T, N)`.
-        boxes: `(N, 4)`, x1, y1, x2, y2 within [0, 1].
-        width, height: of the image, in pixels.
-
-    Returns:
-        float32 `(T, height, width)`.
-
-    Raises:
-        ValueError: the numbers of boxes and weights differ.
+    Takes weights `(T, N)`, boxes `(N, 4)` within [0, 1] and the size of the image in pixels; returns float32 `(T,
+    height, width)`. Raises a ValueError where the numbers of boxes and weights differ.
     """
     weights, boxes = np.asarray(weights, dtype=np.float32), np.asarray(boxes, dtype=np.float32)
     if boxes.shape != (weights.shape[-1], 4):
@@ -226,7 +190,7 @@ def question_attention(
         model: whose guided attention lets each region attend to the words.
         tokenizer: the model's.
         inputs: outputs of the processor for B questions and images.
-        layer: a decoder layer; None for the mean over all. The mean over heads is taken in either case.
+        layer: as for [`word_attention`].
 
     Returns:
         For each question its T words (unknown ones as the tokenizer's unknown token), float32 weights `(T, N)` over

@@ -44,12 +44,7 @@ def preprocessing_of_variant(name: str) -> dict[str, Any]:
 
 
 def read_source(name: str) -> tuple[str, dict]:
-    """Returns kind and `config.json` of a trained backbone or detection model in a folder, a package or on the Hub.
-
-    Raises:
-        OSError: there is no such model.
-        ValueError: it is neither backbone nor detection model.
-    """
+    """Returns kind and `config.json` of a trained backbone or detection model in a folder, a package or on the Hub."""
     if is_packaged(name):
         return "grid", packaged_config(name)
     try:
@@ -62,11 +57,7 @@ def read_source(name: str) -> tuple[str, dict]:
 
 
 def kind_of_source(name: str | PathLike, config: dict) -> str:
-    """Returns `"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`.
-
-    Raises:
-        ValueError: it is neither.
-    """
+    """Returns `"grid"` for a backbone, `"regions"` for a detection model, by the contents of its `config.json`."""
     model_type = str(config.get("model_type"))
     is_backbone = model_type in OWN_CONFIGS or has_model(model_type, "BACKBONE") or has_patch_encoder(model_type)
     heads = config.get("architectures")

@@ -84,7 +84,7 @@ class EndedCaptions:
         self.prefix_length = input_ids.shape[1]
         self.settings = generation_config
         self.stopping_criteria = stopping_criteria
-        self.padding = padding_of(generation_config)
+        self.padding = generation_config.pad_token_id or 0
         ends = generation_config.eos_token_id
         number_of_ends = len(ends) if isinstance(ends, list) else int(ends is not None)
         self.most_candidates = max(2, 1 + number_of_ends) * size  # enough for beams that do not end
@@ -149,10 +149,6 @@ def log_probabilities_of_start(images: int, beams: int, size: int, device: torch
     scores = torch.full((images, beams), NEVER, device=device)
     scores[:, ::size] = 0
     return scores
-
-
-def padding_of(generation_config: Any) -> int:
-    return generation_config.pad_token_id or 0
 
 
 # Of 0, 0.5, 1, 1.5, 2, 3 and 5 it gives the largest sum of CIDEr-D of three greedy groups on Flickr8k.
@@ -331,7 +327,7 @@ def contrastive_search(
     if generation_config.num_beams != 1 or generation_config.num_return_sequences != 1:
         raise ValueError("contrastive_search finds one caption an image; set num_beams and num_return_sequences to 1.")
     images, each = len(input_ids), min(candidates, model.config.get_text_config(decoder=True).vocab_size)
-    padding = padding_of(generation_config)
+    padding = generation_config.pad_token_id or 0
     sequences, is_finished = input_ids, torch.zeros(images, dtype=torch.bool, device=input_ids.device)
     is_word = model_kwargs.get("decoder_attention_mask")
     is_word = torch.ones_like(input_ids) if is_word is None else is_word
@@ -396,7 +392,7 @@ def answer(sequences: torch.Tensor, scores: torch.Tensor, prefix_length: int, ge
     """Returns the result of `generate()`: `num_return_sequences` of the captions `(images, captions, max_length)`."""
     number = generation_config.num_return_sequences
     sequences, scores = sequences[:, :number].flatten(0, 1), scores[:, :number].flatten()
-    is_used = (sequences != padding_of(generation_config)).any(0)
+    is_used = (sequences != (generation_config.pad_token_id or 0)).any(0)
     is_used[:prefix_length] = True
     found: Any = sequences[:, : int(is_used.nonzero().max()) + 1]
     if generation_config.return_dict_in_generate:

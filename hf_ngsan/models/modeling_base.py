@@ -131,10 +131,8 @@ def check_visual_features(
     """Raises a ValueError unless features are `(batch_size, num_regions, feature_size)`, and their mask fits."""
     shape, of_mask = (None if given is None else tuple(given.shape) for given in (features, mask))
     if shape is None or len(shape) != 3 or shape[2] != feature_size or 0 in shape or of_mask not in (None, shape[:2]):
-        raise ValueError(
-            f"visual_features have the shape {shape}, {name} {of_mask}; the model takes (batch_size, num_regions, "
-            f"{feature_size}) and (batch_size, num_regions)."
-        )
+        expected = f"(batch_size, num_regions, {feature_size})"
+        raise ValueError(f"visual_features have the shape {shape}, {name} {of_mask}; the model takes {expected}.")
 
 
 def check_visual_boxes(boxes: torch.Tensor | None, features: torch.Tensor, needed_by: str) -> None:

@@ -98,10 +98,10 @@ class MultiHeadPooling(nn.Module):
 
 
 def selective_pooling(states: torch.Tensor, mask: torch.Tensor | None, number: int) -> torch.Tensor:
-    """Returns the mean of the `number` largest and `number` smallest values of each channel, `(batch_size, size)`.
+    """Returns half the mean of the `number` largest and of the `number` smallest values of each channel, `(B, size)`.
 
-    Selective spatial pooling (Durand et al. 2017, eq. 3), as in the baseline of Park et al. 2020; half the mean of each
-    kind. States are `(batch_size, length, size)`, the mask `(batch_size, length)`, 1 = real, 0 = padding.
+    Selective spatial pooling (Durand et al. 2017, eq. 3), as in the baseline of Park et al. 2020. States are
+    `(batch_size, length, size)`, the mask `(batch_size, length)`, 1 = real, 0 = padding.
     """
     real = states.new_ones(states.shape[:2]) if mask is None else mask.to(states.dtype)
     padding = (real == 0)[..., None]

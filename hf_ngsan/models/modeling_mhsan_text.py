@@ -285,10 +285,10 @@ class SRU(nn.Module):
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList()
-        for layer in range(num_layers):
-            rate = dropout if layer < num_layers - 1 else 0.0
-            self.layers.append(SRULayer(input_size, hidden_size, rate, **options))
-            input_size = self.layers[-1].output_size
+        for index in range(num_layers):
+            layer = SRULayer(input_size, hidden_size, dropout if index < num_layers - 1 else 0.0, **options)
+            self.layers.append(layer)
+            input_size = layer.output_size
 
     def forward(
         self,

@@ -1,11 +1,5 @@
 """Log-probabilities of generated texts: how likely a model finds each word, whatever search has found it.
 
-```python
-sequences = model.generate(**inputs, num_beams=5)
-for of_text in text_scores(model, tokenizer, inputs, sequences):
-    print(of_text.score, of_text.words)  # -0.41 [("a", -0.1), ("dog", -0.9), ...]
-```
-
 They are those of the model's own distribution over its whole vocabulary, without penalties, temperature and suppressed
 tokens. `generate()` itself is made to write the sequences again, so this works for every model that has it.
 """

@@ -155,7 +155,6 @@ def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: 
 def check_size(model: Any, height: int, width: int) -> None:
     """Raises a ValueError if a patch encoder or a detection model cannot take images of a size.
 
-    Position embeddings of patches are interpolated for another size than their own, where transformers offers that.
     Detection models with a pyramid of maps (RT-DETR, D-FINE, ...) need whole cells, and one at least for each query.
     """
     config, needed = model.config, ""
@@ -174,10 +173,7 @@ def check_size(model: Any, height: int, width: int) -> None:
         elif cells < config.num_queries:
             needed = f"its feature maps would have {cells} cells for its {config.num_queries} queries"
     if needed:
-        raise ValueError(
-            f"This {config.model_type} cannot take images of height {height} and width {width}: {needed}; change the "
-            "size in the image processor, --image-size or data.image_size of the training config."
-        )
+        raise ValueError(f"This {config.model_type} cannot take images of height {height} and width {width}: {needed}.")
 
 
 def own_image_size(vision: Any) -> int | None:

@@ -23,7 +23,7 @@ from ..data import DataError
 from ..data.contract import ARRAY_COLUMNS
 from ..metrics import CaptionMetrics
 from ..metrics.comparison import MIN_ITEMS
-from ..metrics.meteor_resources import MeteorDataMissing, meteor_folder
+from ..metrics.meteor_english import meteor_folder
 from ..tasks import load_training_config
 from ..tasks.registry import task_class_of
 from ..training import TrainingConfig
@@ -214,7 +214,7 @@ def make_plan(
     options = table.paper_evaluation.split() if scale == "paper" else []
     metrics: list[str] = []
     if "meteor" in table.metrics:
-        with suppress(MeteorDataMissing):  # without the extra `eval`
+        with suppress(FileNotFoundError):  # without the extra `eval`
             meteor_folder()
             metrics = ["--metrics", *CaptionMetrics.DEFAULT, "meteor"]
 

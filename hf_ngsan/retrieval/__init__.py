@@ -9,7 +9,7 @@ Names are imported when used, so that importing this package imports nothing hea
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .backends import Hit, check_backend, open_backend, search, search_current

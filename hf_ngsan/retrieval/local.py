@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..io.folders import write_folder_atomically
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay
 from .index_folder import MAKE, IndexFolder, IndexFolderError
 
 ROWS_AT_ONCE = 2048

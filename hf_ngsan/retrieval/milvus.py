@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..io.folders import write_folder_atomically
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay
 from .index_folder import MAKE, IndexFolder, IndexFolderError
 from .local import CANDIDATES, CANDIDATES_A_HIT, ExactSearch
 

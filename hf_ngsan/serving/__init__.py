@@ -5,7 +5,7 @@ It needs FastAPI and uvicorn (extra `serve`).
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .app import create_app

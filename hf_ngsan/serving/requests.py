@@ -8,7 +8,7 @@ from typing import Any
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
-from ..io.bounds import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
+from ..io import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..io.messages import one_sentence
 from ..loading.pipelines import CaptioningPipeline
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image

@@ -1,10 +1,5 @@
 """Model cards: facts about a model, and a clear statement about missing facts.
 
-```python
-facts = CardFacts(evaluations=read_evaluations(folder), license="cc-by-4.0")
-write_card(model, folder, "user/captioner", checkpoint_tag(folder), facts)
-```
-
 The template `card.md.jinja` has the text; it escapes every value that it does not mark as Markdown.
 """
 

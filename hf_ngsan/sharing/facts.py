@@ -1,10 +1,4 @@
-"""What is known of a model, for its card: recorded evaluations, training config and history, read from its folder.
-
-```python
-collect_card_facts("runs/scenes").evaluations[0].scores["cider_d"]
-record_evaluation(folder, RecordedEvaluation("scenes", "test", 100, scores, fingerprints, weights_checksum(folder)))
-```
-"""
+"""What is known of a model, for its card: recorded evaluations, training config and history, read from its folder."""
 
 import hashlib
 import json
@@ -171,9 +165,8 @@ def collect_card_facts(model: str | os.PathLike, other_runs: Sequence[str] = (),
 def refuse_files_elsewhere(folder: Path) -> None:
     """Refuses a stranger's folder that would make an upload have files of this machine.
 
-    Raises:
-        ModelFolderError: a link leads out of the folder or its training run (code, of which nothing is read, may be
-            one), or the settings name weights or a model elsewhere.
+    No link may lead out of the folder or its training run, but for code, of which nothing is read; no settings may name
+    weights or a model elsewhere.
     """
     run = run_of(folder)
     of_run = [] if run is None else [folder, training_config_of(run), run / HISTORY]
@@ -265,7 +258,9 @@ def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
         split=config.data.validation_split,
         rows=config.data.limit,
         scores=scores,
-        fingerprints=fingerprints_of(kind, Evaluation(scores), generation, vars(config.evaluation)),
+        fingerprints=fingerprints_of(
+            kind, Evaluation(scores), generation, {**vars(config.data), **vars(config.evaluation)}
+        ),
         weights=weights_checksum(best),
         seed=config.training.seed,
         chose_epoch=config.evaluation.metric in scores,

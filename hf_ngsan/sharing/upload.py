@@ -1,11 +1,4 @@
-"""Checkpoints for the Hub: written into a new folder, checked, and uploaded in one commit with a tag.
-
-```python
-write_checkpoint(model, processor, "folder", "user/captioner", facts=collect_card_facts("runs/scenes"))
-check_checkpoint("folder")
-upload_checkpoint("folder", "user/captioner")
-```
-"""
+"""Checkpoints for the Hub: written into a new folder, checked, and uploaded in one commit with a tag."""
 
 import hashlib
 import json

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from ..data.scenes.generator import BACKGROUND, PAINT, outline
+from ..data.scenes import BACKGROUND, PAINT, outline
 
 SHOWN_SIDE, MAP_SIDE = 768, 128
 """Longest sides in pixels of a photograph on the page, and of attention maps, which the browser enlarges."""

@@ -5,7 +5,7 @@ Names are imported when used, so that importing this package imports nothing hea
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
     from .captioning import CaptioningConfig, CaptioningTask
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         generate_captions,
     )
     from .captioning_models import attach_vision, new_captioner
+    from .new_models import checked_generation
     from .question_answering import (
         AnsweredQuestion,
         VisualQuestionAnsweringConfig,
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
         predict_answers,
     )
     from .registry import load_training_config, register_task, task_class, train
-    from .retrieval import RetrievalConfig, RetrievalTask, new_dual_encoder
-    from .retrieval_search import PairEmbeddings, embed_pairs
+    from .retrieval import PairEmbeddings, RetrievalConfig, RetrievalTask, embed_pairs, new_dual_encoder
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

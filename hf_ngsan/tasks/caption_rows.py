@@ -1,4 +1,4 @@
-"""Rows for training and evaluation of captioners.
+"""Rows for captioners and dual encoders: loading, the columns that a model reads, random changes of training images.
 
 ```python
 rows = load_rows("features:DIR", "test", limit=100)
@@ -7,22 +7,29 @@ rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the 
 """
 
 import logging
-from collections.abc import Callable
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy
+import numpy as np
 from datasets import Dataset
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from PIL import Image, ImageEnhance
+from transformers import PreTrainedModel, PreTrainedTokenizerFast, ProcessorMixin
 
-from ..data import DataError, load_data
+from ..data import DataError, build_tokenizer, load_data
 from ..data.contract import ARRAY_COLUMNS
 from ..data.images.loading import check_captions
+from ..data.sampler import generator_of
+from ..data.saved import FeatureCopies
+from ..data.vocabulary import UNITS
 from ..loading.models import is_guest, reads_images
 from ..loading.provenance import check_provenance
-from ..training.config import DataSettings, setting
+from ..models.image_processing_captioning import load_image
+from ..training.config import ConfigError, DataSettings, setting
 from ..training.run import load_split, short_checksum
 from ..visualization import check_matplotlib, save_figure
 from ..visualization.plots import FIGURE_SIDE
@@ -34,9 +41,26 @@ logger = logging.getLogger(__name__)
 class CaptionDataSettings(DataSettings):
     """Words and captions for training."""
 
+    tokenizer: str = setting(
+        "words", "what captions are divided into; metrics count words, whatever it is", choices=UNITS
+    )
+    language: str = setting("en", "language of the captions, such as de or zh, whose words metrics count")
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
+    max_subwords: int = setting(10_000, "largest vocabulary of tokenizer=subwords", minimum=100)
     captions_per_image: int = setting(5, "captions drawn per image and epoch; an image is encoded once", minimum=1)
     max_caption_length: int = setting(20, "longest training caption in tokens; longer ones are cut", minimum=2)
+
+
+def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrainedTokenizerFast:
+    """Builds the tokenizer of training captions."""
+    return build_tokenizer(
+        captions,
+        min_count=data.min_word_count,
+        max_length=max(64, data.max_caption_length),
+        units=data.tokenizer,
+        language=data.language,
+        vocab_size=data.max_subwords,
+    )
 
 
 @dataclass(frozen=True)
@@ -55,13 +79,10 @@ COLUMNS_READ = ("image_id", "file_name", "image", "frames", *ARRAY_COLUMNS)
 def load_rows(
     spec: str, split: str, with_captions: bool = True, limit: int | None = None, for_training: bool = False
 ) -> Dataset:
-    """Returns one split of a dataset, or its first `limit` rows.
+    """Returns one split of a dataset, or its first `limit` rows, checked to have images and, if wanted, captions.
 
     For a missing split `validation` it returns the rows that training sets aside, unless they are loaded
     `for_training`.
-
-    Raises:
-        DataError: the data cannot be used, have no images, or no captions although `with_captions` is True.
     """
     rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
@@ -77,7 +98,7 @@ def visual_feature_size(rows: Dataset) -> int | None:
     """Returns the dimension D of the features of a dataset; `None` if it has images only."""
     if "visual_features" not in rows.column_names:
         return None
-    return numpy.asarray(rows.select_columns("visual_features")[0]["visual_features"]).shape[-1]
+    return np.asarray(rows.select_columns("visual_features")[0]["visual_features"]).shape[-1]
 
 
 def only_features(rows: Dataset) -> Dataset:
@@ -97,16 +118,13 @@ def rows_for(
         keep_images: whether to keep images beside features, for figures.
 
     Raises:
-        DataError: the features are missing, or not of the kind that the model takes.
-        ValueError: the features are of another backbone.
+        DataError, ValueError: the features are missing, have another dimension, or are of another backbone.
     """
     for column in ("image", "frames"):
         if reads_images(model.config) and column in rows.column_names:
             return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
     if is_guest(model.config):
-        raise DataError(
-            f"{data} has no images, which a {model.config.model_type} model needs; give a dataset with images."
-        )
+        raise DataError(f"{data} has no images, which a {model.config.model_type} model needs.")
     size = visual_feature_size(rows)
     if size is None:
         raise DataError(
@@ -116,42 +134,29 @@ def rows_for(
         )
     members: Any = getattr(model, "members", [model])
     for member in members:
-        check_features(member.config, rows, size, data)
+        expected = member.config.visual_feature_size
+        if expected != size:
+            images = "" if member.config.vision_config is None else ", or data with images, such as scenes:images=true"
+            raise DataError(
+                f"The feature dimension of {data} is {size}, but the model takes visual_feature_size={expected}; use a "
+                f"model or features of the same dimension{images}."
+            )
         check_provenance(member, processor, rows, data)
     return rows if keep_images else only_features(rows)
 
 
-def check_features(config: Any, rows: Dataset, dimension: int, data: str) -> None:
-    """Raises a DataError unless features have the dimension of a model, and the size of its grid if it has one."""
-    expected = config.visual_feature_size
-    if expected != dimension:
-        images = "" if config.vision_config is None else ", or data with images, such as scenes:images=true"
-        raise DataError(
-            f"The feature dimension of {data} is {dimension}, but the model takes visual_feature_size="
-            f"{expected}; use a model or features of the same dimension{images}."
-        )
-    grid = getattr(config, "grid_size", None)
-    if grid is not None and getattr(config, "order_of_tokens_counts", False):
-        number = len(rows.select_columns("visual_features")[0]["visual_features"])
-        if number != grid[0] * grid[1]:
-            raise DataError(
-                f"The first image of {data} has {number} visual tokens, but the model takes a grid of {grid[0]} x "
-                f"{grid[1]} cells; change model.grid_size, or take features of such a grid."
-            )
-
-
-def captions_identity(rows: Dataset, tokenizer: PreTrainedTokenizerBase) -> dict:
-    """Returns JSON values that identify training captions, if there are any, and the vocabulary of their model."""
+def captions_identity(model: PreTrainedModel, processor: Any, rows: Dataset) -> dict:
+    """Returns JSON values that identify training captions, if there are any, vocabulary, and features, if known."""
     texts = [caption for texts in rows["captions"] for caption in texts] if "captions" in rows.column_names else []
     return {
         "number of images": len(rows),
         "text of the captions": short_checksum(texts),
-        "vocabulary": short_checksum(sorted(tokenizer.get_vocab().items())),
+        "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
+        **features_identity(model),
     }
 
 
 def features_identity(model: PreTrainedModel) -> dict:
-    """Returns JSON values that identify the features that a model is trained on; none if their origin is unknown."""
     provenance = getattr(model.config, "features_provenance", None)
     key = "backbone or preprocessing of its features"
     return {} if provenance is None else {key: short_checksum(provenance["checksums"])}
@@ -163,18 +168,13 @@ def check_drawable(rows: Dataset, data: str, split: str) -> None:
     if "image" not in columns or ("visual_features" in columns and "visual_boxes" not in columns):
         missing = "visual_boxes" if "image" in columns else "images"
         raise DataError(
-            f"--save-attention draws over the parts of images, and {data}, split {split}, has no {missing}; give a "
-            "dataset with images, such as scenes:images=true, and boxes of its features, or image files."
+            f"--save-attention draws over parts of images, and {data}, split {split}, has no {missing}; give a dataset "
+            "such as scenes:images=true, or image files."
         )
 
 
 def prepare_figures(folder: str | Path) -> dict[str, Any]:
-    """Makes a folder for figures; returns the arguments with which a pipeline returns their contents.
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
-        FileExistsError: the folder is a file.
-    """
+    """Makes a folder for figures; returns the arguments with which a pipeline returns their contents."""
     check_matplotlib()
     Path(folder).mkdir(parents=True, exist_ok=True)
     return {"return_attention": True, "attention_side": FIGURE_SIDE}
@@ -190,3 +190,118 @@ def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any]
     save_figure(figure, path)
     figure.clear()  # its parts refer to each other, so they would stay in memory for long
     return True
+
+
+@dataclass(frozen=True)
+class AugmentationSettings:
+    """Random changes of the training images of a model with a vision encoder; none by default."""
+
+    smallest_crop: float = setting(
+        1.0, "images are cropped at random to at least this share of their area; 1 = never", minimum=0.01, maximum=1.0
+    )
+    flip: float = setting(
+        0.0, "share of the images that are mirrored; none whose captions say left or right", minimum=0.0, maximum=1.0
+    )
+    color_jitter: float = setting(
+        0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
+    )
+    feature_copies: bool = setting(
+        False, "each epoch takes the features of features:DIR or of one of their copies (hf-ngsan extract --copies)"
+    )
+
+    @property
+    def changes_images(self) -> bool:
+        return self.smallest_crop < 1 or self.flip > 0 or self.color_jitter > 0
+
+
+SIDE = re.compile(r"\b(left|right|leftmost|rightmost)\b", re.IGNORECASE)
+JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
+
+
+class ImageAugmentation:
+    """Changes the image of a row at random, and with it the row's boxes; captions stay true.
+
+    The changes depend on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated exactly,
+    by any number of workers and processes.
+
+    Args:
+        settings: section `augmentation` of a training config.
+        seed: seed of all random choices.
+
+    ```python
+    augment = ImageAugmentation(AugmentationSettings(smallest_crop=0.6, flip=0.5), seed=0)
+    row = augment(rows[0], epoch=3)  # its boxes fit the changed image
+    ```
+    """
+
+    def __init__(self, settings: AugmentationSettings, seed: int = 0) -> None:
+        self.settings, self.seed = settings, seed
+
+    def __call__(self, row: Mapping[str, Any], epoch: int) -> dict[str, Any]:
+        settings, changed = self.settings, dict(row)
+        random = generator_of(self.seed, epoch, row.get("image_id"))
+        changed["image"] = load_image(row["image"], f"the image of image_id {row.get('image_id')}")
+        says_sides = any(SIDE.search(caption) for caption in row.get("captions") or ())
+        if random.random() < settings.flip and not says_sides:
+            changed = mirrored(changed)
+        if settings.smallest_crop < 1:
+            changed = cropped(changed, crop_box(changed["image"].size, settings.smallest_crop, random))
+        if settings.color_jitter:
+            for enhance in JITTERED:
+                factor = random.uniform(1 - settings.color_jitter, 1 + settings.color_jitter)
+                changed["image"] = enhance(changed["image"]).enhance(factor)
+        return changed
+
+
+def augmentation_of(config: Any, columns: Sequence[str]) -> ImageAugmentation | FeatureCopies | None:
+    """Returns the augmentation of a training config for rows with some columns, or None."""
+    settings, spec, seed = config.augmentation, config.data.spec, config.training.seed
+    if settings.changes_images and "visual_features" in columns:
+        raise ConfigError(f"section augmentation changes images, but the model is trained on the features of {spec}.")
+    if not settings.feature_copies:
+        return ImageAugmentation(settings, seed) if settings.changes_images else None
+    if not spec.startswith("features:"):
+        raise ConfigError(
+            f"augmentation.feature_copies goes with features:DIR (hf-ngsan extract --copies), not {spec}."
+        )
+    return FeatureCopies(spec.partition(":")[2], config.data.train_split, seed)
+
+
+def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a row with image and boxes mirrored."""
+    changed = {**row, "image": row["image"].transpose(Image.Transpose.FLIP_LEFT_RIGHT)}
+    if row.get("visual_boxes") is not None:
+        x1, y1, x2, y2 = np.asarray(row["visual_boxes"], dtype=np.float32).T
+        changed["visual_boxes"] = np.stack([1 - x2, y1, 1 - x1, y2], axis=1)
+    return changed
+
+
+def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator) -> tuple[int, int, int, int]:
+    """Draws left, upper, right and lower pixel of a crop with at least the share `smallest` of an image's area.
+
+    It is the "random resized crop" of Szegedy et al. 2015; if none of ten draws fits, the image stays whole.
+    """
+    width, height = size
+    for _ in range(10):
+        area = random.uniform(smallest, 1)
+        stretch = math.exp(random.uniform(*np.log((3 / 4, 4 / 3))) / 2)
+        crop_width = round(width * math.sqrt(area) * stretch)
+        crop_height = round(height * math.sqrt(area) / stretch)
+        left, upper = random.random(2)
+        if 0 < crop_width <= width and 0 < crop_height <= height:
+            left, upper = round(left * (width - crop_width)), round(upper * (height - crop_height))
+            return left, upper, left + crop_width, upper + crop_height
+    return 0, 0, width, height
+
+
+def cropped(row: Mapping[str, Any], box: tuple[int, int, int, int]) -> dict[str, Any]:
+    """Returns a row with a crop of its image; boxes are clipped to it."""
+    image = row["image"]
+    changed = {**row, "image": image.crop(box)}
+    if row.get("visual_boxes") is not None:
+        scale = np.array([image.width, image.height] * 2, dtype=np.float32)
+        corner = np.array(box[:2] * 2, dtype=np.float32)
+        size = np.array([box[2] - box[0], box[3] - box[1]] * 2, dtype=np.float32)
+        boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
+        changed["visual_boxes"] = ((boxes * scale - corner) / size).clip(0, 1)
+    return changed

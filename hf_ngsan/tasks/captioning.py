@@ -17,6 +17,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data import CaptionCollator, extra_scores_of
 from ..guests.captioners import Guest, guest_of
 from ..guests.dual_encoders import dual_encoder_of
+from ..languages import ENGLISH, caption_units, language_of
 from ..loading.models import is_guest, load_model
 from ..loading.provenance import remember_features
 from ..metrics import CaptionMetrics, CiderD, DocumentFrequency
@@ -24,30 +25,16 @@ from ..metrics.clip_score import PROMPT, WEIGHT, ClipScore
 from ..metrics.diagnostics import BAD_ENDINGS
 from ..models.modeling_base import vision_encoders
 from ..training.config import ConfigError, EvaluationSettings, TrainingConfig, TrainingSettings, setting
+from ..training.objectives import self_critical_rewards as rewards
 from ..training.objectives.distillation import DistillationSettings, OnPolicyDistillation
 from ..training.objectives.policy import Policy
 from ..training.objectives.self_critical import SelfCritical, SelfCriticalSettings
-from ..training.objectives.self_critical_rewards import (
-    CaptionRewards,
-    ClipReward,
-    TextRewards,
-    load_reward_function,
-)
 from ..training.objectives.teacher_forcing import Distillation, TeacherForcing
 from ..training.task import InputRoles, Stage, Task
-from .caption_rows import (
-    CaptioningDataSettings,
-    captions_identity,
-    features_identity,
-    load_rows,
-    rows_for,
-    visual_feature_size,
-)
+from . import caption_rows
 from .captioning_generation import CaptionEvaluation, evaluate_captioner, load_captioners, score_captions
 from .captioning_models import GuestSelfCritical, GuestTeacherForcing, new_captioner
-from .generation_options import checked_generation, generation_settings
-from .image_augmentation import AugmentationSettings, augmentation_of, check_augmentation
-from .new_models import report_vocabulary
+from .new_models import checked_generation, generation_settings, report_vocabulary
 
 logger = logging.getLogger(__name__)
 
@@ -64,9 +51,9 @@ class CaptioningTrainingSettings(TrainingSettings):
     )
     label_smoothing: float | None = setting(
         None,
-        "share of the target spread evenly over the vocabulary; null = the model's own (BLIP), else 0",
-        minimum=0.0,
-        below=1.0,
+        "share of the target spread over the vocabulary; null = the model's own (BLIP), else 0",
+        minimum=0,
+        below=1,
     )
     word_dropout: float = setting(
         0.0, "teacher forcing: share of the words before each one that become unknown", minimum=0.0, below=1.0
@@ -77,9 +64,7 @@ class CaptioningTrainingSettings(TrainingSettings):
     teachers: tuple[str, ...] = setting(
         (), "captioners of the same vocabulary and features whose words are targets too; several as an ensemble"
     )
-    teacher_weight: float = setting(
-        0.5, "share of the teachers in the loss; the rest is that of the captions", minimum=0.0, maximum=1.0
-    )
+    teacher_weight: float = setting(0.5, "share of the teachers in the loss", minimum=0.0, maximum=1.0)
     teacher_temperature: float = setting(
         1.0, "softens the probabilities of teachers and captioner; the loss is multiplied by its square", minimum=0.1
     )
@@ -99,23 +84,20 @@ class CaptioningEvaluationSettings(EvaluationSettings):
 class CaptioningConfig(TrainingConfig):
     """The training config of a captioner.
 
-    Attributes:
-        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained captioner, and
-            the configuration fields to change in it. `vocab_size` and `visual_feature_size` follow from the data.
-        data, augmentation, training, self_critical, distillation, evaluation: the other sections.
+    Of the section `model`, `vocab_size` and `visual_feature_size` follow from the data.
     """
 
     default_model_type: ClassVar[str] = "ngsan"
 
-    data: CaptioningDataSettings = field(default_factory=CaptioningDataSettings)
-    augmentation: AugmentationSettings = field(default_factory=AugmentationSettings)
+    data: caption_rows.CaptioningDataSettings = field(default_factory=caption_rows.CaptioningDataSettings)
+    augmentation: caption_rows.AugmentationSettings = field(default_factory=caption_rows.AugmentationSettings)
     training: CaptioningTrainingSettings = field(default_factory=CaptioningTrainingSettings)
     evaluation: CaptioningEvaluationSettings = field(default_factory=CaptioningEvaluationSettings)
     self_critical: SelfCriticalSettings = field(default_factory=SelfCriticalSettings)
     distillation: DistillationSettings = field(default_factory=DistillationSettings)
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
-        """Returns the changed keys that a resumed run may not change; a self-critical stage may be added to a run."""
+        """A self-critical stage may be added to a run."""
         changed = super().changes_that_break_resuming(new)
         if (self.training.stage, new.training.stage) == ("xe", "auto"):
             changed.remove("training.stage")
@@ -124,15 +106,12 @@ class CaptioningConfig(TrainingConfig):
         return changed
 
 
-WITH_DOCUMENT_FREQUENCIES = ("cider_d", "cider")
-"""Metrics whose values depend on the document frequencies."""
 CONSENSUS_WEIGHTS = 0.05, 3.0
-"""Smallest and largest weight of a caption. Our choice: every caption is still learnt from, and none of the usual five
-outweighs the other four of its image."""
+"""Our choice: every caption is still learnt from, and none of the usual five outweighs the other four of its image."""
 
 
 def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Draws features and boxes of images `(rows, tokens)`; a captioner with a vision encoder reads them as well."""
+    """Draws features and boxes of images `(rows, tokens)`."""
     corners = torch.rand(*shape, 2, generator=generator) * 0.6
     boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(*shape, 2, generator=generator)], dim=-1)
     features = torch.randn(*shape, config.visual_feature_size, generator=generator)
@@ -163,17 +142,8 @@ class CaptioningTask(Task):
     config: CaptioningConfig
     guest: Guest | None = None
     """The captioner of transformers that is trained, if it is one."""
-
-    def load_rows(self, split: str) -> Dataset:
-        data = self.config.data
-        if not self.distils:
-            return load_rows(data.spec, split, limit=data.limit, for_training=True)
-        if split == data.train_split:
-            return load_rows(
-                self.of_training.data.spec, split, with_captions=False, limit=data.limit, for_training=True
-            )
-        is_part = self.config.distillation.images is None  # a missing validation split is set aside from these rows
-        return load_rows(data.spec, split, limit=data.limit, for_training=is_part)
+    augment: Callable | None = None
+    """Random changes of the training rows, if any."""
 
     @property
     def distils(self) -> bool:
@@ -181,30 +151,31 @@ class CaptioningTask(Task):
         return self.config.training.stage == "distill"
 
     @property
-    def of_training(self) -> CaptioningConfig:
+    def training_config(self) -> CaptioningConfig:
         """The training config with the dataset of the training split as `data.spec`."""
         spec = self.config.distillation.images if self.distils else None
         return self.config if spec is None else replace(self.config, data=replace(self.config.data, spec=spec))
 
+    def load_rows(self, split: str) -> Dataset:
+        data = self.config.data
+        if self.distils and split == data.train_split:
+            return caption_rows.load_rows(self.training_config.data.spec, split, False, data.limit, for_training=True)
+        sets_aside = not self.distils or self.config.distillation.images is None  # for a missing validation split
+        return caption_rows.load_rows(data.spec, split, limit=data.limit, for_training=sets_aside)
+
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         first = rows.take(2)
         if len(first) < 2:
-            raise ConfigError(
-                f"{self.config.data.spec}, split {self.config.data.validation_split}, has one image only; CIDEr-D "
-                "needs two or more."
-            )
+            raise ConfigError(f"{self.config.data.spec} has one validation image only; CIDEr-D needs two or more.")
         known = list(score_captions([captions[0] for captions in first["captions"]], first, CaptionMetrics()))
         extra_scores = extra_scores_of(self.config.data.spec)
         return known if extra_scores is None else [*known, *extra_scores.names]
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         if self.distils and not (self.config.training.teachers and "init_from" in self.config.model):
-            raise ConfigError(
-                "The stage distill makes a trained captioner, model.init_from=DIR, learn from others: name these with "
-                "training.teachers=[DIR, DIR]."
-            )
+            raise ConfigError("The stage distill needs model.init_from=DIR and training.teachers=[DIR, DIR].")
         captions = [] if self.distils else [caption for texts in rows["captions"] for caption in texts]
-        model, processor = new_captioner(self.config, captions, visual_feature_size(rows))
+        model, processor = new_captioner(self.config, captions, caption_rows.visual_feature_size(rows))
         if is_guest(model.config):
             self.guest = guest_of(model, processor)
         elif not self.distils:
@@ -212,24 +183,22 @@ class CaptioningTask(Task):
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
-        power = self.config.training.consensus_power
+        power, config = self.config.training.consensus_power, self.training_config
         if power and not self.distils:
             weighted = rows.add_column("caption_weights", consensus_weights(list(rows["captions"]), power))
             form = {**rows.format, **rows.format["format_kwargs"], "output_all_columns": True}
             del form["format_kwargs"]
             rows = weighted.with_format(**form)  # add_column of datasets 5.2 drops it
-        config = self.of_training
-        rows = rows_for(model, processor, rows, config.data.spec)
-        check_augmentation(config, rows.column_names, has_rewards=self.config.training.stage != "xe")
+        rows = caption_rows.rows_for(model, processor, rows, config.data.spec)
+        self.augment = caption_rows.augmentation_of(config, rows.column_names)
         if self.guest is None:
             remember_features(model, rows, config.data.spec)
         return rows
 
     def evaluation_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
-        return rows_for(model, processor, rows, self.config.data.spec)
+        return caption_rows.rows_for(model, processor, rows, self.config.data.spec)
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
-        """Returns the stages that `training.stage` asks for."""
         training, stages = self.config.training, []
         if training.teachers and self.guest is not None:
             raise ConfigError("training.teachers are for captioners of this package; a model of transformers has none.")
@@ -267,31 +236,42 @@ class CaptioningTask(Task):
             return None
         teacher, of_teacher = load_captioners(names)
         if of_teacher.tokenizer.get_vocab() != processor.tokenizer.get_vocab():
-            raise ConfigError(
-                f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner; train teachers on "
-                "the same captions."
-            )
+            raise ConfigError(f"training.teachers has {names[0]}, whose vocabulary is not that of this captioner.")
         return teacher.requires_grad_(False)
 
     def self_critical(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> SelfCritical:
         settings, tokenizer, references = self.config.self_critical, processor.tokenizer, list(rows["captions"])
-        check_self_critical(self.config)
+        if self.config.training.stage == "scst" and "init_from" not in self.config.model:
+            raise ConfigError("The stage scst trains a trained captioner: set model.init_from=DIR, or --stage auto.")
+        if settings.samples_per_image < 2 and settings.baseline != "greedy":
+            raise ConfigError(f"self_critical.baseline={settings.baseline} needs self_critical.samples_per_image of 2.")
+        if settings.decoding == "beam" and (settings.temperature, settings.top_p) != (1, 1):
+            raise ConfigError("self_critical.decoding=beam goes with self_critical.temperature and top_p of 1 only.")
         weights = {name: getattr(settings, f"{name}_weight") for name in ("cider_d", "bleu_4", "meteor")}
         options: dict[str, Any] = {"weights": weights, "functions": {}, "end_token": settings.end_token_in_reward}
         if (name := settings.reward_function) is not None:
-            options["functions"] = {name: (load_reward_function(name), settings.reward_function_weight)}
+            options["functions"] = {name: (rewards.load_reward_function(name), settings.reward_function_weight)}
         if settings.clip_score_model is not None:
             weights["clip_score"] = settings.clip_score_weight
-            options["clip_score"] = ClipReward(load_clip_score(settings.clip_score_model, rows, truncate=True), rows)
+            options["clip_score"] = rewards.ClipReward(
+                load_clip_score(settings.clip_score_model, rows, truncate=True), rows
+            )
         if self.guest is not None:
-            rewards: CaptionRewards = TextRewards(references, self.guest.text_of, self.guest.end_token_id, **options)
-            return GuestSelfCritical(self.guest, rewards, settings)
+            options["language"] = self.config.data.language
+            reward = rewards.TextRewards(references, self.guest.text_of, self.guest.end_token_id, **options)
+            return GuestSelfCritical(self.guest, reward, settings)
         policy = Policy.of(
             model, temperature=settings.temperature, top_p=settings.top_p, max_new_tokens=settings.max_new_tokens
         )
+        if tokenizer.init_kwargs.get("units"):  # rewards are of words, whatever the tokens are
+            decode = partial(tokenizer.batch_decode, skip_special_tokens=True)
+            options["language"] = language_of(tokenizer)
+            reward = rewards.TextRewards(references, decode, tokenizer.eos_token_id, **options)
+            return SelfCritical(reward, settings, policy)
         vocabulary = tokenizer.get_vocab()
-        bad_endings = {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()}
-        return SelfCritical(CaptionRewards(references, tokenizer, **options), settings, policy, bad_endings)
+        is_english = caption_units(language_of(tokenizer)) == "ptb"
+        bad_endings = {vocabulary[word] for word in BAD_ENDINGS & vocabulary.keys()} if is_english else set()
+        return SelfCritical(rewards.CaptionRewards(references, tokenizer, **options), settings, policy, bad_endings)
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
         data = self.config.data
@@ -300,7 +280,7 @@ class CaptioningTask(Task):
             captions_per_image=data.captions_per_image,
             max_caption_length=data.max_caption_length,
             seed=self.config.training.seed,
-            augment=augmentation_of(self.of_training),
+            augment=self.augment,
         )
 
     def evaluate(
@@ -310,27 +290,20 @@ class CaptioningTask(Task):
         rows: Dataset,
         accelerator: Accelerator,
         metrics: Sequence[str] | None = None,
+        language: str | None = None,
         clip_score: str | None = None,
         truncate_captions: bool = False,
         **generate_arguments: Any,
     ) -> CaptionEvaluation:
-        """Captions the rows and scores the captions; see [`CaptioningTask.add_evaluation_options`]."""
         options = checked_generation(generate_arguments, model.generation_config)
-        if truncate_captions and clip_score is None:
-            raise ValueError("--truncate-captions is for --clip-score; leave it out.")
         clip = None
         if clip_score is not None:
             clip = load_clip_score(clip_score, rows, truncate_captions, accelerator.device)
-        evaluation = evaluate_captioner(
-            model,
-            processor,
-            rows,
-            accelerator,
-            metrics=metrics,
-            extra_scores=extra_scores_of(self.config.data.spec),
-            batch_size=self.config.evaluation.batch_size,
-            **options,
-        )
+        if language is None and self.guest is not None:
+            language = self.config.data.language
+        options |= {"metrics": metrics, "language": language, "extra_scores": extra_scores_of(self.config.data.spec)}
+        batch_size = self.config.evaluation.batch_size
+        evaluation = evaluate_captioner(model, processor, rows, accelerator, batch_size=batch_size, **options)
         if clip is not None and accelerator.is_main_process:
             references = [list(captions) for captions in rows["captions"]]
             scores = clip.compute(predictions=evaluation.captions, images=rows["image"], references=references)
@@ -339,23 +312,14 @@ class CaptioningTask(Task):
 
     @classmethod
     def add_evaluation_options(cls, parser: argparse.ArgumentParser) -> None:
-        parser.add_argument(
-            "--metrics",
-            nargs="+",
-            metavar="METRIC",
-            help="metrics of cider_d, bleu, rouge_l, cider (these by default), meteor, spice (with hf-ngsan[eval])",
-        )
-        parser.add_argument(
-            "--clip-score",
-            type=os.path.expanduser,
-            metavar="DUAL_ENCODER",
-            help="also CLIPScore and RefCLIPScore by this dual encoder, of data with images",
-        )
-        parser.add_argument(
-            "--truncate-captions",
-            action="store_true",
-            help="for --clip-score: cut captions that are longer than the text encoder takes (they are refused)",
-        )
+        known = "metrics of cider_d, bleu, rouge_l, cider (these by default), meteor (with hf-ngsan[eval])"
+        parser.add_argument("--metrics", nargs="+", metavar="METRIC", help=known)
+        language = "language of the captions, such as de, whose words are scored (that of the model's tokenizer)"
+        parser.add_argument("--language", metavar="CODE", help=language)
+        clip_score = "also CLIPScore and RefCLIPScore by this dual encoder, of data with images"
+        parser.add_argument("--clip-score", type=os.path.expanduser, metavar="DUAL_ENCODER", help=clip_score)
+        cut = "for --clip-score: cut captions that are longer than the text encoder takes (they are refused)"
+        parser.add_argument("--truncate-captions", action="store_true", help=cut)
 
     @classmethod
     def load(cls, names: Sequence[str], task: str) -> tuple[PreTrainedModel, Any]:
@@ -368,31 +332,30 @@ class CaptioningTask(Task):
             long = "cut" if options.get("truncate_captions") else "refused"
             encoder = os.path.basename(os.path.normpath(options["clip_score"]))
             return {**settings, "encoder": encoder, "prompt": PROMPT, "w": WEIGHT, "long": long}
-        settings["tok"] = "ptb"
+        settings["tok"] = caption_units(options.get("language") or ENGLISH)
         if metric == "meteor":
             settings["meteor"] = "1.5-python"
-        if metric in WITH_DOCUMENT_FREQUENCIES:
+        if metric in ("cider_d", "cider"):
             settings |= {"df": "references", "end": "excluded"}
         return settings
 
     @classmethod
     def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
         config: Any = model.config
+        imports, use = ["from transformers import pipeline"], ['print(captioner("photo.jpg"))']
         if is_guest(config):
-            pipe = ["import hf_ngsan  # brings the pipeline", "from transformers import pipeline"], place
-        elif "image-to-text" in getattr(config, "remote_pipelines", {}):
-            pipe = ["from transformers import pipeline"], f"{place}, trust_remote_code=True"
-        else:
+            imports.insert(0, "import hf_ngsan  # brings the pipeline")
+        elif "image-to-text" not in getattr(config, "remote_pipelines", {}):
             return None
-        use = ['print(captioner("photo.jpg"))']
-        if not is_guest(config) and config.vision_config is None:
-            size = config.visual_feature_size
-            use = [
-                f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
-                'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
-            ]
-        imports, arguments = pipe
-        return [*imports, "", f'captioner = pipeline("image-to-text", model={arguments})', *use]
+        else:
+            place = f"{place}, trust_remote_code=True"
+            if config.vision_config is None:
+                size = config.visual_feature_size
+                use = [
+                    f"# features (N, {size}) and boxes (N, 4) of the regions of an image: x1, y1, x2, y2 within [0, 1]",
+                    'print(captioner({"visual_features": features, "visual_boxes": boxes}))',
+                ]
+        return [*imports, "", f'captioner = pipeline("image-to-text", model={place})', *use]
 
     @classmethod
     def card_notes(cls, training_config: Mapping[str, Mapping]) -> list[str]:
@@ -404,7 +367,7 @@ class CaptioningTask(Task):
         return [f"In self-critical training the end token {part} in the reward and in its document frequencies."]
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        return captions_identity(rows, processor.tokenizer) | features_identity(model)
+        return caption_rows.captions_identity(model, processor, rows)
 
 
 def load_clip_score(name: str, rows: Dataset, truncate: bool, device: Any = "cpu") -> ClipScore:
@@ -423,39 +386,13 @@ def freeze_encoder(model: PreTrainedModel, guest: Guest | None = None) -> None:
             encoder.requires_grad_(False)
 
 
-def check_self_critical(config: CaptioningConfig) -> None:
-    """Raises a ConfigError if self-critical training cannot start, or its settings exclude each other."""
-    settings = config.self_critical
-    if config.training.stage == "scst" and "init_from" not in config.model:
-        raise ConfigError(
-            "Self-critical training starts from a trained captioner: name its folder with model.init_from=DIR, or "
-            "train both stages with --stage auto."
-        )
-    if settings.samples_per_image < 2 and settings.baseline != "greedy":
-        raise ConfigError(
-            f"self_critical.baseline={settings.baseline} compares the samples of an image; set "
-            "self_critical.samples_per_image to 2 or more, or the baseline to greedy."
-        )
-    if settings.decoding == "beam" and (settings.temperature, settings.top_p) != (1, 1):
-        raise ConfigError("self_critical.temperature and top_p are for sampling; leave them at 1 with decoding=beam.")
-
-
 def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> list[list[float]]:
-    """Weighs each caption by its CIDEr-D against the other captions of its image.
+    """Weighs each caption of each image by its CIDEr-D against the other captions of its image.
 
     After the weighted cross-entropy of Phan et al., *Consensus-based Sequence Training for Video Captioning*, 2017. A
     weight is (the caption's score / the mean score of its image) ** power, kept within [0.05, 3], so that every image
     counts about as much as any other. The only caption of an image weighs 1.
-
-    Args:
-        captions: captions of each image; the document frequencies are theirs.
-        power: 0 gives every caption the weight 1.
-
-    Returns:
-        For each image the weights of its captions.
     """
-    if not power:
-        return [[1.0] * len(texts) for texts in captions]
     several = [texts for texts in captions if len(texts) > 1]
     scores = iter(())
     if several:
@@ -464,7 +401,6 @@ def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> 
         references = [[*texts[:index], *texts[index + 1 :]] for texts in several for index in range(len(texts))]
         result = metric.compute(predictions=candidates, references=references, per_image=True)
         scores = iter(result["per_image"]["cider_d"])
-
     weights = []
     for texts in captions:
         if len(texts) < 2:

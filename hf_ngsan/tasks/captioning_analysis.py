@@ -2,11 +2,12 @@
 
 import base64
 import json
-import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import chain
 from pathlib import Path
+from statistics import fmean, pstdev
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -25,22 +26,14 @@ from ..loading.models import load_model
 from ..loading.pipelines import VISUAL_INPUTS
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ..metrics import CiderD
-from ..models.attention_maps import word_visualness_pairs
+from ..models.attention_maps import word_attention, word_visualness_pairs
 from ..models.text_scores import text_scores
 from ..training.batches import map_sharded, take
-from ..visualization import word_attention
 from .captioning_generation import caption_batch
 
 
 class WordVisualness(NamedTuple):
-    """Visualness of a word over its occurrences.
-
-    Attributes:
-        word: the word.
-        mean: mean over the occurrences, in [0, 1]; images without the word in their caption do not count.
-        occurrences: number of occurrences.
-        std: standard deviation over the occurrences; 0 for one.
-    """
+    """Mean visualness of a word over its occurrences, in [0, 1], their number, and the standard deviation."""
 
     word: str
     mean: float
@@ -57,103 +50,60 @@ def captions_with_visualness(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[list[tuple[str, float]]]:
-    """Captions every row; returns the words of each caption with their visualness.
+    """Returns the words of the caption of every row, with their visualness, by a captioner with adaptive attention.
 
-    Args:
-        model: a captioner with adaptive attention, in evaluation mode.
-        processor, rows, accelerator, batch_size, generate_arguments: see
-            [`~hf_ngsan.tasks.captioning.generate.generate_captions`].
-
-    Raises:
-        ValueError: the captioner has no visualness.
+    Its arguments are those of [`~hf_ngsan.tasks.captioning_generation.generate_captions`].
     """
-    captioner, tokenizer = cast(Any, model), processor.tokenizer
+    captioner = cast(Any, model)
     if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
-        raise ValueError(
-            f"Visualness needs a captioner with adaptive attention, such as RSTNet; this one has the type "
-            f"{model.config.model_type}{' without it' if hasattr(model, 'word_visualness') else ''}."
-        )
+        raise ValueError(f"Visualness needs RSTNet's adaptive attention, which this {model.config.model_type} has not.")
 
     def caption(indices: range) -> list[list[tuple[str, float]]]:
-        inputs = processor(**visual_arguments(take(rows, indices))).to(model.device)
+        inputs = with_features(captioner, processor(**visual_arguments(take(rows, indices))).to(model.device))
         with torch.inference_mode():
-            if "pixel_values" in inputs:
-                inputs = captioner.model.get_visual_tokens(**inputs)
             sequences = captioner.generate(**inputs, **generate_arguments)
-        return word_visualness_pairs(captioner, tokenizer, inputs, sequences)
+        return word_visualness_pairs(captioner, processor.tokenizer, inputs, sequences)
 
     return map_sharded(caption, len(rows), batch_size, accelerator, description="captioning")
 
 
 def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[WordVisualness]:
-    """Returns the visualness of each word, the most visual first and equal ones by alphabet.
-
-    The paper averages over all images, of which those without the word count as 0, so that frequent words are the most
-    visual; here the mean is over occurrences.
-    """
-    of_words = defaultdict(list)
-    for caption in captions:
-        for word, value in caption:
-            of_words[word].append(value)
-    table = [
-        WordVisualness(word, statistics.fmean(values), len(values), statistics.pstdev(values))
-        for word, values in of_words.items()
-    ]
+    """Returns the visualness of each word over its occurrences, the most visual first and equal ones by alphabet."""
+    found = defaultdict(list)
+    for word, value in chain.from_iterable(captions):
+        found[word].append(value)
+    table = [WordVisualness(word, fmean(values), len(values), pstdev(values)) for word, values in found.items()]
     return sorted(table, key=lambda entry: (-entry.mean, entry.word))
 
 
-SEED = 0
-"""Seed of the regions of photographs that are exchanged."""
+def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) -> np.ndarray:
+    """Returns boxes `(N, 4)` after a change of one region's.
 
-
-def move_box(boxes: np.ndarray, region: int, offset: tuple[float, float]) -> np.ndarray:
-    """Returns boxes `(N, 4)` with one moved by shares of the image, at most to its edge."""
-    changed = boxes.copy()
-    low, high = -boxes[region, :2], 1 - boxes[region, 2:]
-    changed[region] += np.tile(np.clip(offset, low, high), 2)
-    return changed
-
-
-def scale_box(boxes: np.ndarray, region: int, factor: float) -> np.ndarray:
-    """Returns boxes with one scaled around its centre and clipped to the image."""
-    changed = boxes.copy()
-    centre, half = (boxes[region, :2] + boxes[region, 2:]) / 2, (boxes[region, 2:] - boxes[region, :2]) / 2 * factor
-    changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
-    return changed
-
-
-def mirror_box(boxes: np.ndarray, region: int) -> np.ndarray:
-    """Returns boxes with one mirrored: left and right are exchanged."""
-    changed = boxes.copy()
-    changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
-    return changed
-
-
-def swap_boxes(boxes: np.ndarray, region: int, other: int) -> np.ndarray:
-    """Returns boxes with those of two regions exchanged."""
-    changed = boxes.copy()
-    changed[[region, other]] = boxes[[other, region]]
+    It moves by a fifth of the image to the right, at most to its edge, scales to twice its size around its centre,
+    mirrors left and right, or swaps with that of another region.
+    """
+    changed, low, high = boxes.copy(), boxes[region, :2], boxes[region, 2:]
+    if kind == "move":
+        changed[region] += np.tile(np.clip((0.2, 0.0), -low, 1 - high), 2)
+    elif kind == "scale":
+        centre, half = (low + high) / 2, high - low
+        changed[region] = np.clip(np.concatenate([centre - half, centre + half]), 0, 1)
+    elif kind == "mirror":
+        changed[region, [0, 2]] = 1 - boxes[region, [2, 0]]
+    else:
+        changed[[region, other]] = boxes[[other, region]]
     return changed
 
 
 @dataclass(frozen=True)
 class Captioned:
-    """A caption for boxes.
-
-    Attributes:
-        caption: the caption.
-        log_probability: mean over the tokens of the first caption, given these boxes.
-        words: the words of the first caption.
-        log_probabilities: log-probabilities of these words, given these boxes.
-        attention: attention of these words, `(words, regions)`.
-        boxes: the boxes, `(regions, 4)`.
-    """
+    """The caption for boxes `(regions, 4)`, and the caption for the first boxes as it is seen given these."""
 
     caption: str
-    log_probability: float
-    words: list[str]
+    log_probability: float  # mean over the tokens of the first caption
+    words: list[str]  # of the first caption
     log_probabilities: list[float]
-    attention: list[list[float]]
+    attention: list[list[float]]  # (words, regions)
     boxes: list[list[float]]
 
 
@@ -169,17 +119,7 @@ class Counterfactual:
 
 
 def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> Counterfactual:
-    """Captions a row with its own boxes and with others, and follows its own caption through both.
-
-    Args:
-        model, processor: a captioner of this package, in evaluation mode, and its processor.
-        row: `visual_features` `(N, D)` and `visual_boxes` `(N, 4)`.
-        boxes: the other boxes.
-
-    ```python
-    explain_change(model, processor, row, swap_boxes(row["visual_boxes"], 0, 1)).after.caption
-    ```
-    """
+    """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both."""
     captioned, sequences = [], None
     for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
         inputs = processor(visual_features=[row["visual_features"]], visual_boxes=[given]).to(model.device)
@@ -187,38 +127,30 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
             generated = model.generate(**inputs)
         sequences = generated if sequences is None else sequences
         [scores] = text_scores(model, processor.tokenizer, inputs, sequences)
-        [attention] = word_attention(model, processor.tokenizer, inputs, sequences)
+        [(_, attention)] = word_attention(model, processor.tokenizer, inputs, sequences)
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
-        captioned.append(Captioned(caption, scores.score, words, values, attention.weights.tolist(), given.tolist()))
+        captioned.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
     return Counterfactual(*captioned)
 
 
 def score_counterfactuals(
     model: PreTrainedModel, processor: Any, rows: Sequence[Mapping[str, Any]], batch_size: int = 64
 ) -> dict[str, Any]:
-    """Measures how captions follow the exchange of two boxes.
-
-    Args:
-        model, processor: a captioner and its processor.
-        rows: rows with features and boxes; those of synthetic scenes have `objects` and their captions.
-        batch_size: images captioned together.
+    """Measures how captions of rows with features and boxes follow the exchange of two boxes.
 
     Returns:
         For scenes, the groups of [`~hf_ngsan.data.scenes.scoring.score_swaps`]. For other images `images` with
         two regions or more, and the share whose caption `changed` when two regions, drawn at random, exchange boxes.
-
-    Raises:
-        DataError: no row can be changed.
     """
 
     def captions(images: list, prefixes: list[str] | None = None, **options: Any) -> list[str]:
-        texts: list[str] = []
-        for start in range(0, len(images), batch_size):
-            part = slice(start, start + batch_size)
-            own = None if prefixes is None else prefixes[part]
-            texts += caption_batch(model, processor, images[part], own, **options)
-        return texts
+        parts = [slice(start, start + batch_size) for start in range(0, len(images), batch_size)]
+        own = [None if prefixes is None else prefixes[part] for part in parts]
+        texts = (
+            caption_batch(model, processor, images[part], of, **options) for part, of in zip(parts, own, strict=True)
+        )
+        return list(chain.from_iterable(texts))
 
     if rows and "objects" in rows[0] and is_scene(rows[0]):
         pairs = [(row, swap) for row in rows for swap in relation_swaps(row)]
@@ -227,13 +159,13 @@ def score_counterfactuals(
         before = captions([row for row, _ in pairs], prompts, **greedy)
         after = captions([{**row, "visual_boxes": swap.boxes} for row, swap in pairs], prompts, **greedy)
         return score_swaps([swap for _, swap in pairs], before, after)
-    random, several, changed = np.random.default_rng(SEED), [], []
+    random, several, changed = np.random.default_rng(0), [], []
     for row in rows:
         boxes = np.asarray(row["visual_boxes"], dtype=np.float32)
         if len(boxes) > 1:
             region, other = random.choice(len(boxes), size=2, replace=False)
             several.append(row)
-            changed.append({**row, "visual_boxes": swap_boxes(boxes, int(region), int(other))})
+            changed.append({**row, "visual_boxes": change_boxes(boxes, "swap", int(region), int(other))})
     if not several:
         raise DataError("No image has two regions whose boxes could be exchanged.")
     texts = zip(captions(several), captions(changed), strict=True)
@@ -250,8 +182,7 @@ def is_scene(row: Mapping[str, Any]) -> bool:
 
 
 NUM_CLUSTERS, ROUNDS = 16, 20
-"""Clusters of the training images, and rounds of k-means. 16 told COCO's photographs from Flickr8k's better than 64 or
-the nearest training image did."""
+"""Of k-means. 16 told COCO's photographs from Flickr8k's better than 64 or the nearest training image did."""
 UNLIKE = 0.05
 """Share of the calibration split's images that count as unlike the training images."""
 NUM_FOLDS, NUM_BINS = 5, 10
@@ -260,24 +191,17 @@ RIDGE = 1e-3
 
 
 def share_vision(captioner: Any, processor: Any, dual_encoder: Any, its_processor: Any) -> bool:
-    """Returns whether captioner and dual encoder have the same vision encoder.
-
-    Raises:
-        ValueError: one of them has none, or they read other pixels.
-    """
+    """Returns whether captioner and dual encoder have the same vision encoder; they must read the same pixels."""
     origins = []
     for model, its in ((captioner, processor), (dual_encoder, its_processor)):
         vision = getattr(model.base_model, "vision", None)
         if vision is None:
-            raise ValueError(
-                "Confidence needs a captioner and a dual encoder that read images; attach-vision adds that."
-            )
+            raise ValueError("Confidence needs a captioner and a dual encoder with vision encoders (attach-vision).")
         origins.append(vision_provenance(vision, its.image_processor))
     difference = provenance_difference(*origins)
     if len({origin["checksums"]["preprocessing"] for origin in origins}) > 1:
         raise ValueError(
-            f"The dual encoder has {difference} than the captioner, whose pixels it has to read; give one with the "
-            "captioner's image size and preprocessing."
+            f"The dual encoder has {difference} than the captioner; both must have the same preprocessing."
         )
     return difference is None
 
@@ -327,18 +251,12 @@ def clusters_of(embeddings: np.ndarray, number: int = NUM_CLUSTERS, seed: int = 
 def fitted(
     log_probabilities: np.ndarray, similarities: np.ndarray, cider_d: np.ndarray, seed: int = 0
 ) -> dict[str, float]:
-    """Fits the regression; returns its fields of a [`Calibration`], scores by cross-validation among them.
-
-    Raises:
-        ValueError: too few captions, or all of them equally good.
-    """
+    """Fits the regression; returns its fields of a [`Calibration`], scores by cross-validation among them."""
     inputs, median = np.column_stack([log_probabilities, similarities]), float(np.median(cider_d))
     is_good = cider_d >= median
     if len(cider_d) < NUM_FOLDS * NUM_BINS or is_good.all():
-        raise ValueError(
-            f"There are {len(cider_d)} captions, of which {int(is_good.sum())} count as good; calibration needs at "
-            f"least {NUM_FOLDS * NUM_BINS}, of different scores."
-        )
+        least = NUM_FOLDS * NUM_BINS
+        raise ValueError(f"There are {len(cider_d)} captions; calibration needs {least} or more, of different scores.")
     held_out = np.empty(len(cider_d))
     for part in np.array_split(np.random.default_rng(seed).permutation(len(cider_d)), NUM_FOLDS):
         rest = np.setdiff1d(np.arange(len(cider_d)), part)
@@ -371,16 +289,12 @@ def calibrate(
 
     Args:
         captioner, processor: a captioner that reads images, in evaluation mode, and its processor.
-        dual_encoder: folder, packaged or Hub name of a dual encoder that reads the same pixels. If it has the same
-            vision encoder too, images are encoded once.
+        dual_encoder: folder, packaged or Hub name of a dual encoder that reads the same pixels.
         rows: images or visual features with captions that the captioner was not trained with.
         training_rows: images or visual features of its training.
         data, split: names of `rows`, to record.
         num_beams: beams of the captions; the captioner's own if `None`.
         batch_size: images captioned or embedded together.
-
-    Raises:
-        ValueError: the two models read other pixels, or there are too few captions or no training images.
     """
     if not len(training_rows):
         raise ValueError(f"{data} has no training images to compare others with; name their split with --train-split.")
@@ -430,7 +344,7 @@ def calibrate(
     )
 
 
-def with_features(captioner: Any, inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def with_features(captioner: Any, inputs: Mapping[str, torch.Tensor]) -> Mapping[str, torch.Tensor]:
     """Returns inputs of `generate()` with visual features in place of pixels."""
     if "pixel_values" not in inputs:
         return inputs

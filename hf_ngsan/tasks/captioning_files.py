@@ -11,29 +11,17 @@ from ..exporting.captioner import Captioner, is_one_of
 
 
 class CaptionedImage(NamedTuple):
-    """The result for an image.
-
-    Attributes:
-        name: name of the image.
-        caption: caption; `None` for a skipped image.
-        error: reason for skipping it, or `None`.
-        rank: rank of the caption among those of its image, from 0.
-        score: mean log-probability of its tokens; `None` unless asked for.
-        words: pairs of word and log-probability; `None` unless asked for.
-        figure: file of its attention; `None` if there is none.
-        confidence: probability that the caption is right; `None` unless asked for.
-        unlike_training: whether the image is unlike the captioner's training images; `None` unless asked for.
-    """
+    """The result for an image: its caption, or the reason for skipping it; parts not asked for are `None`."""
 
     name: str
     caption: str | None
     error: str | None
-    rank: int = 0
-    score: float | None = None
-    words: list[tuple[str, float]] | None = None
-    figure: str | None = None
-    confidence: float | None = None
-    unlike_training: bool | None = None
+    rank: int = 0  # of the caption among those of its image
+    score: float | None = None  # mean log-probability of its tokens
+    words: list[tuple[str, float]] | None = None  # with their log-probabilities
+    figure: str | None = None  # file of its attention
+    confidence: float | None = None  # probability that the caption is right
+    unlike_training: bool | None = None  # whether the image is unlike the captioner's training images
 
 
 def skipped_error(error: str, skips: bool) -> str:
@@ -55,18 +43,7 @@ def caption_files(
     with_scores: bool = False,
     **search: Any,
 ) -> Iterator[CaptionedImage]:
-    """Captions image files.
-
-    Args:
-        captioner: of images, with a vocabulary of whole words.
-        paths: files or URLs, as [`~hf_ngsan.models.image_processing_captioning.load_image`] takes them.
-        batch_size: images captioned together, at most 16.
-        with_scores: adds scores.
-        search: `num_beams` and `max_new_tokens` of [`Captioner.generate`].
-
-    Yields:
-        A [`CaptionedImage`] for each file, in their order; one that cannot be read has the reason.
-    """
+    """Yields the caption of each file or URL, in their order; one that cannot be read has the reason."""
     size = min(batch_size, IMAGES_AT_ONCE)
     image_side = max(captioner.settings["image"][side] for side in ("height", "width"))
     for start in range(0, len(paths), size):
@@ -91,9 +68,6 @@ def read_image(path: str, name: str, least_side: int) -> Image.Image:
 
     Photographs are opened here; what is transparent, of 16 bits, damaged or a URL is left to that function, whose
     import takes seconds.
-
-    Raises:
-        ValueError: the file cannot be read; the message names it.
     """
     if not path.startswith(("http://", "https://", "data:")):
         try:

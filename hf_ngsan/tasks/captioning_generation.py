@@ -16,6 +16,7 @@ from ..data.collator import visual_arguments
 from ..data.readers import ExtraScores
 from ..guests.captioners import caption_images_of, guest_of
 from ..io.files import with_file_names, write_output
+from ..languages import caption_units, language_of
 from ..loading.models import ModelFolderError, is_guest, load_captioner
 from ..loading.pipelines import CaptioningPipeline
 from ..metrics import CaptionMetrics
@@ -33,35 +34,24 @@ if TYPE_CHECKING:
 
 
 def load_captioners(names: Sequence[str]) -> tuple[PreTrainedModel, Any]:
-    """Loads a captioner, or several that caption together as an ensemble, and the processor of the first.
-
-    Args:
-        names: names for [`~hf_ngsan.loading.models.find_model_folder`].
-
-    Raises:
-        FileNotFoundError, ModelFolderError: see [`~hf_ngsan.loading.models.load_model`]; captioners of other
-            vocabularies, or that prepare images in other ways.
-    """
+    """Loads a captioner, or several that caption together as an ensemble, and the processor of the first."""
     loaded: list[tuple[PreTrainedModel, Any]] = [load_captioner(name) for name in names]
     if len(loaded) == 1:
         return loaded[0]
-
-    def facts(model: PreTrainedModel, processor: Any) -> dict[str, Any]:
-        images = processor.image_processor
-        return {
-            "vocabulary": processor.tokenizer.get_vocab(),
-            "preprocessing of images": None if images is None else images.to_dict(),
-        }
-
+    vocabulary, preparation = requirements(loaded[0][1])
     for name, (model, processor) in zip(names, loaded, strict=True):
         if is_guest(model.config):
-            raise ModelFolderError(
-                f"{name} holds a {model.config.model_type} model, which is in no ensemble; give it alone."
-            )
-        for fact, value in facts(model, processor).items():
-            if value != facts(*loaded[0])[fact]:
-                raise ModelFolderError(f"{name} has another {fact} than {names[0]}; an ensemble needs the same.")
+            raise ModelFolderError(f"{name} is a {model.config.model_type} model, which is in no ensemble.")
+        if requirements(processor) != (vocabulary, preparation):
+            other = "vocabulary" if requirements(processor)[0] != vocabulary else "preprocessing of images"
+            raise ModelFolderError(f"{name} has another {other} than {names[0]}; an ensemble needs the same.")
     return EnsembleForConditionalGeneration([model for model, _ in loaded]).eval(), loaded[0][1]
+
+
+def requirements(processor: Any) -> tuple[dict, dict | None]:
+    """Returns vocabulary and preprocessing of images."""
+    images = processor.image_processor
+    return processor.tokenizer.get_vocab(), None if images is None else images.to_dict()
 
 
 def generate_captions(
@@ -78,8 +68,7 @@ def generate_captions(
     Args:
         model, processor: a captioner on the accelerator's device, not wrapped, in evaluation mode, and its processor.
         rows: a `datasets.Dataset` of the feature contract.
-        accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
-            for any number of them.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: images captioned together in one process.
         generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
     """
@@ -99,17 +88,7 @@ def complete_captions(
     batch_size: int = 64,
     max_new_tokens: int = 20,
 ) -> list[str]:
-    """Finishes captions greedily.
-
-    Args:
-        model, processor, rows, accelerator: see [`generate_captions`].
-        beginnings: index of a row and a prefix of its caption, any number for each row.
-        batch_size: captions finished together in one process.
-        max_new_tokens: tokens added to a beginning at most.
-
-    Returns:
-        The whole captions, in the order of the beginnings.
-    """
+    """Returns whole captions, finished greedily, of beginnings: the index of a row and a prefix of its caption each."""
 
     def complete(positions: range) -> list[str]:
         indices, prefixes = zip(*(beginnings[position] for position in positions), strict=True)
@@ -126,13 +105,7 @@ def caption_batch(
     prefixes: Sequence[str] | None = None,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Captions a few rows of the feature contract.
-
-    Args:
-        model, processor, generate_arguments: see [`generate_captions`].
-        batch: rows.
-        prefixes: beginning of the caption of each row, which is part of the caption.
-    """
+    """Captions a few rows of the feature contract, as [`generate_captions`] does, from the beginnings `prefixes` on."""
     if is_guest(model.config):
         images = visual_arguments(batch)["images"]
         with torch.inference_mode():
@@ -164,6 +137,7 @@ def evaluate_captioner(
     accelerator: Accelerator | None = None,
     *,
     metrics: Sequence[str] | None = None,
+    language: str | None = None,
     extra_scores: ExtraScores | None = None,
     batch_size: int = 64,
     **generate_arguments: Any,
@@ -173,13 +147,11 @@ def evaluate_captioner(
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
         metrics: metrics of [`CaptionMetrics`]; its default if `None`.
+        language: of the captions, whose words are scored; that of the tokenizer if `None`.
         extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
-
-    ```python
-    evaluate_captioner(model, processor, rows, num_beams=3).scores["cider_d"]
-    ```
     """
-    metric = CaptionMetrics() if metrics is None else CaptionMetrics(metrics=metrics)
+    units = caption_units(language or language_of(processor.tokenizer))
+    metric = CaptionMetrics(metrics=metrics or CaptionMetrics.DEFAULT, tokenizer=units)
     captions = generate_captions(model, processor, rows, accelerator, batch_size=batch_size, **generate_arguments)
     is_main_process = accelerator is None or accelerator.is_main_process
     shared: list[Any] = [score_captions(captions, rows, metric) if is_main_process else None]
@@ -222,8 +194,8 @@ def caption_images(
         model, processor: a captioner in evaluation mode, and its processor.
         images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
         names: name of each image in the results, and of its figure.
-        attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word. An image whose
-            caption has no words, or that is features without an image or boxes, gets none, and the log says so.
+        attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word; the log names
+            images without words or boxes, which get none.
         reranker: chooses among the captions of an image, as many as `num_return_sequences`; then `images` are a dataset
             or a list.
         on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
@@ -233,11 +205,6 @@ def caption_images(
     Yields:
         A [`CaptionedImage`] for each image, in their order; with `num_return_sequences` and without a reranker one for
         each of its captions, the best first and none twice.
-
-    Raises:
-        ValueError: an image cannot be read, or the model does not take images of this kind.
-        MissingPlotsError: figures are asked for and matplotlib is not installed.
-        FileExistsError: the folder for figures is a file.
     """
     if attention_folder is not None:
         generate_arguments |= prepare_figures(attention_folder)

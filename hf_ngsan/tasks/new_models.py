@@ -1,14 +1,15 @@
-"""New models for a training config, and trained ones to fine-tune: the part that all tasks share.
+"""Models of a training config, new ones and trained ones to fine-tune, and arguments of `generate()`.
 
 A task chooses the tokenizer and the fields that follow from its data; then
 
 ```python
-kind = config_class_of(fields.pop("model_type"), "retrieval")
+kind = new_config_class(fields, "retrieval")
 model = new_model(kind(**fields, vocab_size=len(tokenizer)), "AutoModel")
 processor = new_processor(model, tokenizer, image_size)
 ```
 """
 
+import difflib
 import logging
 from collections.abc import Iterable, Mapping
 from operator import attrgetter
@@ -17,10 +18,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
+from transformers import BaseImageProcessor, GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from ..data import DataError
 from ..extraction.vision import load_image_processor
+from ..io import DEFAULT_CAPTION_LENGTH
 from ..loading.models import is_guest, load_config, load_model, quiet_loading
 from ..models.image_processing_captioning import CaptioningImageProcessor
 from ..models.modeling_vision import VisionModel
@@ -30,8 +32,6 @@ from ..training.config import ConfigError, TrainingConfig, suggestion
 
 logger = logging.getLogger(__name__)
 
-MAX_UNKNOWN_WORDS = 0.05
-"""Share of unknown words above which training warns."""
 SPECIAL_TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 FOLLOWS_FROM_DATA = {
     **dict.fromkeys(("vocab_size", *SPECIAL_TOKENS), "the vocabulary of the training captions"),
@@ -39,39 +39,31 @@ FOLLOWS_FROM_DATA = {
 }
 
 
-def config_class_of(model_type: str, task: str) -> Any:
-    """Returns the configuration class of a model type; raises a ConfigError if the task has no such type."""
-    known = own_model_types(task)
+def new_config_class(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> Any:
+    """Returns the configuration class that the section `model` names, without its key `model_type` from then on."""
+    model_type, known = fields.pop("model_type"), own_model_types(task)
     if model_type not in known:
         of_task = f"{task.replace('_', ' ')} has no model type {model_type!r}"
         raise ConfigError(f"model.model_type: {of_task}{suggestion(model_type, known)}")
+    check_fields(fields, follows)
     return model_class(model_type, "AutoConfig")
 
 
-def check_fields(fields: Mapping, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> None:
-    """Raises a ConfigError for a key of section `model` that follows from elsewhere; `follows` says from where.
-
-    The configuration refuses keys that are no fields of it.
-    """
+def check_fields(fields: Mapping, follows: Mapping[str, str]) -> None:
+    """Raises a ConfigError for a key of the section `model` that follows from elsewhere; `follows` says from where."""
     for name in fields:
         if name in follows:
             raise ConfigError(f"model.{name} follows from {follows[name]}; leave it out.")
 
 
 def set_feature_size(fields: dict, kind: Any, size: int | None, data: str) -> None:
-    """Sets `visual_feature_size` to that of the data for a model that reads features.
-
-    Raises:
-        ConfigError: section `model` has another one.
-    """
+    """Sets `visual_feature_size` to that of the data, for a model that reads features."""
     has_vision = (fields["vision_config"] if "vision_config" in fields else kind().vision_config) is not None
     if size is None or has_vision:
         return
     wanted = fields.get("visual_feature_size") or size
     if wanted != size:
-        raise ConfigError(
-            f"model.visual_feature_size is {wanted}, but the features of {data} have dimension {size}; leave it out."
-        )
+        raise ConfigError(f"model.visual_feature_size is {wanted}, but the features of {data} have dimension {size}.")
     fields["visual_feature_size"] = size
 
 
@@ -94,11 +86,30 @@ def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: in
     return model_class(model.config.model_type, "AutoProcessor")(image_processor=image_processor, tokenizer=tokenizer)
 
 
-def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:
-    """Returns the folder of `init_from` and its configuration, after a check of the other fields.
+def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
+    """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization.
 
-    `init_from` and `model_type` are removed from the fields.
+    Without `image_size`, height and width are those of the source, or those that a patch encoder was made for.
     """
+    source, own_size = vision.config.pretrained, own_image_size(vision)
+    side = image_size or own_size
+    if source is not None:
+        processor = load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
+    else:
+        processor = CaptioningImageProcessor(**({"size": {"height": side, "width": side}} if side else {}))
+    check_image_size(vision, processor)
+    return processor
+
+
+def check_image_size(vision: VisionModel, image_processor: BaseImageProcessor) -> None:
+    """Raises a ValueError if images are resized to a size that the vision encoder cannot take."""
+    size: Any = getattr(image_processor, "size", None) or {}
+    if size.get("height") and size.get("width"):
+        check_size(vision.backbone, size["height"], size["width"])
+
+
+def config_to_change(fields: dict, task: str, follows: Mapping[str, str] = FOLLOWS_FROM_DATA) -> tuple[str, Any]:
+    """Returns the folder of `init_from` and its configuration; `init_from` and `model_type` leave the fields."""
     folder = fields.pop("init_from")
     config: Any = load_config(folder, task)
     if fields.pop("model_type", None) not in (None, config.model_type):
@@ -115,26 +126,12 @@ def trained_model(
     return load_model(folder, task, **fields, **changes)
 
 
-def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
-    """Gives `generate()` the settings of the evaluation as defaults, also in the saved model."""
-    defaults: Any = model.generation_config
-    defaults.num_beams = settings.num_beams
-    defaults.max_new_tokens = settings.max_new_tokens
-    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None
-
-
 def trained_guest(
     config: TrainingConfig, task: str, only_ours: Iterable[str]
 ) -> tuple[PreTrainedModel, ProcessorMixin] | None:
     """Returns the model of transformers that `init_from` names, and its processor; `None` if it names none.
 
-    Args:
-        config: the training config.
-        task: registered name of the task of the model.
-        only_ours: keys, as `section.key`, that models of transformers do not have.
-
-    Raises:
-        ConfigError: one of these keys has another value than by default, or `model` has further fields.
+    Keys of `only_ours`, as `section.key`, must have their default values.
     """
     source = config.model.get("init_from")
     if source is None or not is_guest(load_config(source, task)):
@@ -147,76 +144,34 @@ def trained_guest(
     return load_model(source, task)
 
 
-def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
-    """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization.
-
-    Args:
-        vision: the vision encoder around the backbone.
-        image_size: height and width in pixels; `None` = those of the source, or that a patch encoder was made for.
-
-    Raises:
-        ValueError: the preprocessing is unknown, does not suit boxes, or gives images that the encoder does not take.
-    """
-    source, own_size = vision.config.pretrained, own_image_size(vision)
-    if source is not None:
-        processor = load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
-    elif side := image_size or own_size:
-        processor = CaptioningImageProcessor(size={"height": side, "width": side})
-    else:
-        processor = CaptioningImageProcessor()
-    check_image_size(vision, processor)
-    return processor
-
-
-def check_image_size(vision: VisionModel, image_processor: BaseImageProcessor) -> None:
-    """Raises a ValueError if images are resized to a size that the vision encoder cannot take."""
-    size: Any = getattr(image_processor, "size", None) or {}
-    if size.get("height") and size.get("width"):
-        check_size(vision.backbone, size["height"], size["width"])
-
-
 def report_vocabulary(tokenizer: PreTrainedTokenizerBase, captions: list[str], is_new: bool = True) -> None:
-    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large.
-
-    A vocabulary that is not new belongs to a trained captioner and is not changed.
-    """
+    """Logs the size of the vocabulary and the share of words that it lacks, as a warning if that is large."""
     ids = tokenizer(captions, add_special_tokens=False)["input_ids"]
     number = sum(map(len, ids))
     unknown = sum(words.count(tokenizer.unk_token_id) for words in ids) / max(number, 1)
     known = len(tokenizer) - len(set(tokenizer.all_special_ids))
     message = "The vocabulary has %d words; %.1f%% of the words of the training captions are unknown to it%s."
-    if unknown > MAX_UNKNOWN_WORDS:
+    if unknown > 0.05:
         remedy = "lower data.min_word_count" if is_new else "a captioner without model.init_from would learn them"
         logger.warning("Warning: " + message, known, 100 * unknown, f": {remedy}")
     else:
         logger.info(message, known, 100 * unknown, "")
 
 
-def fill_word_vectors(
-    model: Any, tokenizer: PreTrainedTokenizerBase, path: str, dictionary: str | None, size_key: str
-) -> None:
-    """Puts the vectors of a file into a new model; words that the file lacks keep random vectors.
-
-    Args:
-        model, tokenizer: the new model, and its tokenizer.
-        path, dictionary: see [`read_word_vectors`].
-        size_key: the key of the training config for the size of a vector.
-
-    Raises:
-        ConfigError: the vectors have another size than the model's.
-        DataError: the file has none of the words.
-    """
+def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: Any, size_key: str) -> None:
+    """Puts the vectors of `data.word_vectors`, if any, into a new model; words that the file lacks keep random ones."""
+    path = settings.word_vectors
+    if path is None:
+        return
     vocabulary = tokenizer.get_vocab()
-    vectors = read_word_vectors(path, dictionary, vocabulary)
+    vectors = read_word_vectors(path, settings.dictionary, vocabulary)
     known = len(vocabulary) - len(tokenizer.all_special_ids)
     if not vectors:
         raise DataError(f"data.word_vectors: {path} has none of the {known} words; give vectors of lower-cased words.")
     weight = model.get_input_embeddings().weight
     for word, vector in vectors.items():
         if len(vector) != weight.shape[1]:
-            raise ConfigError(
-                f"data.word_vectors: {path} has vectors of {len(vector)} numbers; set {size_key}={len(vector)}."
-            )
+            raise ConfigError(f"data.word_vectors has vectors of {len(vector)} numbers; set {size_key}={len(vector)}.")
         with torch.no_grad():
             weight[vocabulary[word]] = torch.from_numpy(vector)
     logger.info("%s has vectors of %d of the %d words of the vocabulary.", path, len(vectors), known)
@@ -229,30 +184,22 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
         path: `.txt`, in each line a word, which may have blanks, and its numbers (GloVe, word2vec, fastText; a first
             line of two numbers is passed over), or `.npy`, an array `(lines, size)`.
         dictionary: the words of an `.npy` file, one a line; of equal lines the last counts.
-        words: words to look up.
-
-    Raises:
-        DataError: an array without its words, or with those of another one.
     """
     wanted, file = set(words), Path(path).expanduser()
-    if file.suffix != ".npy":
-        return vectors_of_text(file, wanted)
-    if dictionary is None:
-        raise DataError(f"{file} has vectors without their words; name the list of words with data.dictionary.")
-    array = np.load(file, allow_pickle=False, mmap_mode="r")
-    with open(Path(dictionary).expanduser(), encoding="utf-8") as file_of_words:
-        lines = [line.strip() for line in file_of_words]
-    if len(array) != len(lines):
-        raise DataError(f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words; give its own list.")
-    places = {line: place for place, line in enumerate(lines)}
-    return {word: np.asarray(array[places[word]], dtype=np.float32) for word in wanted & places.keys()}
-
-
-def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
+    if file.suffix == ".npy":
+        if dictionary is None:
+            raise DataError(f"{file} has vectors without their words; name the list of words with data.dictionary.")
+        array = np.load(file, allow_pickle=False, mmap_mode="r")
+        with open(Path(dictionary).expanduser(), encoding="utf-8") as file_of_words:
+            lines = [line.strip() for line in file_of_words]
+        if len(array) != len(lines):
+            raise DataError(f"{file} has {len(array)} vectors, but {dictionary} has {len(lines)} words.")
+        places = {line: place for place, line in enumerate(lines)}
+        return {word: np.asarray(array[places[word]], dtype=np.float32) for word in wanted & places.keys()}
     vectors: dict[str, np.ndarray] = {}
     size = None
-    with open(file, encoding="utf-8", newline="\n") as lines:
-        for number, line in enumerate(lines, start=1):
+    with open(file, encoding="utf-8", newline="\n") as text:
+        for number, line in enumerate(text, start=1):
             line = line.rstrip(" \r\n")  # word2vec and fastText write a blank behind every number
             if number == 1 and line.count(" ") == 1:
                 continue
@@ -261,3 +208,74 @@ def vectors_of_text(file: Path, wanted: set[str]) -> dict[str, np.ndarray]:
             if word in wanted:
                 vectors[word] = np.array(numbers, dtype=np.float32)
     return vectors
+
+
+OWN_ARGUMENTS = ("required_words", "candidates")
+"""Arguments of the searches of [`~hf_ngsan.models.decoding`] that transformers' `GenerationConfig` does not have."""
+NEEDS = {"diversity_penalty": "num_beam_groups", "candidates": "penalty_alpha"}
+TEXTS = ("cache_implementation", "early_stopping", "stop_strings")
+"""Arguments that may be text."""
+
+
+def generation_keys() -> set[str]:
+    """Returns the arguments of `generate()` that change its texts, and not the kind of its output."""
+    other = ("_", "output_", "return_", "transformers_version")
+    return {*OWN_ARGUMENTS, *(name for name in vars(GenerationConfig()) if not name.startswith(other))}
+
+
+def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False) -> dict[str, Any]:
+    """Returns arguments of `generate()` or of the pipelines, such as `required_words`, after a check.
+
+    Args:
+        given: the arguments.
+        own: `generation_config` of the model, whose settings they replace.
+        several: whether an input may get several texts.
+
+    Raises:
+        ValueError: an unknown argument, a text in place of a number, or an argument without effect, such as
+            `length_penalty` with one beam.
+    """
+    known = generation_keys() - ({"num_return_sequences"} if not several else set())
+    for name, value in given.items():
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            advice = f"did you mean {close[0]}?" if close else "this model's generate() does not take it here."
+            raise ValueError(f"There is no argument {name!r:.60} of generation; {advice}")
+        if isinstance(value, str) and name not in TEXTS:
+            raise ValueError(f"{name} is {value!r:.60}, which is no number and neither true nor false.")
+    for name, other in NEEDS.items():
+        if name in given and other not in given:
+            raise ValueError(f"{name} has an effect with {other} only; give both.")
+    context = {"num_beams": 1 if "penalty_alpha" in given else own.num_beams or 1, "do_sample": own.do_sample}
+    settings = {**context, **{name: value for name, value in given.items() if name not in OWN_ARGUMENTS}}
+    try:
+        GenerationConfig(**settings).validate(strict=True)
+    except ValueError as error:
+        reasons = [line.removeprefix("- ") for line in str(error).splitlines() if line.startswith("- ")]
+        raise ValueError(" ".join(reasons) or str(error)) from None
+    return dict(given)
+
+
+def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the settings that the scores of generated text depend on; `None` for one without effect.
+
+    They are the model's own for `generate()`, or those among the options of an evaluation.
+    """
+    settings = {**generation, **{name: value for name, value in options.items() if value is not None}}
+    beams = settings.get("num_beams") or 1
+    penalty = settings.get("length_penalty")
+    chosen = {
+        "beams": beams,
+        "length_penalty": (1.0 if penalty is None else penalty) if beams > 1 else None,
+        "max": settings.get("max_new_tokens") or settings.get("max_length") or DEFAULT_CAPTION_LENGTH,
+    }
+    others = generation_keys() - {"num_beams", "length_penalty", "max_new_tokens", "max_length"}
+    return chosen | {name: options[name] for name in sorted(others & options.keys()) if options[name] is not None}
+
+
+def set_generation_defaults(model: PreTrainedModel, settings: Any) -> None:
+    """Gives `generate()` the settings of the evaluation as defaults, also in the saved model."""
+    defaults: Any = model.generation_config
+    defaults.num_beams = settings.num_beams
+    defaults.max_new_tokens = settings.max_new_tokens
+    defaults.length_penalty = settings.length_penalty if settings.num_beams > 1 else None

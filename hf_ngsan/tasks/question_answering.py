@@ -5,6 +5,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,47 +18,24 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data import DataError, load_data
 from ..data.collator import visual_arguments
 from ..data.question_answering import WithImages
-from ..data.vocabulary import build_question_tokenizer, with_words, words_of_question
+from ..data.vocabulary import build_question_tokenizer, with_words
 from ..io.files import with_file_names
 from ..loading.pipelines import VisualQuestionAnsweringPipeline
 from ..loading.provenance import remember_features
 from ..metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
+from ..training import config as settings
 from ..training.batches import map_sharded, take
-from ..training.config import (
-    DataSettings,
-    EvaluationSettings,
-    TrainingConfig,
-    TrainingSettings,
-    another_default,
-    setting,
-)
+from ..training.config import another_default, setting
 from ..training.run import short_checksum
 from ..training.task import Evaluation, Objective, Stage, Task
 from ..visualization import plot_question
-from .caption_rows import (
-    CaptioningDataSettings,
-    features_identity,
-    prepare_figures,
-    rows_for,
-    save_attention,
-    visual_feature_size,
-)
-from .new_models import (
-    FOLLOWS_FROM_DATA,
-    check_fields,
-    config_class_of,
-    fill_word_vectors,
-    new_model,
-    new_processor,
-    set_feature_size,
-    trained_model,
-)
+from . import caption_rows, new_models
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class QuestionDataSettings(DataSettings):
+class QuestionDataSettings(settings.DataSettings):
     """Questions, words and answers for training."""
 
     min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
@@ -66,36 +44,31 @@ class QuestionDataSettings(DataSettings):
         9, "answers that are the most common one of fewer training questions cannot be given", minimum=1
     )
     word_vectors: str | None = setting(
-        None,
-        "file that word vectors begin with, such as GloVe: .txt, a word and its numbers a line, or .npy with "
-        "data.dictionary; null = random ones",
+        None, "first word vectors, such as GloVe's .txt, or .npy with data.dictionary; null = random ones"
     )
-    dictionary: str | None = setting(None, "words of data.word_vectors, where that is an .npy file, one a line")
-    image_size: int | None = another_default(CaptioningDataSettings, "image_size", None)
+    dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
+    image_size: int | None = another_default(caption_rows.CaptioningDataSettings, "image_size", None)
 
 
 @dataclass(frozen=True)
-class QuestionTrainingSettings(TrainingSettings):
+class QuestionTrainingSettings(settings.TrainingSettings):
     """Optimization."""
 
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
 
 
 @dataclass(frozen=True)
-class QuestionEvaluationSettings(EvaluationSettings):
+class QuestionEvaluationSettings(settings.EvaluationSettings):
     """Evaluation and the choice of the best model."""
 
-    metric: str = another_default(EvaluationSettings, "metric", "accuracy")
+    metric: str = another_default(settings.EvaluationSettings, "metric", "accuracy")
 
 
 @dataclass(frozen=True)
-class VisualQuestionAnsweringConfig(TrainingConfig):
+class VisualQuestionAnsweringConfig(settings.TrainingConfig):
     """The training config of a model that answers questions.
 
-    Attributes:
-        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained model, and the
-            configuration fields to change in it. Words, answers and `visual_feature_size` follow from the data.
-        data, training, evaluation: the other sections.
+    Of the section `model`, words, answers and `visual_feature_size` follow from the data.
     """
 
     default_model_type: ClassVar[str] = "mcan"
@@ -106,18 +79,11 @@ class VisualQuestionAnsweringConfig(TrainingConfig):
 
 
 def load_questions(spec: str, split: str, with_answers: bool = True, limit: int | None = None) -> Dataset:
-    """Returns the questions of one split of a dataset, or the first `limit` of them.
-
-    Raises:
-        DataError: the data cannot be used, or have no questions, or no answers although `with_answers` is True.
-    """
+    """Returns the questions of one split of a dataset, or the first `limit` of them, with their answers if wanted."""
     rows = load_data(spec, split)
     for column in ("question", "answers")[: 1 + with_answers]:
         if column not in rows.column_names:
-            raise DataError(
-                f"{spec}, split {split}, has no column {column!r}; give a dataset of questions with their answers, "
-                "such as vqa:DIR,features=DIR or nlvr:DIR."
-            )
+            raise DataError(f"{spec}, split {split}, has no column {column!r}; give vqa:DIR,features=DIR or nlvr:DIR.")
     return rows if limit is None else rows.take(limit)
 
 
@@ -137,16 +103,12 @@ def questions_for(
 ) -> Dataset:
     """Returns the questions with the columns of images that the model reads; see [`caption_rows.rows_for`]."""
     images = image_rows(rows)
-    read = rows_for(model, processor, images, data, keep_images)
+    read = caption_rows.rows_for(model, processor, images, data, keep_images)
     return read if images is rows else rows.with_transform(WithImages(read))
 
 
 def known_answers(rows: Dataset, min_count: int) -> list[str]:
-    """Returns the answers that a model learns, the most frequent first.
-
-    They are the normalised `multiple_choice_answer` of at least `min_count` questions, or else the most common of
-    their `answers`.
-    """
+    """Returns the normalized answers that are the most common one of `min_count` questions, the most frequent first."""
     if "multiple_choice_answer" in rows.column_names:
         counts = Counter(map(normalize_answer, column(rows, "multiple_choice_answer")))
     else:
@@ -154,42 +116,27 @@ def known_answers(rows: Dataset, min_count: int) -> list[str]:
         counts = Counter(Counter(map(normalize_answer, answers)).most_common(1)[0][0] for answers in given)
     answers = [answer for answer, number in counts.items() if number >= min_count and answer]
     if not answers:
-        raise DataError(
-            f"No answer belongs to {min_count} of the {len(rows)} training questions; lower data.min_answer_count."
-        )
+        raise DataError(f"No answer is that of {min_count} of {len(rows)} questions; lower data.min_answer_count.")
     return sorted(answers, key=lambda answer: (-counts[answer], answer))
 
 
-class QuestionCollator:
-    """Makes a batch from rows with questions.
-
-    Args:
-        processor: processor of the model.
-        answers: index of each answer of the model; None leaves `labels` out.
-    """
-
-    def __init__(self, processor: Any, answers: Mapping[str, int] | None = None) -> None:
-        self.processor, self.answers = processor, answers
-
-    def __call__(self, rows: Sequence[Mapping]) -> dict[str, torch.Tensor]:
-        """Returns the inputs of the model and, with `answers`, `labels` `(B, A)`: scores in [0, 1].
-
-        Answers that the model does not have are ignored. A question without any word becomes an unknown word.
-        """
-        questions = with_words(self.processor.tokenizer, [row["question"] for row in rows])
-        batch = dict(self.processor(text=questions, **visual_arguments(rows)))
-        if self.answers is not None:
-            labels = torch.zeros(len(rows), len(self.answers))
-            for scores, row in zip(labels, rows, strict=True):
-                for answer, score in answer_scores(row["answers"]).items():
-                    if answer in self.answers:
-                        scores[self.answers[answer]] = score
-            batch["labels"] = labels
-        return batch
+def collate_questions(
+    processor: Any, rows: Sequence[Mapping], answers: Mapping[str, int] | None = None
+) -> dict[str, torch.Tensor]:
+    """Returns the inputs of a model for rows and, given the index of each answer, `labels` `(B, A)` in [0, 1]."""
+    questions = with_words(processor.tokenizer, [row["question"] for row in rows])
+    batch = dict(processor(text=questions, **visual_arguments(rows)))
+    if answers is not None:
+        batch["labels"] = torch.zeros(len(rows), len(answers))
+        for scores, row in zip(batch["labels"], rows, strict=True):
+            for answer, score in answer_scores(row["answers"]).items():
+                if answer in answers:
+                    scores[answers[answer]] = score
+    return batch
 
 
 FOLLOWS_FROM_QUESTIONS = {
-    **FOLLOWS_FROM_DATA,
+    **new_models.FOLLOWS_FROM_DATA,
     **dict.fromkeys(
         ("vocab_size", "pad_token_id", "num_labels", "id2label", "label2id"), "the training questions and answers"
     ),
@@ -199,27 +146,21 @@ FOLLOWS_FROM_QUESTIONS = {
 def new_question_answerer(
     config: VisualQuestionAnsweringConfig, rows: Dataset
 ) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Makes the model and processor of a training config, with the words and answers of the training rows.
-
-    With `model.init_from` both come from a trained model, its words and answers included, and the other fields of the
-    section change its configuration.
-    """
-    fields, data = dict(config.model), config.data
+    """Makes the model and processor of a training config, with the words and answers of the training rows if new."""
+    fields, data, task = dict(config.model), config.data, "visual_question_answering"
     if "init_from" in fields:
-        return trained_model(fields, "visual_question_answering", FOLLOWS_FROM_QUESTIONS)
-    kind = config_class_of(fields.pop("model_type"), "visual_question_answering")
-    check_fields(fields, FOLLOWS_FROM_QUESTIONS)
-    set_feature_size(fields, kind, visual_feature_size(image_rows(rows)), data.spec)
+        return new_models.trained_model(fields, task, FOLLOWS_FROM_QUESTIONS)
+    kind = new_models.new_config_class(fields, task, FOLLOWS_FROM_QUESTIONS)
+    new_models.set_feature_size(fields, kind, caption_rows.visual_feature_size(image_rows(rows)), data.spec)
     tokenizer = build_question_tokenizer(
         column(rows, "question"), min_count=data.min_word_count, max_length=data.max_question_length
     )
     answers = known_answers(rows, data.min_answer_count)
     labels = {"id2label": dict(enumerate(answers)), "label2id": {text: index for index, text in enumerate(answers)}}
     tokens = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
-    model = new_model(kind(**fields, **labels, **tokens), "AutoModelForVisualQuestionAnswering")
-    processor = new_processor(model, tokenizer, data.image_size)
-    if data.word_vectors is not None:
-        fill_word_vectors(model, tokenizer, data.word_vectors, data.dictionary, "model.word_embedding_size")
+    model = new_models.new_model(kind(**fields, **labels, **tokens), "AutoModelForVisualQuestionAnswering")
+    processor = new_models.new_processor(model, tokenizer, data.image_size)
+    new_models.fill_word_vectors(model, tokenizer, data, "model.word_embedding_size")
     return model, processor
 
 
@@ -230,23 +171,19 @@ def predict_answers(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> list[tuple[str, float]]:
-    """Answers every question of a dataset.
+    """Returns the best answer to each question of a dataset, and its score in [0, 1].
 
     Args:
-        model: a model on the accelerator's device, not wrapped, in evaluation mode.
-        processor: its processor.
+        model, processor: a model on the accelerator's device, not wrapped, in evaluation mode, and its processor.
         rows: rows of [`questions_for`].
         accelerator: accelerator of the processes that split the work; each gets the whole result.
         batch_size: questions answered together in one process.
-
-    Returns:
-        The best answer to each question and its score in [0, 1].
     """
-    collate = QuestionCollator(processor)
     labels: Any = model.config.id2label
 
     def answer(indices: range) -> list[tuple[str, float]]:
-        batch = {name: tensor.to(model.device) for name, tensor in collate(take(rows, indices)).items()}
+        batch = collate_questions(processor, take(rows, indices))
+        batch = {name: tensor.to(model.device) for name, tensor in batch.items()}
         with torch.inference_mode():
             scores, best = model(**batch).logits.float().sigmoid().max(-1)
         return [(labels[index], score) for index, score in zip(best.tolist(), scores.tolist(), strict=True)]
@@ -261,28 +198,18 @@ def answer_accuracies(rows: Dataset, answers: Sequence[str]) -> dict[str, float]
     if "answer_type" in rows.column_names:
         of_types: dict[str, list[float]] = defaultdict(list)
         for kind, accuracy in zip(column(rows, "answer_type"), of_rows, strict=True):
-            of_types[score_name(kind or "other")].append(accuracy)
+            of_types[accuracy_name(kind or "other")].append(accuracy)
         scores |= {name: 100 * sum(of_type) / len(of_type) for name, of_type in sorted(of_types.items())}
     return scores
 
 
-def score_name(answer_type: str) -> str:
+def accuracy_name(answer_type: str) -> str:
     """Returns `accuracy_yes_no` for the type `yes/no`."""
     return f"accuracy_{re.sub(r'[^a-z0-9]+', '_', answer_type.lower())}"
 
 
-DRAWN = ("image", "words", "attention", "answer", "answer_attention")
-"""Parts of the answer of a pipeline that a figure shows."""
-
-
 class AnsweredQuestion(NamedTuple):
-    """The result for a question.
-
-    Attributes:
-        name: name of the question.
-        answers: pairs of an answer and its score, the best first; empty for a skipped question.
-        error: reason for skipping it, or `None`.
-    """
+    """The result for a question: pairs of an answer and its score, the best first, or the reason for skipping it."""
 
     name: str
     answers: list[tuple[str, float]]
@@ -308,18 +235,13 @@ def answer_questions(
             `question` and an image or features.
         names: name of each question in the results, and of its figure.
         top_k: maximal number of answers to a question.
-        attention_folder: folder for a figure of each question, `NAME.png`. A question about features without an image
-            or boxes gets none, and the log says so.
+        attention_folder: folder for a figure of each question, `NAME.png`.
         on_error: `"raise"` at an input that cannot be read, or `"skip"` it.
         batch_size: questions answered together.
-
-    Raises:
-        ValueError: an input cannot be read, or the model does not take inputs of this kind.
-        MissingPlotsError: figures are asked for and matplotlib is not installed.
     """
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:
-        arguments |= prepare_figures(attention_folder)
+        arguments |= caption_rows.prepare_figures(attention_folder)
     pipeline = VisualQuestionAnsweringPipeline(model=model, processor=processor, batch_size=batch_size)
     questions = questions if isinstance(questions, Dataset) else iter(questions)
     for (name, file_name), answers in zip(with_file_names(names), pipeline(questions, **arguments), strict=True):
@@ -329,14 +251,13 @@ def answer_questions(
             continue
         if attention_folder is not None:
             figure = Path(attention_folder) / f"{file_name}.png"
-            save_attention(best, name, figure, plot_question, DRAWN)
+            parts = ("image", "words", "attention", "answer", "answer_attention")
+            caption_rows.save_attention(best, name, figure, plot_question, parts)
         yield AnsweredQuestion(name, [(answer["answer"], answer["score"]) for answer in answers], None)
 
 
 class AnswerScores(Objective):
-    """Binary cross-entropy of each row, summed over the answers, as in MCAN's released code.
-
-    Several answers may be right, so the score of each is a soft target.
+    """Binary cross-entropy of each row with soft targets, summed over the answers, as in MCAN's released code.
 
     A batch holds `labels (B, A)`, the score in [0, 1] of each of A answers, and the model's other inputs.
     """
@@ -372,13 +293,22 @@ class VisualQuestionAnsweringTask(Task):
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
         kinds = sorted(set(column(rows, "answer_type"))) if "answer_type" in rows.column_names else []
-        return ["accuracy", *(score_name(kind or "other") for kind in kinds)]
+        return ["accuracy", *(accuracy_name(kind or "other") for kind in kinds)]
 
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         model, processor = new_question_answerer(self.config, rows)
         config: Any = model.config
         self.answers = {text: int(index) for text, index in config.label2id.items()}
-        report_questions(processor.tokenizer, self.answers, rows)
+        unanswerable = sum(
+            self.answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers")
+        )
+        logger.info(
+            "%d words, %d answers; %d of %d questions have none of these answers, and are trained without any.",
+            len(processor.tokenizer),
+            len(self.answers),
+            unanswerable,
+            len(rows),
+        )
         return model, processor
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:
@@ -395,7 +325,7 @@ class VisualQuestionAnsweringTask(Task):
         return [Stage("answers", AnswerScores(), self.config.training)]
 
     def collator(self, processor: ProcessorMixin) -> Callable[[list], dict]:
-        return QuestionCollator(processor, self.answers)
+        return partial(collate_questions, processor, answers=self.answers)
 
     def evaluate(
         self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset, accelerator: Accelerator, **options: Any
@@ -414,17 +344,4 @@ class VisualQuestionAnsweringTask(Task):
             "vocabulary": short_checksum(sorted(processor.tokenizer.get_vocab().items())),
             "known answers": short_checksum(sorted(self.answers.items())),
         }
-        return identity | features_identity(model)
-
-
-def report_questions(tokenizer: Any, answers: dict[str, int], rows: Dataset) -> None:
-    """Logs how many training questions are cut, and how many have no answer that the model can give."""
-    longest = tokenizer.model_max_length
-    cut = sum(len(words_of_question(question)) > longest for question in column(rows, "question"))
-    unanswerable = sum(answers.keys().isdisjoint(map(normalize_answer, given)) for given in column(rows, "answers"))
-    logger.info("%d words, %d answers.", len(tokenizer), len(answers))
-    if cut:
-        logger.info("%d of %d questions have more than %d words and are cut.", cut, len(rows), longest)
-    if unanswerable:
-        what = "have none of these answers, and are trained without any"
-        logger.info("%d of %d questions %s.", unanswerable, len(rows), what)
+        return identity | caption_rows.features_identity(model)

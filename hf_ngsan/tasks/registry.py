@@ -1,21 +1,30 @@
-"""The tasks by name, and training configs of any task; the model type decides the task.
+"""The tasks by name, and what works for models of any task, since the model type decides the task.
 
 ```python
 config = load_training_config("ngsan/scenes", ["training.epochs=5"])  # a CaptioningConfig
 train(config)
+for finding in audit_model(model):
+    print(finding)  # "holds  later words: a later word changes earlier predictions by 0.0e+00 at most."
 ```
 """
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pkgutil import resolve_name
+from typing import Any
 
-from ..loading.models import load_config, task_of
+import torch
+from torch.nn.functional import pad
+from transformers import PreTrainedModel
+
+from ..loading.models import is_guest, load_config, task_of
+from ..models.attention_maps import evaluation_mode
 from ..registry import MODEL_TYPES
 from ..training.config import ConfigError, TrainingConfig, suggestion
 from ..training.config import load_training_config as load_training_config_of_class
 from ..training.run import TrainingResult, run_task
-from ..training.task import Task
+from ..training.task import InputRoles, Task
 
 TASKS: dict[str, str | type[Task]] = {
     "captioning": "hf_ngsan.tasks.captioning:CaptioningTask",
@@ -39,12 +48,7 @@ def task_class(name: str) -> type[Task]:
 
 
 def task_class_of(model: Mapping) -> type[Task]:
-    """Returns the class of the task of a training config's section `model`.
-
-    Raises:
-        ConfigError: the model type is unknown or has no task.
-        FileNotFoundError, ModelFolderError: the folder of `init_from` has no model.
-    """
+    """Returns the class of the task of a training config's section `model`."""
     model_type = model.get("model_type")
     if "init_from" in model and model_type is None:
         config = load_config(model["init_from"])
@@ -67,3 +71,144 @@ def load_training_config(path: str | os.PathLike, overrides: Iterable[str] = ())
 def train(config: TrainingConfig, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
     """Trains the model that a training config describes; see [`~hf_ngsan.training.run.run_task`]."""
     return run_task(task_class_of(config.model)(config), resume=resume, overwrite=overwrite)
+
+
+TOLERANCE = 1e-5
+"""Largest change of a log-probability that rounding in float32 explains."""
+ROWS, WORDS, REGIONS, SIDE, PADDED = 3, 7, 7, 3, 2
+"""Of the random inputs of an audit: rows, words, regions, cells a side, padded positions."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """The effect of a change of the inputs on log-probabilities that must not depend on it."""
+
+    name: str  # of the contract, such as "later words"
+    said: str  # beginning of a sentence about the change
+    change: float | None  # largest change of a log-probability; None if the contract does not apply
+
+    @property
+    def holds(self) -> bool:
+        return self.change is None or self.change <= TOLERANCE
+
+    def __str__(self) -> str:
+        if self.change is None:
+            return f"n/a    {self.name}: {self.said}"
+        verdict = "holds" if self.holds else "LEAKS"
+        return f"{verdict}  {self.name}: {self.said} by {self.change:.1e} at most."
+
+
+def audit_model(model: PreTrainedModel, seed: int = 0) -> list[Finding]:
+    """Checks the dependence of log-probabilities on random inputs.
+
+    Changes of later words, of padding (of words and of the source), of the other rows of the batch and of the order of
+    regions must change no log-probability by more than 1e-5; so must decoding step by step instead of teacher forcing.
+
+    Args:
+        model: a captioner, translator or language model of any of the package's types; a captioner with a vision
+            encoder is given visual features.
+        seed: seed of the random inputs.
+
+    Returns:
+        A finding for each contract that the model's inputs can break.
+    """
+    config: Any = model.config
+    task = task_of(config)
+    roles = task_class(task).input_roles if task in TASKS and not is_guest(config) else None
+    if roles is None:
+        raise ValueError(
+            f"A {config.model_type} model writes no words or is one of transformers; the audit needs words."
+        )
+    inputs = random_inputs(config, roles, torch.Generator().manual_seed(seed))
+    inputs = {name: tensor.to(model.device) for name, tensor in inputs.items()}
+    note = ""
+    if getattr(config, "language_attention", None) == "bidirectional":
+        note = " (language_attention='bidirectional': the language model reads the whole text at once, as released)"
+    findings = []
+    with evaluation_mode(model), torch.inference_mode():
+        for name, said, changes in leaks(model, roles, inputs):
+            largest = torch.stack([change.abs().max() for change in changes]).max().item() if changes else None
+            findings.append(Finding(name, said, largest))
+    return [finding if finding.holds else replace(finding, said=finding.said + note) for finding in findings]
+
+
+def random_inputs(config: Any, roles: InputRoles, generator: torch.Generator) -> dict[str, torch.Tensor]:
+    """Returns random words, none of them padding, and sources; all rows but the first have padding in the source."""
+    start = getattr(config, "decoder_start_token_id", None)
+    start = config.bos_token_id if start is None else start
+    words = torch.randint(0, config.vocab_size, (ROWS, min(WORDS, config.max_position_embeddings)), generator=generator)
+    words[words == config.pad_token_id] = start
+    words[:, 0] = start
+    inputs = {roles.words: words, roles.word_mask: torch.ones_like(words)}
+    if roles.draw_source is None or roles.source_mask is None:
+        return inputs
+    rows, columns = getattr(config, "grid_size", None) or (SIDE, SIDE)
+    number = rows * columns if getattr(config, "order_of_tokens_counts", False) else REGIONS
+    mask = torch.ones(ROWS, number, dtype=torch.long)
+    mask[1:, -PADDED:] = 0
+    return {**inputs, **roles.draw_source(config, (ROWS, number), generator), roles.source_mask: mask}
+
+
+def leaks(
+    model: Any, roles: InputRoles, inputs: dict[str, torch.Tensor]
+) -> Iterator[tuple[str, str, list[torch.Tensor]]]:
+    """Yields name, sentence and changes of log-probabilities of each contract; no changes if it does not apply."""
+    words, mask, source = inputs[roles.words], inputs[roles.word_mask], list(roles.source)
+    masked_source = [*source, *filter(None, [roles.source_mask])]
+    is_grid = getattr(model.config, "order_of_tokens_counts", False)
+
+    def scores(**changed: torch.Tensor) -> torch.Tensor:
+        return model(**{**inputs, **changed}, use_cache=False).logits.float().log_softmax(-1)
+
+    expected, changes = scores(), []
+    for position in range(1, words.shape[1]):
+        changed = words.clone()
+        changed[:, position] = words[:, position].roll(1)
+        changed[:, position + 1 :] = words[:, position + 1 :].flip(1)
+        changes.append((scores(**{roles.words: changed}) - expected)[:, :position])
+    yield "later words", "a later word changes earlier predictions", changes
+
+    changes = []
+    for before, after in ((0, PADDED), (PADDED, 0)):
+        padded = pad(words, (before, after), value=model.config.pad_token_id)
+        of_padded = scores(**{roles.words: padded, roles.word_mask: pad(mask, (before, after))})
+        changes.append(of_padded[:, before : before + words.shape[1]] - expected)
+    yield "padded words", "padding changes predictions", changes
+
+    if source:
+        padding, other = inputs[roles.source_mask or ""] == 0, {}
+        for name in source:
+            tensor = inputs[name]
+            if tensor.is_floating_point():
+                other[name] = tensor.masked_fill(padding[..., None], 0.9)
+            else:
+                other[name] = torch.where(padding, tensor.roll(1, dims=1), tensor)
+        changes = [scores(**other) - expected]
+        if not is_grid:  # whose number of cells is fixed
+            without = {name: tensor[1:] for name, tensor in inputs.items()}
+            without |= {name: without[name][:, :-PADDED] for name in masked_source}
+            changes.append(scores(**without) - expected[1:])
+        yield f"padded {roles.source_name}", "padding changes predictions", changes
+
+    swapped = {name: torch.cat([tensor[:1], tensor[1:].flip(0)]) for name, tensor in inputs.items()}
+    for name in source:
+        if swapped[name].is_floating_point():
+            swapped[name][1:] = 1 - swapped[name][1:]
+    alone = scores(**{name: tensor[:1] for name, tensor in inputs.items()})
+    changes = [scores(**swapped)[:1] - expected[:1], alone - expected[:1]]
+    yield f"other {roles.rows_name} of the batch", f"the other {roles.rows_name} change predictions", changes
+
+    if is_grid:
+        yield "order of regions", "the visual tokens are a grid, whose order says where they are.", []
+    elif roles.source_is_a_set:
+        turned = scores(**{name: inputs[name].flip(1) for name in masked_source})
+        yield "order of regions", "the order of regions changes predictions", [turned - expected]
+
+    cache, logits = None, []
+    for end in range(1, words.shape[1] + 1):
+        step = {roles.words: words[:, end - 1 : end], roles.word_mask: mask[:, :end]}
+        outputs = model(**{**inputs, **step}, cache=cache, use_cache=True)
+        cache = outputs.cache
+        logits.append(outputs.logits)
+    stepwise = torch.cat(logits, dim=1).float().log_softmax(-1)
+    yield "step by step", "decoding with a cache differs from teacher forcing", [stepwise - expected]

@@ -1,40 +1,45 @@
-"""Embeddings by a dual encoder, their retrieval scores, search of an index, and reranking of captions.
+"""Search of images by a dual encoder: indexes, queries, and captions ordered by their similarity to an image.
 
 ```python
+index = index_images(model, processor, list_images("photos"), "photos.index", name="DUAL_ENCODER")
 search_images(model, processor, index, text="a dog jumps over a log")[0].name
 ```
 """
 
 import io
 import os
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from datasets import Dataset
 from PIL import Image
 from transformers import PreTrainedModel
 
-from ..data.coco_files import in_order, read_json, records_of
 from ..data.collator import visual_arguments
-from ..data.errors import DataError
-from ..data.vocabulary import with_words
+from ..extraction.extract import default_images_per_shard, extraction_accelerator, lock_of, on_main_process
+from ..extraction.image_list import SKIP_ERRORS, ExtractionError, ImageList, ListedImage, load_batches
 from ..guests.dual_encoders import DualEncoder, dual_encoder_of
-from ..io.files import write_file_atomically
+from ..io import folders
+from ..io.files import TEMPORARY_PREFIX, FileStamp, temporary_path
 from ..loading.models import is_guest
 from ..loading.provenance import model_fingerprint
-from ..metrics.retrieval import map_at_r, retrieval_metrics, retrieval_ranks
-from ..models.image_processing_captioning import load_image
-from ..models.modeling_mhsan import diversity_penalty
-from ..retrieval import Hit, IndexFolder, IndexFolderError, search_current
-from ..training.batches import map_sharded, take
+from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, check_backend, open_backend, search_current
+from ..retrieval.index_folder import DESCRIPTION, EXACT, IndexDescription, check_new_index, read_description
 from ..visualization import plot_contact_sheet, save_figure
-from ..visualization.heads import head_overlap
+
+MAX_IMAGES_PER_SHARD = 1000
+"""Images that a killed process may have to embed again."""
+THUMBNAIL_SIDE = 160
+"""Longest side of a thumbnail in pixels."""
+SIMILARITY_WEIGHT = 2.0
+"""Chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)."""
 
 
 def embed_images(model: PreTrainedModel, processor: Any, rows: Sequence[dict]) -> np.ndarray:
@@ -60,212 +65,6 @@ def embed_texts(model: PreTrainedModel, processor: Any, texts: Sequence[str], ba
     return np.concatenate(parts)
 
 
-class ImageStreamEmbedder:
-    """Embeds images while something else reads them, so that each is decoded once.
-
-    Args:
-        model, processor: a dual encoder that reads images, and its processor.
-        batch_size: images embedded together.
-    """
-
-    def __init__(self, model: PreTrainedModel, processor: Any, batch_size: int = 32) -> None:
-        self.encoder = dual_encoder_of(model, processor)
-        if self.encoder.image_processor is None:
-            raise ValueError("This dual encoder has no vision encoder; give one that reads images.")
-        self.batch_size = batch_size
-        self.names: list[str] = []
-        self.waiting: list[Any] = []
-        self.embeddings = [np.zeros((0, self.encoder.dimension), np.float32)]
-
-    def embed_while_reading(self, sources: Iterable[Any], names: Sequence[str]) -> Iterator[Any]:
-        """Yields each source for the captioner, its image decoded; one without a readable image stays as it is."""
-        for source, name in zip(sources, names, strict=True):
-            try:
-                image = load_image(source.get("image") if isinstance(source, Mapping) else source)
-            except Exception:  # the captioner reports the fault
-                yield source
-                continue
-            self.names.append(name)
-            self.waiting.append(image)
-            if len(self.waiting) == self.batch_size:
-                self.embed()
-            yield {**source, "image": image} if isinstance(source, Mapping) else image
-
-    def embed(self) -> None:
-        if self.waiting:
-            self.embeddings.append(embed_pixels(self.encoder, self.encoder.image_inputs(self.waiting)))
-            self.waiting = []
-
-    def save(self, path: str | os.PathLike) -> None:
-        """Writes `names` and `embeddings`, float32 `(images, dimension)`, to a file of NumPy, whole or not at all."""
-        self.embed()
-        arrays: dict[str, Any] = {
-            "names": np.array(self.names, dtype=str),
-            "embeddings": np.concatenate(self.embeddings),
-        }
-        write_file_atomically(path, lambda file: np.savez(file, **arrays))
-
-
-class Positives(NamedTuple):
-    """Correct matches, as places among the images and captions of a dataset.
-
-    Attributes:
-        image_to_text: correct captions of each image.
-        text_to_image: correct images of each caption.
-    """
-
-    image_to_text: dict[int, list[int]]
-    text_to_image: dict[int, list[int]]
-
-
-def read_positives(
-    image_to_text: str | Path, text_to_image: str | Path, caption_file: str | Path, rows: Dataset
-) -> Positives:
-    """Reads the correct matches of captions and images.
-
-    Args:
-        image_to_text: `eccv_image_to_caption.json`: a JSON object from image id to a list of caption ids.
-        text_to_image: `eccv_caption_to_image.json`, the other direction.
-        caption_file: COCO's `captions_*.json`, which has the ids of captions.
-        rows: the dataset that is evaluated, with `image_id` and `captions`.
-
-    Raises:
-        DataError: a file names an image or a caption that the dataset does not have.
-    """
-    images = {int(image_id): place for place, image_id in enumerate(rows["image_id"])}
-    captions = places_of_captions(caption_file, images, rows["captions"])
-
-    def places(file: str | Path, queries: Mapping[int, int], items: Mapping[int, int]) -> dict[int, list[int]]:
-        content: Any = read_json(file)
-        try:
-            return {queries[int(key)]: [items[int(value)] for value in values] for key, values in content.items()}
-        except KeyError as error:
-            raise DataError(
-                f"{file} has the id {error}, which the dataset does not have; evaluate the split that the file is of."
-            ) from None
-
-    return Positives(places(image_to_text, images, captions), places(text_to_image, captions, images))
-
-
-def places_of_captions(
-    file: str | Path, images: Mapping[int, int], captions: Sequence[Sequence[str]]
-) -> dict[int, int]:
-    """Returns the place of each caption id; captions are counted image by image."""
-    places: dict[tuple[int, str], list[int]] = defaultdict(list)
-    numbered = enumerate((image_id, text) for image_id, of in zip(images, captions, strict=True) for text in of)
-    for place, (image_id, text) in numbered:
-        places[image_id, " ".join(text.split())].append(place)
-    by_id = {}
-    for annotation in in_order(records_of(read_json(file), "annotations", file)):
-        key = annotation.integer("image_id"), annotation.text("caption")
-        if places.get(key):
-            by_id[annotation.integer("id")] = places[key].pop(0)
-    return by_id
-
-
-@dataclass(frozen=True)
-class PairEmbeddings:
-    """Images and captions in one space.
-
-    Attributes:
-        images: float32 `(images, dimension)`, of length 1.
-        captions: float32 `(captions, dimension)`, of length 1, image by image.
-        caption_images: int64 `(captions,)`, the image of each caption.
-    """
-
-    images: np.ndarray
-    captions: np.ndarray
-    caption_images: np.ndarray
-
-    def scores(self, folds: int = 1) -> dict[str, float]:
-        """Returns recalls, median ranks and rsum; see [`~hf_ngsan.metrics.retrieval.retrieval_metrics`]."""
-        return retrieval_metrics(self.images @ self.captions.T, self.caption_images, folds=folds)
-
-    def map_at_r(self, positives: Positives) -> dict[str, float]:
-        """Returns mAP@R in both directions, in percent; see [`~hf_ngsan.metrics.retrieval.map_at_r`]."""
-        similarity = self.images @ self.captions.T
-        return {
-            "image_to_text_map_at_r": map_at_r(similarity, positives.image_to_text),
-            "text_to_image_map_at_r": map_at_r(similarity.T, positives.text_to_image),
-        }
-
-    def ranks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the rank of the right answer to each image and to each caption; 1 is the first place."""
-        return retrieval_ranks(self.images @ self.captions.T, self.caption_images)
-
-
-def embed_pairs(
-    model: PreTrainedModel,
-    processor: Any,
-    rows: Dataset,
-    accelerator: Accelerator | None = None,
-    batch_size: int = 64,
-) -> PairEmbeddings:
-    """Embeds every image and every caption of a dataset once.
-
-    Args:
-        model, processor: a dual encoder on the accelerator's device, not wrapped and in evaluation mode.
-        rows: a `datasets.Dataset` of the feature contract, with captions.
-        accelerator: accelerator of the processes that split the work; each gets the whole result.
-        batch_size: images embedded together in one process.
-    """
-
-    def embed(indices: range) -> list[tuple[np.ndarray, np.ndarray]]:
-        batch = take(rows, indices)
-        numbers = [len(row["captions"]) for row in batch]
-        texts = embed_texts(model, processor, [caption for row in batch for caption in row["captions"]])
-        of_images = np.split(texts, np.cumsum(numbers)[:-1])
-        return list(zip(embed_images(model, processor, batch), of_images, strict=True))
-
-    pairs = map_sharded(embed, len(rows), batch_size, accelerator)
-    images, captions = zip(*pairs, strict=True)
-    numbers = [len(of_image) for of_image in captions]
-    return PairEmbeddings(np.stack(images), np.concatenate(captions), np.repeat(np.arange(len(images)), numbers))
-
-
-def measure_head_diversity(
-    model: Any, processor: Any, rows: Dataset, accelerator: Accelerator | None = None, batch_size: int = 64
-) -> dict[str, float]:
-    """Measures the heads of either side; see [`embed_pairs`] for the arguments.
-
-    Returns:
-        For each side with heads `..._diversity_penalty`, the mean of ||A A^T - I||_F^2 (eq. 5 of Park et al. 2020, the
-        "diversity loss" of its table 5), and with several heads `..._head_overlap`, the mean cosine of the maps of two
-        heads, in [0, 1].
-    """
-
-    def measure(indices: range) -> list[dict[str, list[float]]]:
-        batch = take(rows, indices)
-        texts = with_words(processor.tokenizer, [caption for row in batch for caption in row["captions"]])
-        measured: dict[str, list[float]] = {}
-        with torch.inference_mode():
-            if model.config.num_image_heads:
-                images = model.get_image_features(**processor(**visual_arguments(batch)).to(model.device))
-                measured |= measure_maps("image", images.attentions[-1])
-            if model.config.num_text_heads:
-                captions = model.get_text_features(**processor(text=texts, truncation=True).to(model.device))
-                measured |= measure_maps("text", captions.attentions[-1])
-        return [measured] + [{}] * (len(batch) - 1)
-
-    values: dict[str, list[float]] = defaultdict(list)
-    for measured in map_sharded(measure, len(rows), batch_size, accelerator):
-        for name, of_rows in measured.items():
-            values[name] += of_rows
-    return {name: sum(of_name) / len(of_name) for name, of_name in values.items()}
-
-
-def measure_maps(side: str, weights: torch.Tensor) -> dict[str, list[float]]:
-    """Returns the penalty and the overlap of each row of maps `(rows, heads, positions)`."""
-    measured: dict[str, list[float]] = {f"{side}_diversity_penalty": diversity_penalty(weights).tolist()}
-    if weights.shape[1] > 1:
-        measured[f"{side}_head_overlap"] = [head_overlap([maps]) for maps in weights.float().cpu().numpy()]
-    return measured
-
-
-SIMILARITY_WEIGHT = 2.0
-"""Chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)."""
-
-
 def search_images(
     model: Any,
     processor: Any,
@@ -283,15 +82,14 @@ def search_images(
         model, processor: the dual encoder that made the index.
         index: see [`~hf_ngsan.retrieval.IndexFolder`]; several are searched as one.
         text: the query; or
-        image: a path, URL or image of Pillow, as [`~hf_ngsan.models.image_processing_captioning.load_image`] reads it.
+        image: a path, URL or image of Pillow.
         top_k: images at most.
         backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default that of the index.
         filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
 
     Raises:
         ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.
-        IndexFolderError: the index is of another model, empty or damaged; the backend or the filter cannot be used, or
-            no image fulfils it.
+        IndexFolderError: the index is of another model, or the backend or the filter cannot be used.
     """
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
     if (text is None) == (image is None):
@@ -306,7 +104,7 @@ def search_images(
 
 
 def check_query(processor: Any, text: str) -> None:
-    """Raises a ValueError for a query without any word, too long, or of unknown words alone."""
+    """Raises a ValueError for a query without any word that the model knows."""
     [ids] = processor(text=[text])["input_ids"]
     ids = ids.tolist() if torch.is_tensor(ids) else ids
     if set(ids) <= {processor.tokenizer.unk_token_id, *processor.tokenizer.all_special_ids}:
@@ -314,18 +112,7 @@ def check_query(processor: Any, text: str) -> None:
 
 
 def draw_hits(index: IndexFolder | Sequence[IndexFolder], hits: Sequence[Hit], title: str, path: str | Path) -> None:
-    """Draws the thumbnails of images that were found, with their scores and names.
-
-    Args:
-        index: the index or indexes that were searched, as for [`search_images`].
-        hits: the images, in the order of the drawing.
-        title: the query.
-        path: file of the figure.
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
-        IndexFolderError: another index has taken the place of this one.
-    """
+    """Draws the thumbnails of hits of [`search_images`], with their scores and names, into a file."""
     indexes = [index] if isinstance(index, IndexFolder) else index
     for searched in indexes:
         if not searched.is_current:
@@ -354,21 +141,294 @@ class Reranker:
         """Returns the places of captions, the best first; of equal ones the first.
 
         Args:
-            image: a row with `image` or `visual_features`, or what
-                [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
-            captions: at least one; one without a word that the model knows counts as an unknown word.
+            image: a row with `image` or `visual_features`, a path, a URL or an image of Pillow.
+            captions: at least one.
             scores: mean log-probability of each caption's tokens.
         """
         totals = np.asarray(scores) + self.weight * self.similarities(image, captions)
         return np.argsort(-totals, kind="stable").tolist()
 
     def similarities(self, image: Any, captions: Sequence[str]) -> np.ndarray:
-        """Returns the cosine of each caption with the image, as [`order`] takes them."""
-        return embed_texts(self.model, self.processor, captions) @ self.embed(image)
-
-    def embed(self, image: Any) -> np.ndarray:
-        """Returns the embedding of an image, float32 `(dimension,)`."""
+        """Returns the cosine of each caption with the image."""
         row = dict(image) if isinstance(image, Mapping) else {"image": image}
         if self.encoder.image_processor is not None and row.get("image") is not None:
-            return embed_pixels(self.encoder, self.encoder.image_inputs([row["image"]]))[0]
-        return embed_images(self.model, self.processor, [row])[0]
+            embedding = embed_pixels(self.encoder, self.encoder.image_inputs([row["image"]]))[0]
+        else:
+            embedding = embed_images(self.model, self.processor, [row])[0]
+        return embed_texts(self.model, self.processor, captions) @ embedding
+
+
+def index_images(
+    model: Any,
+    processor: Any,
+    images: ImageList,
+    folder: str | Path,
+    *,
+    name: str,
+    split: str | None = None,
+    batch_size: int = 32,
+    num_workers: int | None = None,
+    images_per_shard: int | None = None,
+    skip_errors: bool = False,
+    backend: str | None = None,
+    kind: IndexKind | None = None,
+    prune: bool = False,
+    accelerator: Accelerator | None = None,
+) -> IndexFolder:
+    """Embeds images into an index, continues an index that was begun, or brings one up to date.
+
+    An index gets the images that are new, and new embeddings of files that have changed or could not be read before.
+    Images that are gone stay, those no longer listed behind the others, unless `prune` is set. The folder is replaced
+    in one step. Several processes write shards of their own, and together the index that one would write.
+
+    Args:
+        model, processor: a dual encoder with a vision encoder, in evaluation mode, and its processor.
+        images: images of [`~hf_ngsan.extraction.list_images`].
+        folder: folder of the index; made if absent.
+        name: folder or Hub name of the model, which a search loads.
+        split: split of the images, if they are of a dataset.
+        batch_size: images embedded together.
+        num_workers: processes that read images, for each process that has a model; `None` = its processors, at most 4.
+        images_per_shard: images written together, the most that a killed process has to embed again; `None` = by their
+            number.
+        skip_errors: whether an image that cannot be read is left out and remembered; otherwise it is an error.
+        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
+            default that of the index, and `exact` for a new one.
+        kind: kind of the index that Milvus makes; by default that of the index, and Milvus's choice for a new one.
+        prune: whether an index loses the images that are no longer listed, or whose files are gone.
+        accelerator: accelerator of the processes that split the work; made if `None`.
+
+    Raises:
+        IndexFolderError: the folder holds something else, or an index of another model or of other images.
+        ExtractionError: the model sees no images, an image cannot be read, or another command is writing the folder.
+    """
+    accelerator = accelerator or extraction_accelerator()
+    encoder = dual_encoder_of(model, processor)
+    lock = lock_of(Path(os.path.realpath(folder)), "indexing")  # folders are written beside the one behind a link
+    growing = lock.folder.with_name(f"{TEMPORARY_PREFIX}{lock.folder.name}.growing")
+    source = images.source if split is None else f"{images.source}, split {split}"
+
+    def plan() -> tuple[IndexFolder, list[int], EarlierEmbeddings | None]:
+        if encoder.image_processor is None:
+            raise ExtractionError(f"{name} has no vision encoder, so it cannot embed images; it takes visual features.")
+        if backend is not None or kind is not None:
+            check_backend(backend or EXACT, kind)
+        check_new_index(lock.folder)
+        if not lock.folder.exists():
+            folders.restore(lock.folder)  # before the lock makes a folder of this name
+        lock.acquire()
+        folders.restore(lock.folder)  # removes what a killed command has replaced
+        folders.remove(temporary_path(lock.folder))
+        fingerprint = model_fingerprint(model, processor)
+        earlier = earlier_embeddings(lock.folder, images, source, fingerprint, prune)
+        listed = images if earlier is None else earlier.images
+        description = IndexDescription(
+            model=name,
+            fingerprint=fingerprint,
+            source=source,
+            source_checksum=listed.checksum(split),
+            dimension=encoder.dimension,
+            num_items=len(listed),
+            items_per_shard=images_per_shard or default_images_per_shard(len(listed), batch_size, MAX_IMAGES_PER_SHARD),
+        )
+        if earlier is not None and (
+            earlier.is_changed or earlier.index.description.source_checksum != description.source_checksum
+        ):
+            index = begin_anew(growing, description, images, skip_errors)
+            return index, index.missing_shards(), earlier
+        folders.remove(growing)
+        index = IndexFolder.begin(lock.folder, description, besides=[lock.name])
+        if not skip_errors and (skipped := skipped_images(index)):  # by an earlier command, and still unreadable
+            raise ExtractionError(f"{skipped[0][1]} {SKIP_ERRORS}")
+        return index, index.missing_shards(), None
+
+    def publish() -> IndexFolder:
+        chosen = backend or (index if earlier is None else earlier.index).backend
+        open_backend(index, chosen, kind).add(None if earlier is None else earlier.index)
+        if chosen != index.backend:
+            index.backend = chosen
+        if earlier is not None:
+            folders.write_folder_atomically(lock.folder, take_over, manifest=False)
+            folders.remove(growing)
+        current = index if earlier is None else IndexFolder.open(lock.folder)
+        open_backend(current, chosen).drop_earlier()
+        return current
+
+    def take_over(new: Path) -> None:
+        for path in growing.iterdir():
+            path.rename(new / path.name)
+        with suppress(OSError):  # some file systems have no hard links
+            os.link(lock.folder / lock.name, new / lock.name)  # the folder that takes the place is locked too
+
+    try:
+        index, missing, earlier = on_main_process(accelerator, plan)
+        own = missing[accelerator.process_index :: accelerator.num_processes]
+        write_shards(encoder, images, index, batch_size, skip_errors, earlier, own, num_workers, accelerator)
+        accelerator.wait_for_everyone()
+        index = on_main_process(accelerator, publish)
+    finally:
+        lock.release()
+    return index
+
+
+class Row(NamedTuple):
+    """An item of an index; its columns are width and height."""
+
+    embedding: np.ndarray
+    thumbnail: bytes | None
+    stamp: FileStamp | None
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class EarlierEmbeddings:
+    """Embeddings that an index, complete or begun, has of images that are listed again."""
+
+    index: IndexFolder
+    images: ImageList  # those listed, and behind them those of the index that are not, if these stay
+    places: dict[int, int]  # of embeddings in the index by the numbers of their images, without changed files
+    stamps: dict[int, FileStamp]  # of files, when they were embedded, by the numbers of their images
+    is_changed: bool  # whether a listed image of the index was changed, or could not be read and can be now
+
+    def rows(self, items: Iterable[int]) -> dict[int, Row]:
+        """Returns those items that the index has, by their numbers."""
+        known = [item for item in items if item in self.places]
+        places = np.array([self.places[item] for item in known], dtype=np.int64)
+        of_places = self.index.embeddings_at(places), self.index.thumbnails_at(places), self.index.columns_at(places)
+        return {
+            item: Row(embedding, thumbnail, self.stamps.get(item), columns)
+            for item, embedding, thumbnail, columns in zip(known, *of_places, strict=True)
+        }
+
+
+def earlier_embeddings(
+    folder: Path, images: ImageList, source: str, fingerprint: str, prune: bool
+) -> EarlierEmbeddings | None:
+    """Returns the embeddings that a folder has of some images; `None` if it is new or has an index of another model."""
+    if not (folder / DESCRIPTION).is_file():
+        return None
+    index = IndexFolder(folder, read_description(folder))
+    if index.description.fingerprint != fingerprint:
+        return None
+    items = {key: item for item, key in enumerate(occurrences(image.file_name for image in images.images))}
+    rows: list[tuple[int, str, FileStamp | None, list[str]]] = []
+    skipped: set[str] = set()
+    for number in index.written_shards():
+        shard = index.shard(number).read_items()
+        times = [stamp for _, stamp in sorted(shard.stamps.items())]
+        times = times if len(times) == len(shard.names) else [None] * len(shard.names)
+        captions = shard.captions or [[]] * len(shard.names)
+        rows += zip(index.places(number).tolist(), shard.names, times, captions, strict=True)
+        skipped |= {name for name, _ in shard.skipped}
+    places, stamps, gone, is_changed = {}, {}, [], False
+    for key, (place, name, stamp, captions) in zip(occurrences(row[1] for row in rows), rows, strict=True):
+        item = items.get(key)
+        if item is None:
+            gone.append((place, stamp, ListedImage(-1, name, tuple(captions))))
+        elif stamp is None or not images.is_unchanged(item, stamp) or (prune and not images.is_there(item)):
+            is_changed = True
+        else:
+            places[item], stamps[item] = place, stamp
+    if rows and not places and index.description.source != source:
+        raise IndexFolderError(f"{folder} is an index of other images ({index.description.source}); name a new folder.")
+    unread = [items[name, 0] for name in skipped if (name, 0) in items and items[name, 0] not in places]
+    is_changed = is_changed or any(is_readable(images, item) for item in unread)
+    kept = [] if prune else gone
+    for item, (place, stamp, _) in enumerate(kept, len(images)):
+        places[item] = place
+        if stamp is not None:
+            stamps[item] = stamp
+    listed = replace(
+        images,
+        images=(*images.images, *(image for _, _, image in kept)),
+        has_captions=images.has_captions or any(image.captions for _, _, image in kept),
+    )
+    index.opened.clear()  # other processes open the shards themselves
+    return EarlierEmbeddings(index, listed, places, stamps, is_changed)
+
+
+def skipped_images(index: IndexFolder) -> list[tuple[str, str]]:
+    """Returns names of images that an index could not read, and the reasons, as far as its shards are written."""
+    return [(name, reason) for number in index.written_shards() for name, reason in index.shard(number).items.skipped]
+
+
+def occurrences(names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Yields each name with the number of equal ones before it, since images may share a name."""
+    seen: Counter[str] = Counter()
+    for name in names:
+        yield name, seen[name]
+        seen[name] += 1
+
+
+def is_readable(images: ImageList, item: int) -> bool:
+    try:
+        images.read(item)
+    except Exception:  # libraries say in many ways that an image cannot be read
+        return False
+    return True
+
+
+def begin_anew(folder: Path, description: IndexDescription, images: ImageList, skip_errors: bool) -> IndexFolder:
+    """Begins an index beside another one, or continues it if it was begun with these images as they are."""
+    with suppress(IndexFolderError):  # of other images, or damaged
+        index = IndexFolder.begin(folder, description)
+        stamps = index.stamps().items()
+        is_unchanged = all(images.is_unchanged(item, stamp) for item, stamp in stamps if item < len(images))
+        if is_unchanged and (skip_errors or not skipped_images(index)):  # which are read again
+            return index
+    folders.remove(folder)
+    return IndexFolder.begin(folder, description)
+
+
+def write_shards(
+    encoder: DualEncoder,
+    images: ImageList,
+    index: IndexFolder,
+    batch_size: int,
+    skip_errors: bool,
+    earlier: EarlierEmbeddings | None,
+    numbers: Sequence[int],
+    num_workers: int | None,
+    accelerator: Accelerator,
+) -> None:
+    """Embeds the images of some shards, in batches that are cut at the same places in every run."""
+    known = {} if earlier is None else earlier.places
+    images = images if earlier is None else earlier.images
+    batches: dict[int, list[list[int]]] = {}
+    for number in numbers:
+        items = [item for item in index.shard_items(number) if item not in known]
+        batches[number] = [items[start : start + batch_size] for start in range(0, len(items), batch_size)]
+    in_order = [batch for of_shard in batches.values() for batch in of_shard]
+    image_processor: Any = encoder.image_processor
+    prepared = load_batches(
+        images, in_order, image_processor, num_workers, accelerator, "indexing", thumbnail_side=THUMBNAIL_SIDE
+    )
+    for number, of_shard in batches.items():
+        skipped: list[tuple[str, str]] = []
+        rows: dict[int, Row] = {} if earlier is None else earlier.rows(index.shard_items(number))
+        for batch in islice(prepared, len(of_shard)):
+            if batch.unreadable and not skip_errors:
+                raise ExtractionError(f"{batch.unreadable[0][1]} {SKIP_ERRORS}")
+            skipped += [(images.images[item].file_name, reason) for item, reason in batch.unreadable]
+            if not batch.positions:
+                continue
+            embeddings = embed_pixels(encoder, batch.inputs)
+            if not np.isfinite(embeddings).all():
+                name = images.images[batch.positions[-1]].file_name
+                raise ExtractionError(f"{name}: the model's embeddings are not finite; check its weights.")
+            of_batch = batch.positions, embeddings, batch.thumbnails, batch.sizes
+            for item, embedding, thumbnail, (width, height) in zip(*of_batch, strict=True):
+                sides = {"width": width, "height": height}
+                rows[item] = Row(embedding, thumbnail, batch.stamps.get(item), sides)
+        rows = dict(sorted(rows.items()))
+        listed = [images.images[item] for item in rows]
+        index.write_shard(
+            number,
+            [image.file_name for image in listed],
+            np.stack([row.embedding for row in rows.values()]) if rows else np.zeros((0, encoder.dimension)),
+            skipped,
+            [row.thumbnail for row in rows.values() if row.thumbnail is not None],
+            {item: row.stamp for item, row in rows.items() if row.stamp is not None},
+            [image.captions or () for image in listed] if images.has_captions else None,
+            [row.columns for row in rows.values()],
+        )

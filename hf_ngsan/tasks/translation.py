@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
-from typing import Any, ClassVar, NamedTuple, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -23,99 +23,62 @@ from ..data.vocabulary import MIN_SUBWORDS, build_subword_tokenizer
 from ..io.files import write_output
 from ..models.captioning import WordGenerationMixin
 from ..models.text_scores import TextScores, text_scores
+from ..training import config as settings
 from ..training.batches import map_sharded
-from ..training.config import (
-    ConfigError,
-    DataSettings,
-    EvaluationSettings,
-    TrainingConfig,
-    TrainingSettings,
-    another_default,
-    setting,
-)
+from ..training.config import another_default, setting
 from ..training.objectives.teacher_forcing import TeacherForcing
 from ..training.run import short_checksum
 from ..training.task import Evaluation, InputRoles, Stage, Task
-from .generation_options import checked_generation, generation_settings
-from .new_models import (
-    check_fields,
-    config_class_of,
-    new_model,
-    set_generation_defaults,
-    special_token_ids,
-    trained_model,
-)
+from . import new_models
 
 logger = logging.getLogger(__name__)
-
 
 SCORES = ("bleu", "chrf")
 
 
-class TranslationScores(NamedTuple):
-    """Scores of a corpus, from 0 to 100, and SacreBLEU's signature of each."""
+def score_translations(
+    predictions: Sequence[str], references: Sequence[str]
+) -> tuple[dict[str, float], dict[str, str]]:
+    """Returns BLEU (Papineni et al. 2002) and chrF (Popovic 2015), from 0 to 100, and SacreBLEU's signature of each.
 
-    scores: dict[str, float]
-    signatures: dict[str, str]
-
-
-def score_translations(predictions: Sequence[str], references: Sequence[str]) -> TranslationScores:
-    """Scores translations, each against one reference: BLEU (Papineni et al. 2002) and chrF (Popovic 2015).
-
-    Texts are detokenized; SacreBLEU (Post 2018) tokenizes both sides alike (13a), and case counts.
-
-    Raises:
-        ValueError: no translations, or another number of references.
+    Each translation has one reference; SacreBLEU (Post 2018) tokenizes both alike (13a), and case counts.
     """
-    if not predictions or len(predictions) != len(references):
-        raise ValueError(
-            f"There are {len(predictions)} translations and {len(references)} references; give one reference each."
-        )
     scores, signatures = {}, {}
     for name, metric in zip(SCORES, (BLEU(), CHRF()), strict=True):
         scores[name] = metric.corpus_score(list(predictions), [list(references)]).score
         signatures[name] = str(metric.get_signature())
-    return TranslationScores(scores, signatures)
+    return scores, signatures
 
 
 @dataclass(frozen=True)
-class TranslationDataSettings(DataSettings):
+class TranslationDataSettings(settings.DataSettings):
     """Sentences for training, and their subwords."""
 
-    spec: str = another_default(DataSettings, "spec", "parallel:data,source=en,target=de")
+    spec: str = another_default(settings.DataSettings, "spec", "parallel:data,source=en,target=de")
     vocab_size: int = setting(
-        10_000,
-        "subwords that both languages share, special tokens included; fewer if the training sentences are few",
-        minimum=MIN_SUBWORDS,
+        10_000, "subwords of both languages, special tokens included; fewer of few sentences", minimum=MIN_SUBWORDS
     )
     max_length: int = setting(
-        256,
-        "longest sentence in tokens; pairs with a longer one are not trained on, and no longer one is translated",
-        minimum=2,
+        256, "longest sentence in tokens; longer ones are neither trained on nor translated", minimum=2
     )
 
 
 @dataclass(frozen=True)
-class TranslationTrainingSettings(TrainingSettings):
+class TranslationTrainingSettings(settings.TrainingSettings):
     """Optimization; the defaults are those of Transformer-Base (Vaswani et al. 2017)."""
 
-    learning_rate: float = another_default(TrainingSettings, "learning_rate", 7e-4)
-    schedule: str = another_default(TrainingSettings, "schedule", "inverse_sqrt")
-    warmup_updates: int | None = another_default(TrainingSettings, "warmup_updates", 4000)
+    learning_rate: float = another_default(settings.TrainingSettings, "learning_rate", 7e-4)
+    schedule: str = another_default(settings.TrainingSettings, "schedule", "inverse_sqrt")
+    warmup_updates: int | None = another_default(settings.TrainingSettings, "warmup_updates", 4000)
     batch_tokens: int | None = setting(
-        4096,
-        "tokens per update, padding included, on the side that has more; rows of about one length come together; null "
-        "= training.batch_size pairs",
-        minimum=1,
+        4096, "tokens per update, padding included, on the longer side; null = training.batch_size pairs", minimum=1
     )
-    adam_epsilon: float = another_default(TrainingSettings, "adam_epsilon", 1e-9)
-    label_smoothing: float = setting(
-        0.1, "share of the target spread evenly over the vocabulary", minimum=0.0, below=1.0
-    )
+    adam_epsilon: float = another_default(settings.TrainingSettings, "adam_epsilon", 1e-9)
+    label_smoothing: float = setting(0.1, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
 
 
 @dataclass(frozen=True)
-class TranslationEvaluationSettings(EvaluationSettings):
+class TranslationEvaluationSettings(settings.EvaluationSettings):
     """Generation of translations for the validation split, and the choice of the best model."""
 
     metric: str = setting("bleu", "score of the validation split that chooses the best model: bleu or chrf")
@@ -125,14 +88,8 @@ class TranslationEvaluationSettings(EvaluationSettings):
 
 
 @dataclass(frozen=True)
-class TranslationConfig(TrainingConfig):
-    """The training config of a translator.
-
-    Attributes:
-        model: `model_type` and the fields of its configuration; or `init_from`, a folder of a trained translator, and
-            the configuration fields to change in it. `vocab_size` follows from the data.
-        data, training, evaluation: the other sections.
-    """
+class TranslationConfig(settings.TrainingConfig):
+    """The training config of a translator; `vocab_size` of its section `model` follows from the data."""
 
     default_model_type: ClassVar[str] = "nsa_transformer"
 
@@ -141,33 +98,24 @@ class TranslationConfig(TrainingConfig):
     evaluation: TranslationEvaluationSettings = field(default_factory=TranslationEvaluationSettings)
 
 
-ROWS_TOKENIZED = 1_000
-"""Texts that are tokenized together for their lengths."""
-
-
 def load_pairs(spec: str, split: str, limit: int | None = None) -> Dataset:
     """Returns one split of parallel text, or its first `limit` pairs, with columns `source`, `target` and `line`."""
     rows = load_data(spec, split)
     missing = [name for name in (*SIDES, "line") if name not in rows.column_names]
     if missing:
-        raise DataError(
-            f"{spec}, split {split}, is not parallel text (it has no column {missing[0]!r}); write "
-            "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE."
-        )
+        spec_of_text = "parallel:SOURCE,source=LANGUAGE,target=LANGUAGE"
+        raise DataError(f"{spec}, split {split}, has no column {missing[0]!r} and is no parallel text: {spec_of_text}.")
     return rows if limit is None else rows.take(limit)
 
 
 def count_tokens(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> np.ndarray:
     """Returns the tokens of each text, its end token included."""
-    parts = (texts[start : start + ROWS_TOKENIZED] for start in range(0, len(texts), ROWS_TOKENIZED))
+    parts = (texts[start : start + 1000] for start in range(0, len(texts), 1000))
     return np.array([len(ids) for part in parts for ids in tokenizer(part, verbose=False)["input_ids"]], dtype=np.int64)
 
 
 def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: int, data: str) -> Dataset:
-    """Returns the pairs without those with a side of more than `max_length` tokens; a warning counts these.
-
-    The pairs get a column `length`, the tokens of the longer side.
-    """
+    """Returns the pairs of at most `max_length` tokens a side, with a column `length`, those of the longer side."""
     lengths = np.maximum(*(count_tokens(tokenizer, rows[side][:]) for side in SIDES))
     kept = np.flatnonzero(lengths <= max_length)
     if len(kept) < len(rows):
@@ -180,58 +128,34 @@ def with_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, max_length: 
     return rows.add_column("length", lengths[kept].tolist())
 
 
-def source_lengths(rows: Dataset, tokenizer: PreTrainedTokenizerBase, data: str) -> np.ndarray:
-    """Returns the number of tokens of each source; raises a DataError where that is more than the model translates."""
-    lengths = count_tokens(tokenizer, rows["source"][:])
-    longest = tokenizer.model_max_length
-    lines = np.array(rows["line"][:])[lengths > longest].tolist()
-    if lines:
-        raise DataError(
-            f"{len(lines)} of {len(rows)} sources of {data} have more than {longest} tokens, the most that this model "
-            f"translates: {name_lines(lines)}; leave them out, or train with a larger data.max_length."
-        )
-    return lengths
-
-
 def new_translator(config: TranslationConfig, rows: Dataset) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
     """Makes the translator of a training config, with subwords of the training pairs, or loads a trained one."""
     fields, data = dict(config.model), config.data
     if "init_from" in fields:
-        model, tokenizer = trained_model(fields, "translation")
+        model, tokenizer = new_models.trained_model(fields, "translation")
     else:
-        kind = config_class_of(fields.pop("model_type"), "translation")
-        check_fields(fields)
-        tokenizer = build_subword_tokenizer(
-            chain.from_iterable(rows[side] for side in SIDES),
-            vocab_size=data.vocab_size,
-            max_length=data.max_length,
-        )
-        tokens = special_token_ids(tokenizer)
-        model = new_model(kind(**fields, **tokens), "AutoModelForSeq2SeqLM")
-    set_generation_defaults(model, config.evaluation)
+        kind = new_models.new_config_class(fields, "translation")
+        texts = chain.from_iterable(rows[side] for side in SIDES)
+        tokenizer = build_subword_tokenizer(texts, vocab_size=data.vocab_size, max_length=data.max_length)
+        tokens = new_models.special_token_ids(tokenizer)
+        model = new_models.new_model(kind(**fields, **tokens), "AutoModelForSeq2SeqLM")
+    new_models.set_generation_defaults(model, config.evaluation)
     return model, tokenizer
 
 
 def translate_batch(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, texts: Sequence[str], **generate_arguments: Any
-) -> list[str]:
-    """Translates a few texts together, each into one line; see [`scored_translations`] for the arguments."""
-    return [text for text, _ in scored_translations(model, tokenizer, texts, scores=False, **generate_arguments)]
-
-
-def scored_translations(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     texts: Sequence[str],
-    scores: bool = True,
+    scores: bool = False,
     **generate_arguments: Any,
 ) -> list[tuple[str, TextScores | None]]:
-    """Returns translations of a few texts, each in one line, with their scores.
+    """Returns translations of a few texts, each in one line, and their scores, `None` unless asked for.
 
     Args:
         model, tokenizer: a translator in evaluation mode, and its tokenizer.
         texts: texts in the language of the sources.
-        scores: whether to compute the scores; they are `None` otherwise.
+        scores: whether to compute the scores.
         generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
     """
     inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
@@ -255,29 +179,32 @@ def translate_rows(
     """Translates the source of every row, in the order of the rows; batches have sources of similar length.
 
     Args:
-        model, tokenizer: a translator on the accelerator's device, not wrapped, in evaluation mode, and its tokenizer.
+        model, tokenizer, generate_arguments: see [`translate_batch`].
         rows: rows of parallel text.
-        accelerator: accelerator of the processes that split the work; each gets the whole result, which is the same
-            for any number of them.
+        accelerator: accelerator of the processes that split the work; each gets the whole result.
         data: name of the rows in messages.
         batch_size: texts translated together in one process.
-        generate_arguments: arguments of `model.generate`.
-
-    Raises:
-        DataError: sources have more tokens than the model translates.
     """
-    order = np.argsort(-source_lengths(rows, tokenizer, data), kind="stable")
-    sources = rows["source"][:]
+    sources, longest = rows["source"][:], tokenizer.model_max_length
+    lengths = count_tokens(tokenizer, sources)
+    if (lengths > longest).any():
+        lines = np.array(rows["line"][:])[lengths > longest].tolist()
+        raise DataError(
+            f"{len(lines)} of {len(rows)} sources of {data} have more than {longest} tokens, the most that this model "
+            f"translates: {name_lines(lines)}; leave them out, or train with a larger data.max_length."
+        )
+    order = np.argsort(-lengths, kind="stable")
 
     def translate(places: range) -> list[str]:
-        return translate_batch(model, tokenizer, [sources[order[place]] for place in places], **generate_arguments)
+        texts = [sources[order[place]] for place in places]
+        return [text for text, _ in translate_batch(model, tokenizer, texts, **generate_arguments)]
 
     translations = map_sharded(translate, len(rows), batch_size, accelerator, description="translating")
     return [translations[place] for place in np.argsort(order)]
 
 
 def draw_sources(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Draws sources `(rows, tokens)` without padding."""
+    """Draws sources `(rows, tokens)` without padding, for the audit."""
     words = torch.randint(0, config.vocab_size, shape, generator=generator)
     return {"input_ids": words.masked_fill(words == config.pad_token_id, config.bos_token_id)}
 
@@ -331,10 +258,7 @@ class TranslationTask(Task):
         if training.batch_tokens is None:
             return super().sampler(rows)
         if training.drop_last:
-            raise ConfigError(
-                "training.drop_last is for batches of training.batch_size pairs; leave it out, or set "
-                "training.batch_tokens to null."
-            )
+            raise settings.ConfigError("training.drop_last goes with training.batch_tokens=null only.")
         return partial(TokenSampler, rows["length"][:], training.batch_tokens, seed=training.seed)
 
     def collator(self, processor: Any) -> Callable[[list], dict]:
@@ -343,16 +267,15 @@ class TranslationTask(Task):
     def evaluate(
         self, model: PreTrainedModel, processor: Any, rows: Dataset, accelerator: Accelerator, **generate_arguments: Any
     ) -> TranslationEvaluation:
-        given = checked_generation(generate_arguments, model.generation_config)
+        given = new_models.checked_generation(generate_arguments, model.generation_config)
         spec, batch_size = self.config.data.spec, self.config.evaluation.batch_size
         translations = translate_rows(model, processor, rows, accelerator, data=spec, batch_size=batch_size, **given)
-        scored = score_translations(translations, rows["target"][:])
-        report = {**scored.scores, "signatures": scored.signatures}
-        return TranslationEvaluation(scored.scores, scored.signatures, translations, report)
+        scores, signatures = score_translations(translations, rows["target"][:])
+        return TranslationEvaluation(scores, signatures, translations, {**scores, "signatures": signatures})
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
-        return generation_settings(generation, options)
+        return new_models.generation_settings(generation, options)
 
     def identity(self, model: PreTrainedModel, processor: Any, rows: Dataset) -> dict:
         return {

@@ -15,17 +15,14 @@ from torch.utils.data import DataLoader, Dataset
 
 from ..data import EpochSampler, shuffle_buffer_of
 from ..data.contract import with_whole_arrays
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay
 from .config import TrainingSettings
 
 
 class MicroBatch(NamedTuple):
-    """A part of one process's share of a global batch, small enough for memory.
+    """A part of one process's share of a global batch, small enough for memory: collated tensors and number of rows.
 
-    Attributes:
-        inputs: collated tensors.
-        num_rows: number of rows; 0 for a filler, which a process without a share computes with weight 0, since all
-            processes must exchange gradients.
+    A process without a share computes a filler of 0 rows with weight 0, since all processes must exchange gradients.
     """
 
     inputs: dict
@@ -66,7 +63,7 @@ class UpdateBatches(Dataset):
         collate: makes a batch from a list of rows.
         shares: indices of this process's rows in each update; may be empty.
         num_parts: maximal number of micro-batches of a share.
-        with_row_index: whether each batch also gets `row_index (B,)`, the numbers of its rows.
+        with_row_index: whether each batch also gets `row_index (B,)`.
     """
 
     def __init__(
@@ -151,18 +148,16 @@ def map_sharded(
     accelerator: Accelerator | None = None,
     description: str = "evaluating",
 ) -> list:
-    """Maps items to results in batches that processes take in turn.
-
-    The batches, and so the results, are the same for any number of processes.
+    """Maps items to results in batches that processes take in turn, the same for any number of processes.
 
     ```python
     map_sharded(lambda indices: texts_of(rows.select(indices)), len(rows), batch_size=64, accelerator=accelerator)
     ```
 
     Args:
-        work: returns one result for each index of a range.
+        work: returns one result for each index of a range of `batch_size` or fewer.
         num_items: number of items.
-        batch_size: length of a range; the last may be shorter.
+        batch_size: length of a range.
         accelerator: accelerator of the processes that share the work.
         description: name of the work in the progress display.
 

@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Self
 
 import yaml
 
-from ..io.bounds import MAX_INTEGER
+from ..io import MAX_INTEGER
 from ..io.files import write_text_atomically
 from ..io.packaged import find_config
 
@@ -164,10 +164,6 @@ class LoraSettings:
     dropout: float = setting(0.0, "dropout of the inputs of A", minimum=0.0, below=1.0)
     target_modules: tuple[str, ...] = setting(
         (), "names, or ends of names, of the linear layers that get adapters; [] = all but the output layer"
-    )
-    merge: bool = setting(
-        True,
-        "also save whole models, adapters added to their weights, which every command reads; false = adapters alone",
     )
 
 
@@ -310,11 +306,7 @@ def load_training_config(
     with_lora = sections.pop(WITH_LORA, {})
     changes = [parse_override(text) for text in overrides]
     of_model = {key: value for section, key, value in changes if section == "model"}
-    model = dict(sections.get("model", {}))
-    if "init_from" in of_model:  # the file may name a model on the Hub that is out of reach
-        model["init_from"] = of_model["init_from"]
-    config_class_of(model).from_dict(sections, where=str(path))
-    kind = config_class_of({**model, **of_model})
+    kind = config_class_of({**sections.get("model", {}), **of_model})
     for section, key, value in changes:
         section = section or section_of(key, kind)
         sections[section] = {**sections.get(section, {}), key: value}
@@ -323,17 +315,15 @@ def load_training_config(
         for name, value in with_lora.items():
             section, _, key = name.rpartition(".")
             sections[section] = {**sections.get(section, {}), key: value}
-    config = kind.from_dict(sections, where="the command line" if changes else str(path))
+    config = kind.from_dict(sections, where=f"{path} and the command line" if changes else str(path))
     if config.training.output_dir is None:
         training = dataclasses.replace(config.training, output_dir=str(Path("runs") / path.stem))
         config = dataclasses.replace(config, training=training)
     return config
 
 
-def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
+def read_with_base(path: Path) -> dict:
     """Returns the sections of a file, those of its `base` where it has none."""
-    if path.resolve() in seen:
-        raise ConfigError(f"{path}: its base files name each other in a circle.")
     sections = read_yaml(path.read_bytes(), str(path)) or {}
     if not isinstance(sections, dict):
         raise ConfigError(f"{path}: a training config is a mapping of sections, not {type(sections).__name__}.")
@@ -348,7 +338,7 @@ def read_with_base(path: Path, seen: tuple[Path, ...] = ()) -> dict:
         base = find_config(str(base), path.parent)
     except OSError as error:
         raise type(error)(f"{path}, base: {error}") from None
-    merged = read_with_base(base, (*seen, path.resolve()))
+    merged = read_with_base(base)
     for section, values in sections.items():
         for key in values:
             merged.get(WITH_LORA, {}).pop(f"{section}.{key}", None)

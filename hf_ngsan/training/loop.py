@@ -22,7 +22,7 @@ from transformers import PreTrainedModel, ProcessorMixin
 from ..data import EpochSampler
 from ..io.files import read_json_or_none, write_text_atomically
 from ..io.folders import replace_folder_contents, write_folder_atomically
-from ..io.progress_display import ProgressDisplay
+from ..io.messages import ProgressDisplay
 from ..loading.models import is_guest, without_progress_bars
 from .batches import MicroBatch, UpdateBatches, gather_rows, update_loader
 from .config import ConfigError

@@ -20,7 +20,6 @@ from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import is_peft_available
 
-from ..io.weight_sources import complete_sources, write_licence
 from ..loading.models import is_guest, save_model
 from ..models.modeling_base import vision_encoders
 from .config import ConfigError, LoraSettings, ScheduleSettings, TrainingConfig, TrainingSettings
@@ -31,13 +30,7 @@ ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
 def adapt(model: PreTrainedModel, config: TrainingConfig) -> None:
-    """Adds the adapters of the section `lora`, and stops the training of what `training.freeze` names.
-
-    `freeze` has names of modules or parameters, or patterns of names of parameters with `*` and `?`.
-
-    Raises:
-        ConfigError: unknown names, nothing left to train, adapters for a model of this package, or no PEFT.
-    """
+    """Adds the adapters of the section `lora`, and stops the training of what `training.freeze` names."""
     if config.lora.rank is not None:
         if not is_guest(model.config):
             raise ConfigError("lora is for models of transformers; leave the section out.")
@@ -100,37 +93,25 @@ def adapter_weights(model: Any) -> dict[str, torch.Tensor]:
     return {f"base_model.model.{name.replace(f'.{ADAPTER}.', '.')}": value for name, value in weights.items()}
 
 
-def save_adapted(model: Any, processor: Any, folder: str | os.PathLike, merge: bool) -> None:
-    """Saves a model and its processor; adapters go into a folder `adapter` there, in PEFT's format.
+def save_adapted(model: Any, processor: Any, folder: str | os.PathLike) -> None:
+    """Saves a model, with its adapters added to its weights, and its processor.
 
-    With `merge` a model with adapters is also saved whole, with the adapters added to its weights.
+    Adapters alone go into a folder `adapter` there, in PEFT's format.
     """
     if has_adapters(model):
+        from peft.tuners.lora import LoraLayer
+
         place = Path(folder) / "adapter"
         model.peft_config[ADAPTER].save_pretrained(str(place))
         tensors = {name: value.contiguous() for name, value in adapter_weights(model).items()}
         save_file(tensors, place / ADAPTER_WEIGHTS)
-        if not merge:
-            complete_sources(model)
-            model.config.save_pretrained(folder)
-            processor.save_pretrained(folder)
-            write_licence(model, folder)
-            return
-        model = merged(model)
+        model = copy.deepcopy(model)
+        for name, layer in list(model.named_modules()):
+            if isinstance(layer, LoraLayer):
+                layer.merge()
+                model.set_submodule(name, layer.get_base_layer())
+        del model.peft_config
     save_model(model, processor, folder)
-
-
-def merged(model: Any) -> Any:
-    """Returns a copy of a model with its adapters added to its weights."""
-    from peft.tuners.lora import LoraLayer
-
-    whole = copy.deepcopy(model)
-    for name, layer in list(whole.named_modules()):
-        if isinstance(layer, LoraLayer):
-            layer.merge()
-            whole.set_submodule(name, layer.get_base_layer())
-    del whole.peft_config
-    return whole
 
 
 @torch.no_grad()
@@ -143,13 +124,7 @@ def load_weights(model: Any, folder: Path) -> None:
 
 
 def make_optimizer(model: torch.nn.Module, settings: TrainingSettings, fused: bool) -> torch.optim.Optimizer:
-    """Returns Adam over the weights that are not frozen.
-
-    Its groups have a `rate_factor`, a factor of the current learning rate.
-
-    Raises:
-        ConfigError: a vision encoder that is not trained has a learning rate.
-    """
+    """Returns Adam over the weights that are not frozen; `rate_factor` of a group multiplies the learning rate."""
     of_vision, vision_rate = trained_weights_of_vision(model), settings.vision_learning_rate
     if vision_rate is not None and not of_vision:
         raise ConfigError(
@@ -223,22 +198,11 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
 class WeightAverage:
     """Running average of every floating-point weight and saved buffer of a model.
 
-    After update n the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights, so that it soon
-    forgets the random initial weights; this warm-up is that of TensorFlow's `ExponentialMovingAverage`.
-
-    Args:
-        model: the model, on its device, not wrapped for several processes.
-        decay: between 0 and 1; the higher, the longer the memory.
+    After update n, counted from 1, the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights, so
+    that it soon forgets the random initial weights, as TensorFlow's `ExponentialMovingAverage` does.
 
     Attributes:
         tensors: the averages, by the names of the model's state dict.
-
-    ```python
-    average = WeightAverage(model, decay=0.999)
-    average.update(1)  # after each update of the optimizer
-    with average.applied():
-        ...  # evaluate and save the averaged model
-    ```
     """
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:
@@ -248,7 +212,6 @@ class WeightAverage:
 
     @torch.no_grad()
     def update(self, num_updates: int) -> None:
-        """Moves towards the current weights, after update number `num_updates`, counted from 1."""
         decay = min(self.decay, (1 + num_updates) / (10 + num_updates))
         for name, average in self.tensors.items():
             average.lerp_(self.weights[name], 1 - decay)

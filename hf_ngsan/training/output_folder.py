@@ -41,12 +41,9 @@ class CheckpointError(ValueError):
 
 @dataclass
 class TrainingProgress:
-    """The position of a run.
+    """The position of a run: stages, epochs and updates completed, and what they gave.
 
     Attributes:
-        stage: stages completed.
-        stage_epoch, epoch: epochs completed in the current stage, and in all.
-        step_in_epoch, step: updates made in the current epoch, and in all.
         sums: statistics of the current epoch, summed over all processes.
         best_score, best_epoch: score and epoch, counted from 1, of the best evaluation so far.
         evaluations_since_best: evaluations since then, which early stopping counts.
@@ -66,12 +63,7 @@ class TrainingProgress:
 
 
 class Checkpoints:
-    """The folder of a run's checkpoints, one folder `step-N` each; an update adds one, whole or not at all.
-
-    Args:
-        folder: the folder.
-        keep: number of checkpoints to keep.
-    """
+    """The folder of a run's checkpoints, one folder `step-N` each, of which the newest are kept."""
 
     def __init__(self, folder: Path, keep: int = 2) -> None:
         self.folder, self.keep = folder, keep
@@ -96,11 +88,7 @@ class Checkpoints:
             shutil.rmtree(doomed)
 
     def newest_intact(self) -> Path | None:
-        """Returns the newest undamaged checkpoint, or None without any checkpoint.
-
-        Raises:
-            CheckpointError: all checkpoints are damaged.
-        """
+        """Returns the newest undamaged checkpoint, or None without any; a CheckpointError if all are damaged."""
         folders.remove_leftovers(self.folder)
         problems = []
         for folder in reversed(self.all()):
@@ -145,11 +133,7 @@ def read_checkpoint(
     scaler: torch.amp.GradScaler | None = None,
     average: WeightAverage | None = None,
 ) -> TrainingProgress:
-    """Loads a checkpoint of [`write_checkpoint`] into the same kinds of objects.
-
-    Raises:
-        CheckpointError: the checkpoint is of another model, or of other data than `data`.
-    """
+    """Loads a checkpoint; raises a CheckpointError if it is of another model, or of other data than `data`."""
     state = json.loads((folder / PROGRESS).read_text(encoding="utf-8"))
     for name, value in data.items():
         if state["data"].get(name, value) != value:
@@ -157,10 +141,6 @@ def read_checkpoint(
                 f"{folder} cannot be resumed: the training data has another {name} than when the run began "
                 f"({value} instead of {state['data'][name]}); restore the data or start over with --overwrite."
             )
-    threads = state["num_threads"], torch.get_num_threads()
-    if threads[0] != threads[1]:
-        message = "%s was written with %d CPU threads and is resumed with %d: results may differ in the last digits."
-        logger.warning(message, folder, *threads)
     try:
         load_model(model, str(folder / "model.safetensors"))
         states = torch.load(folder / "optimizer.pt", map_location="cpu", weights_only=True)
@@ -177,15 +157,9 @@ def read_checkpoint(
 
 
 def average_checkpoints(model: torch.nn.Module, checkpoints: Sequence[Path]) -> None:
-    """Gives a model the mean of the weights of some checkpoints (Vaswani et al. 2017, section 6.1).
+    """Gives a model of the run the mean of the weights of some checkpoints (Vaswani et al. 2017, section 6.1).
 
-    Args:
-        model: model of the run, on the CPU; integer tensors become those of the last checkpoint.
-        checkpoints: folders of [`write_checkpoint`].
-
-    Raises:
-        DamagedFolderError: a checkpoint is damaged.
-        RuntimeError: a checkpoint is of another model.
+    Integer tensors become those of the last checkpoint. A DamagedFolderError names a damaged one.
     """
     sums: dict[str, torch.Tensor] = {}
     for folder in checkpoints:
@@ -217,8 +191,7 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
     """Checks that a run may use its folder; writes nothing.
 
     Raises:
-        FileExistsError: the folder has other files, or a run that has saved something while neither `resume` nor
-            `overwrite` is given.
+        FileExistsError: the folder has other files, or a run that is neither to be resumed nor overwritten.
         ConfigError: `resume` and `overwrite` are both given, or the run to resume has other settings.
     """
     folder, file = config.output_dir, training_config_of(config.output_dir)

@@ -123,7 +123,7 @@ class Evaluation:
         scores: numbers by metric, for the training log, `--record` and the card.
         signatures: signatures of a library that computed scores, by metric.
         results: output of the model for each row, as JSON values; a task with other outputs overrides `save`.
-        report: the JSON that `hf-ngsan evaluate` prints; by default the scores.
+        report: JSON for `hf-ngsan evaluate` to print; by default the scores.
     """
 
     scores: dict[str, float]
@@ -327,7 +327,7 @@ class Task(ABC):
 
     def save(self, model: PreTrainedModel, processor: ProcessorMixin, folder: str | os.PathLike) -> None:
         """Saves the model and its processor into a folder that `from_pretrained` reads."""
-        save_adapted(model, processor, folder, self.config.lora.merge)
+        save_adapted(model, processor, folder)
 
     def check_metric(self, rows: Dataset) -> None:
         """Raises a ConfigError unless the evaluation of these rows gives the metric that chooses the best model."""

@@ -1,7 +1,7 @@
 """Figures that explain models: attention maps of words, geometric biases, visualness and heads.
 
 ```python
-save_figure(plot_caption(image, boxes, attention, "bus"), "bus.png")
+save_figure(plot_word_maps(image, answer["words"], answer["attention"]), "words.png")
 ```
 
 Names are imported when used; figures need matplotlib (extra `plots`).
@@ -9,22 +9,21 @@ Names are imported when used; figures need matplotlib (extra `plots`).
 
 from typing import TYPE_CHECKING
 
-from ..io.lazy import lazy_names
+from ..io import lazy_names
 
 if TYPE_CHECKING:
-    from .attention import WordAttention, word_attention
     from .figures import (
         plot_caption,
         plot_contact_sheet,
         plot_counterfactual,
         plot_question,
         plot_regions,
+        plot_visual_words,
+        plot_visualness,
         plot_word_maps,
-        plot_words,
     )
     from .geometry import geometric_weights, plot_geometric_weights
     from .heads import Match, explain_match, head_overlap, plot_match
     from .plots import MissingPlotsError, check_matplotlib, plot_training_curve, save_figure
-    from .visualness import plot_visual_words, plot_visualness
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -1,124 +1,79 @@
-"""Figures of images: boxes with attention of words, maps over an image, before and after a change, contact sheets."""
+"""Figures of images: boxes and maps of the attention of words, visualness, changes of boxes, contact sheets."""
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .attention import WordAttention
 from .plots import ACCENT, INK, QUIET, new_figure, panel_rows
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
     from PIL.Image import Image
 
-CHARACTERS_PER_LINE = 48
 COLUMNS = 4
 PANEL_INCHES = 3.8
 SHEET_COLUMNS = 3
 MAX_LABEL, MAX_TITLE = 28, 80
 """Maximal characters of a label and of the title of a contact sheet."""
+COLORS = "viridis"
+MAX_LINE, WIDTH = 42, 50
+"""Maximal characters of a line of coloured words, and width of the panel in characters, with room for their frames."""
 
 
 def plot_caption(
     image: Image | np.ndarray,
     boxes: ArrayLike,
-    attention: WordAttention,
-    word: str | int,
-    names: Sequence[str] | None = None,
+    words: Sequence[str],
+    weights: ArrayLike,
+    word: int,
+    names: Sequence[str],
 ) -> Figure:
-    """Draws an image with its boxes, its caption, and the attention of one word.
-
-    The left panel has the boxes with their names, the right one the attention of the word to each box; the word is
-    highlighted in the caption.
+    """Draws an image with its boxes under its caption, and the attention of one word to each box.
 
     Args:
         image: a `PIL.Image.Image` or an array `(H, W, 3)`.
         boxes: `(N, 4)`, `x1, y1, x2, y2` divided by the image's width and height.
-        attention: of the caption, over the N boxes.
-        word: the word, or its position.
-        names: names of the boxes; their numbers if None.
+        words: the T words of the caption.
+        weights: attention `(T, N)` of the words over the boxes.
+        word: position of the word.
+        names: names of the boxes.
 
     Raises:
-        ValueError: the caption has no such word, or the numbers of boxes, names and weights differ.
         MissingPlotsError: matplotlib is not installed.
-
-    Example:
-
-    ```python
-    >>> import numpy as np
-    >>> from hf_ngsan.visualization import WordAttention, plot_caption
-    >>> image = np.zeros((90, 120, 3), np.uint8)
-    >>> boxes = [[0.1, 0.2, 0.5, 0.8], [0.6, 0.1, 0.9, 0.5]]
-    >>> attention = WordAttention(["a", "bus"], np.array([[0.5, 0.5], [0.1, 0.9]], np.float32))
-    >>> figure = plot_caption(image, boxes, attention, "bus", names=["car", "bus"])
-    >>> [panel.get_title() for panel in figure.axes]
-    ['', 'regions', 'attention of “bus”']
-
-    ```
     """
-    position = attention.position(word)
-    weights = attention.weights[position]
-    names = [str(index) for index in range(len(weights))] if names is None else list(names)
-    boxes = as_boxes(boxes, {"attention weights": len(weights), "names": len(names)})
     figure = new_figure(8.4, 4.7)
-    caption_panel, picture, attended = figure.subplot_mosaic(
-        [["caption", "caption"], ["picture", "attended"]], height_ratios=[0.14, 1]
-    ).values()
-    write_caption(caption_panel, attention.words, position)
+    figure.suptitle(" ".join(words), fontsize=13, color=INK, wrap=True, parse_math=False)
+    picture, attended = figure.subplots(1, 2)
     show_image(picture, image)
     pixels = to_pixels(boxes, image)
     for box in pixels:
         draw_box(picture, box, QUIET)
     draw_labels(picture, pixels, names)
     show_image(attended, image, faded=True)
-    draw_weights(attended, pixels, weights, show_values=True)
+    draw_weights(attended, pixels, np.asarray(weights)[word], show_values=True)
     picture.set_title("regions", fontsize=10, color=QUIET)
-    attended.set_title(f"attention of “{attention.words[position]}”", fontsize=10, color=QUIET)
-    return figure
-
-
-def plot_words(image: Image | np.ndarray, boxes: ArrayLike, attention: WordAttention) -> Figure:
-    """Draws an image once for every word of its caption, with the attention of the word.
-
-    Args and raises: as [`plot_caption`].
-    """
-    words = attention.words
-    if not words:
-        raise ValueError("The caption has no words, so there is no attention to show.")
-    pixel_boxes = to_pixels(as_boxes(boxes, {"attention weights": attention.weights.shape[1]}), image)
-    figure = new_figure(8.4, 2.35 * math.ceil(len(words) / COLUMNS))
-    panels = panel_rows(figure, len(words), COLUMNS)
-    for panel, word, weights in zip(panels, words, attention.weights, strict=True):
-        show_image(panel, image, faded=True)
-        draw_weights(panel, pixel_boxes, weights)
-        panel.set_title(word, fontsize=11, color=INK)
+    attended.set_title(f"attention of “{words[word]}”", fontsize=10, color=ACCENT, parse_math=False)
     return figure
 
 
 def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence[str]) -> Figure:
     """Draws an image with its numbered boxes, and its captions below.
 
-    Args:
-        image: a `PIL.Image.Image` or an array `(H, W, 3)`.
-        boxes: `(N, 4)`, `x1, y1, x2, y2` divided by the image's width and height.
-        captions: any number.
-
-    Raises:
-        ValueError: boxes of another shape.
-        MissingPlotsError: matplotlib is not installed.
+    Args and raises: as [`plot_caption`].
     """
     height, width = np.asarray(image).shape[:2]
     figure = new_figure(5.2, 5.0 * height / width + 0.3 * len(captions) + 0.2)
     picture = figure.subplots()
     show_image(picture, image)
-    pixels = to_pixels(as_boxes(boxes), image)
+    pixels = to_pixels(boxes, image)
     for box in pixels:
         draw_box(picture, box, ACCENT)
     draw_labels(picture, pixels, [str(number) for number in range(len(pixels))])
@@ -153,13 +108,8 @@ def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayL
     """
     maps = np.asarray(maps, dtype=np.float32)
     height, width = np.asarray(image).shape[:2]
-    if not len(words):
-        raise ValueError("The caption has no words, so there is nothing to draw.")
-    if maps.shape != (len(words), height, width):
-        raise ValueError(
-            f"The maps have shape {maps.shape}; for {len(words)} words and this image it must be "
-            f"{(len(words), height, width)}."
-        )
+    if not len(words) or maps.shape != (len(words), height, width):
+        raise ValueError(f"The maps have shape {maps.shape}; the caption needs {(len(words), height, width)}, T > 0.")
     columns = min(COLUMNS, len(words))
     figure = new_figure(2.1 * columns, (2.1 * height / width + 0.35) * math.ceil(len(words) / columns))
     for panel, word, weights in zip(panel_rows(figure, len(words), columns), words, maps, strict=True):
@@ -183,27 +133,11 @@ def plot_question(
         answer_map: `(height, width)`, the pipeline's `"answer_attention"`.
 
     Raises:
-        ValueError: there are no words, or not one map of the image's size for each word.
+        ValueError: not one map of the image's size for each word, and one of the answer.
         MissingPlotsError: matplotlib is not installed.
-
-    Example:
-
-    ```python
-    >>> import numpy as np
-    >>> from hf_ngsan.visualization import plot_question
-    >>> image = np.zeros((6, 8, 3), np.uint8)
-    >>> figure = plot_question(image, ["what", "color"], np.ones((2, 6, 8)), "red", np.ones((6, 8)))
-    >>> [panel.get_title() for panel in figure.axes][:3]
-    ['what', 'color', 'answer: red']
-
-    ```
     """
-    every_map = [*np.asarray(maps, dtype=np.float32), np.asarray(answer_map, dtype=np.float32)]
-    if not words:
-        raise ValueError("The question has no words, so there is nothing to draw.")
-    if len({each.shape for each in every_map}) > 1:
-        raise ValueError("The maps of the words and of the answer differ in size; they must be of one image.")
-    return plot_word_maps(image, [*words, f"answer: {answer}".replace("$", r"\$")], np.stack(every_map))
+    every_map = np.stack([*np.asarray(maps, dtype=np.float32), np.asarray(answer_map, dtype=np.float32)])
+    return plot_word_maps(image, [*words, f"answer: {answer}".replace("$", r"\$")], every_map)
 
 
 def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: Sequence[str]) -> Figure:
@@ -223,7 +157,7 @@ def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: S
     word = int(np.abs(both[1] - both[0]).argmax()) if both.shape[1] else None
     for panel, image, state in zip((first, second), images, (before, after), strict=True):
         show_image(panel, image, faded=True)
-        pixels = to_pixels(np.asarray(state.boxes), image)
+        pixels = to_pixels(state.boxes, image)
         weights = np.zeros(len(pixels)) if word is None else np.asarray(state.attention[word])
         draw_weights(panel, pixels, weights)
         draw_labels(panel, pixels, names)
@@ -241,12 +175,7 @@ def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: S
 
 
 def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], title: str = "") -> Figure:
-    """Draws images in rows of three, with a label above each.
-
-    Args:
-        images: `PIL.Image.Image`s; `None` draws only the label.
-        labels: labels of the images; long ones are cut.
-        title: title of the sheet.
+    """Draws images in rows of three, with a label above each; long labels are cut, and `None` has only its label.
 
     Raises:
         ValueError: there are no images, or not one label for each.
@@ -277,28 +206,82 @@ def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], ti
     return figure
 
 
+def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
+    """Draws a caption under its image, each word in the colour of its visualness (figure 5 of Zhang et al. 2021).
+
+    Args:
+        image: a `PIL.Image.Image` or an array `(height, width, 3)`.
+        words: words and their visualness, in [0, 1].
+
+    Raises:
+        MissingPlotsError: matplotlib is not installed.
+    """
+    caption = " ".join(word for word, _ in words)
+    lines = textwrap.wrap(caption, MAX_LINE, break_long_words=False, break_on_hyphens=False) or [""]
+    figure = new_figure(5.0, 4.2 + 0.35 * len(lines))
+    picture, text = figure.subplots(2, 1, height_ratios=[4.0, 0.2 + 0.35 * len(lines)])
+    picture.imshow(np.asarray(image))
+    for axes in (picture, text):
+        axes.set_axis_off()
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+
+    scale, rest = colormaps[COLORS], iter(words)
+    for number, line in enumerate(lines):
+        place = 0.0
+        for word, value in itertools.islice(rest, len(line.split())):
+            text.text(
+                place / WIDTH,
+                1 - (number + 0.5) / len(lines),
+                word,
+                color="white" if value < 0.6 else INK,
+                family="monospace",
+                fontsize=9,
+                va="center",
+                transform=text.transAxes,
+                bbox={"facecolor": scale(value), "edgecolor": "none", "pad": 2},
+            )
+            place += len(word) + 1
+    figure.colorbar(ScalarMappable(cmap=scale), ax=picture, label="visualness", shrink=0.8)
+    return figure
+
+
+def plot_visual_words(table: Sequence[tuple[str, float, int, float]], number: int = 15) -> Figure:
+    """Draws the most and the least visual words of a dataset, with their standard deviations.
+
+    Args:
+        table: word, mean visualness, occurrences and standard deviation, the most visual first.
+        number: words of each kind.
+
+    Raises:
+        ValueError: the table is empty.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    if not table:
+        raise ValueError("There are no words to draw; lower the number of occurrences that a word needs.")
+    shown = list(table) if len(table) <= 2 * number else [*table[:number], *table[-number:]]
+    figure = new_figure(6.0, 1.0 + 0.24 * len(shown))
+    axes = figure.subplots()
+    from matplotlib import colormaps
+
+    for place, (_, mean, _, std) in enumerate(shown):
+        axes.barh(-place, mean, xerr=std, color=colormaps[COLORS](mean), ecolor=QUIET)
+    axes.set_yticks([-place for place in range(len(shown))], [f"{word} ({count})" for word, _, count, _ in shown])
+    axes.set_xlim(0, 1)
+    axes.set_ylim(0.5 - len(shown), 0.5)
+    axes.set_xlabel("visualness: mean and deviation over (occurrences)")
+    return figure
+
+
 def shortened(text: str, longest: int) -> str:
     """Returns a text in one line of printable characters, cut if it is too long."""
     line = " ".join("".join(character if character.isprintable() else "?" for character in text).split())
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def as_boxes(boxes: ArrayLike, numbers: Mapping[str, int] | None = None) -> np.ndarray:
-    """Returns boxes as an array `(N, 4)`; raises a ValueError for another shape, or another number than N."""
-    boxes = np.asarray(boxes, dtype=np.float64)
-    if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise ValueError(f"boxes has shape {boxes.shape}; it must be (regions, 4) with x1, y1, x2, y2.")
-    for what, number in (numbers or {}).items():
-        if number != len(boxes):
-            raise ValueError(
-                f"There are {len(boxes)} boxes, but {number} {what}; they must be those of the same image."
-            )
-    return boxes
-
-
-def to_pixels(boxes: np.ndarray, image: Image | np.ndarray) -> np.ndarray:
+def to_pixels(boxes: ArrayLike, image: Image | np.ndarray) -> np.ndarray:
     height, width = np.asarray(image).shape[:2]
-    return boxes * [width, height, width, height]
+    return np.asarray(boxes, dtype=np.float64) * [width, height, width, height]
 
 
 def show_image(panel: Axes, image: Image | np.ndarray, faded: bool = False) -> None:
@@ -368,27 +351,3 @@ def draw_labels(panel: Axes, boxes: np.ndarray, labels: Sequence[str]) -> None:
 
 def overlap(area: Sequence[float], other: Sequence[float]) -> bool:
     return area[0] < other[2] and other[0] < area[2] and area[1] < other[3] and other[1] < area[3]
-
-
-def write_caption(panel: Axes, words: Sequence[str], highlighted: int) -> None:
-    """Writes the caption in the middle of an empty panel, with one word in colour."""
-    from matplotlib.offsetbox import AnnotationBbox, HPacker, TextArea, VPacker
-
-    panel.set_axis_off()
-    lines: list[list[tuple[str, dict[str, Any]]]] = []
-    for index, word in enumerate(words):
-        chosen = index == highlighted
-        style: dict[str, Any] = {
-            "fontsize": 13,
-            "color": ACCENT if chosen else INK,
-            "fontweight": "bold" if chosen else "normal",
-        }
-        if not lines or sum(len(text) + 1 for text, _ in lines[-1]) + len(word) > CHARACTERS_PER_LINE:
-            lines.append([])
-        lines[-1].append((word, style))
-    rows: list[Artist] = [
-        HPacker(children=[TextArea(word, textprops=style) for word, style in line], pad=0, sep=5, align="baseline")
-        for line in lines
-    ]
-    block = VPacker(children=rows, pad=0, sep=3, align="center")
-    panel.add_artist(AnnotationBbox(block, (0.5, 0.5), xycoords="axes fraction", frameon=False))

@@ -11,7 +11,6 @@ from .plots import INK, new_figure
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from numpy.typing import ArrayLike
-    from torch import nn
     from transformers.modeling_utils import PreTrainedModel
 
 FIXED = (0.5, 1.0, 2.0)
@@ -40,37 +39,28 @@ def geometric_weights(
         float32 array `(num_heads, *shape)`.
 
     Raises:
-        ValueError: the model has no such bias or layer, or a ratio is not above 0.
+        ValueError: the model has no such bias or layer.
     """
     import torch
 
-    embedding, projection = content_bias(model, layer)
+    encoder: Any = model.get_encoder()
+    if "content" not in getattr(model.config, "geometric_bias", ()):
+        raise ValueError(
+            'Only a content-independent bias, "content", is a function of geometry alone, but geometric_bias is '
+            f"{getattr(model.config, 'geometric_bias', None)}."
+        )
+    if not -len(encoder.layers) <= layer < len(encoder.layers):
+        raise ValueError(f"The encoder has layers 0 to {len(encoder.layers) - 1}; there is no layer {layer}.")
     dx, dy, dw, dh = np.broadcast_arrays(*(np.asarray(values, dtype=np.float64) for values in (dx, dy, dw, dh)))
-    if (dw <= 0).any() or (dh <= 0).any():
-        raise ValueError("dw and dh are ratios of widths and heights; they must be above 0.")
     centre = np.stack([dx, dy], axis=-1).reshape(-1, 2)
     half = 0.5 / np.stack([dw, dh], axis=-1).reshape(-1, 2)
     unit = np.broadcast_to([-0.5, -0.5, 0.5, 0.5], (len(centre), 4))
     pairs = np.stack([unit, np.concatenate([centre - half, centre + half], axis=1)], axis=1)
     with torch.inference_mode():
         boxes = torch.from_numpy(pairs).to(model.device, torch.float32)
-        weights = torch.relu(projection(embedding(boxes)[:, 0, 1])).T
+        embedded = encoder.geometry_embedding(boxes)[:, 0, 1]
+        weights = torch.relu(encoder.layers[layer].geometric_bias.content_proj(embedded)).T
     return weights.float().cpu().numpy().reshape(-1, *dx.shape)
-
-
-def content_bias(model: PreTrainedModel, layer: int) -> tuple[nn.Module, nn.Module]:
-    """Returns the embedding of relative geometry and a layer's projection of it to one weight a head."""
-    encoder: Any = model.get_encoder()
-    layers = getattr(encoder, "layers", ())
-    kinds = list(getattr(model.config, "geometric_bias", ()))
-    if "content" not in kinds:
-        raise ValueError(
-            "Only a content-independent bias (eq. 11) is a function of geometry alone: the model's geometric_bias must "
-            f'contain "content", but it is {kinds}.'
-        )
-    if not -len(layers) <= layer < len(layers):
-        raise ValueError(f"The encoder has layers 0 to {len(layers) - 1}; there is no layer {layer}.")
-    return encoder.geometry_embedding, layers[layer].geometric_bias.content_proj
 
 
 def plot_geometric_weights(
@@ -89,11 +79,9 @@ def plot_geometric_weights(
         head: one head; None for the mean over heads.
 
     Raises:
-        ValueError: `vary` is unknown, there is no such head, or see [`geometric_weights`].
+        ValueError: see [`geometric_weights`].
         MissingPlotsError: matplotlib is not installed.
     """
-    if vary not in LABELS:
-        raise ValueError(f'vary must be "position" (figure 3) or "size" (figure 4), not {vary!r}.')
     horizontal, vertical, fixed_label = LABELS[vary]
     signed = vary == "position" and model.config.geometry_features == "signed"
     lowest = -MAX_VALUE if signed else (0.0 if vary == "position" else MIN_RATIO)
@@ -101,12 +89,8 @@ def plot_geometric_weights(
     across, down = np.meshgrid(ticks, ticks)
     maps = []
     for value in FIXED:
-        if vary == "position":
-            heads = geometric_weights(model, across, down, value, value, layer)
-        else:
-            heads = geometric_weights(model, value, value, across, down, layer)
-        if head is not None and not 0 <= head < len(heads):
-            raise ValueError(f"The model has heads 0 to {len(heads) - 1}; there is no head {head}.")
+        dx, dy, dw, dh = (across, down, value, value) if vary == "position" else (value, value, across, down)
+        heads = geometric_weights(model, dx, dy, dw, dh, layer)
         maps.append(heads.mean(0) if head is None else heads[head])
 
     figure = new_figure(8.4, 3.0)

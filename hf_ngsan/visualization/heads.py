@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class Match:
     """The similarity of an image and a text, by head.
 
-    An embedding is the projection of the concatenated heads plus a bias, divided by its length: a sum with a term for
-    each head and one for the bias. The similarity is therefore the sum of the inner products of all pairs of terms.
+    An embedding is a sum with a term for each head and one for the bias, divided by its length. The similarity is
+    therefore the sum of the inner products of all pairs of terms.
 
     Attributes:
         similarity: the cosine of the two embeddings.
@@ -113,9 +113,13 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
         of_heads = part.sum((1, 2))
         shares.append(torch.cat([of_heads, similarity.detach().cpu() - of_heads.sum(0, keepdim=True)]))
         weights.append(part.clamp(min=0).sum(1))
-    rows, columns = patches_of(seen, model.config.vision_config.patch_size)
-    real, number = read["attention_mask"], rows * columns
-    of_image = weights[0][:, :number] if "spatial_shapes" in seen else weights[0][:, -number:]
+    real, patch = read["attention_mask"], model.config.vision_config.patch_size
+    if "spatial_shapes" in seen:
+        rows, columns = seen["spatial_shapes"][0].tolist()
+        of_image = weights[0][:, : rows * columns]
+    else:
+        rows, columns = (side // patch for side in seen["pixel_values"].shape[-2:])
+        of_image = weights[0][:, -rows * columns :]
     of_text = kept(weights[1].mT, real).mT
     total = similarity.item()
     return Match(
@@ -126,15 +130,6 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
         text_weights=summing_to_one(of_text.numpy()),
         boxes=cell_boxes(rows, columns),
     )
-
-
-def patches_of(inputs: Mapping[str, Any], patch_size: int) -> tuple[int, int]:
-    """Returns rows and columns of the patches of an image with its inputs."""
-    if "spatial_shapes" in inputs:
-        rows, columns = inputs["spatial_shapes"][0].tolist()
-        return rows, columns
-    height, width = inputs["pixel_values"].shape[-2:]
-    return height // patch_size, width // patch_size
 
 
 def summing_to_one(weights: np.ndarray) -> np.ndarray:
@@ -176,16 +171,11 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
         match: of this image and a text.
 
     Raises:
-        ValueError: not one map of the image's size for each head, or neither side has heads.
+        ValueError: neither side has heads.
         MissingPlotsError: matplotlib is not installed.
     """
     maps = np.asarray(maps, dtype=np.float32)
     height, width = np.asarray(image).shape[:2]
-    if maps.shape != (len(match.image_weights), height, width):
-        raise ValueError(
-            f"The maps have shape {maps.shape}; for {len(match.image_weights)} heads and this image it must be "
-            f"{(len(match.image_weights), height, width)}."
-        )
     if not len(maps) and not len(match.text_weights):
         raise ValueError("The model has no attention heads on either side, so there is nothing to draw.")
     columns = max(1, min(COLUMNS + 1, len(maps)))

@@ -33,11 +33,7 @@ def check_matplotlib() -> None:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Returns a figure of a size in inches, outside of pyplot, so that it need not be closed.
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
-    """
+    """Returns a figure of a size in inches, outside of pyplot, so that it need not be closed."""
     check_matplotlib()
     from matplotlib.figure import Figure
 
@@ -72,13 +68,11 @@ def plot_training_curve(history: Sequence[Mapping[str, Any]], score: str | None 
     figure = new_figure(6.0, 3.2)
     axes = figure.subplots()
     axes.set_xlabel("epoch")
-    draw_curve(axes, history, "loss", "o-", INK)
+    curves: list[tuple[Any, str, str, str]] = [(axes, "loss", "o-", INK)]
     if any(score in entry for entry in history):
-        draw_curve(axes.twinx(), history, str(score), "s--", ACCENT)
+        curves.append((axes.twinx(), str(score), "s--", ACCENT))
+    for panel, name, style, color in curves:
+        points = [(entry["epoch"], entry[name]) for entry in history if name in entry]
+        panel.plot([epoch for epoch, _ in points], [value for _, value in points], style, color=color, markersize=3)
+        panel.set_ylabel(name, color=color)
     return figure
-
-
-def draw_curve(axes: Any, history: Sequence[Mapping[str, Any]], name: str, style: str, color: str) -> None:
-    points = [(entry["epoch"], entry[name]) for entry in history if name in entry]
-    axes.plot([epoch for epoch, _ in points], [value for _, value in points], style, color=color, markersize=3)
-    axes.set_ylabel(name, color=color)

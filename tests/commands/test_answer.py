@@ -77,15 +77,12 @@ def test_a_file_of_questions(of_images, photo, capsys):
     assert "line 1" in fails(capsys, "answer", "--questions", file, "--model", of_images)
 
 
-def test_questions_of_a_dataset_and_one_about_its_image(of_features, spec, tmp_path, capsys):
+def test_questions_of_a_dataset(of_features, spec, tmp_path, capsys):
     asked = ["answer", "--model", of_features, "--data", spec]
     found = fields(prints(capsys, *asked, "--limit", 4, "--output", tmp_path / "results.json"))
     assert [name for name, _, _ in found] == ["300", "310", "320", "330"]
     written = json.loads((tmp_path / "results.json").read_text())
     assert written == [{"question_id": int(name), "answer": answer} for name, answer, _ in found]
-    [one] = fields(prints(capsys, *asked, "What color is the thing?", "--image-id", 31))
-    assert one == ["31", *found[1][1:]]
-    assert "no image 99" in fails(capsys, *asked, "a thing", "--image-id", 99)
 
 
 def test_the_split_and_the_batches_are_those_that_are_named(of_features, spec, capsys, monkeypatch):
@@ -110,9 +107,8 @@ def test_options_that_do_not_belong_together(of_images, of_features, spec, photo
         (["a ball"], "--questions"),
         ([*image], "question"),
         (["a ball", *image, *data], "one of --image"),
-        (["a ball", *data], "--image-id"),
-        (["a ball", *image, "--image-id", 3], "--data"),
-        (["a ball", *data, "--image-id", 30, "--output", "x.json"], "--output"),
+        (["a ball", *data], "--image"),
+        (["a ball", *image, "--output", "x.json"], "--data"),
         ([*data, "--output", photo.parent], "folder"),
         (["?!", *image], "no words"),
     ):
@@ -138,8 +134,6 @@ def test_every_question_of_a_dataset_with_images_gets_a_figure(tmp_path, nlvr, c
     assert {file.name for file in (tmp_path / "all").iterdir()} == {"12003.png", "12003-2.png", "40000.png"}
     with Image.open(tmp_path / "all" / "40000.png") as figure:
         assert min(figure.size) > 100
-    prints(capsys, *asked, "a ball", "--image-id", 40000, "--save-attention", tmp_path / "one")
-    assert [file.name for file in (tmp_path / "one").iterdir()] == ["40000.png"]
     message = fails(capsys, *asked[:-1], nlvr, "--save-attention", tmp_path / "none")
     assert nlvr in message and "images=true" in message and not (tmp_path / "none").exists()
 

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset, DatasetDict, Features, Value
@@ -13,14 +12,11 @@ from PIL import Image
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.data.vocabulary import with_words
-from hf_ngsan.loading.models import load_model, save_model
+from hf_ngsan.loading.models import save_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
-from hf_ngsan.models.image_processing_captioning import load_image
-from hf_ngsan.tasks import retrieval_search as encoders
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
-from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
@@ -87,8 +83,7 @@ def test_files_are_captioned_in_their_order(capsys, model, photos):
     assert few == captions(capsys, "--model", model, *photos[:2])
 
 
-@each_row("weight", [2, 0.25])
-def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, photo_data, tmp_path, weight):
+def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, photo_data, tmp_path):
     dual_encoder, texts = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
     save_model(dual_encoder, texts, tmp_path / "mhsan")
     pixels, processor = short_captioner(), pixel_processor()
@@ -101,10 +96,9 @@ def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, ph
         with torch.no_grad():
             output = dual_encoder(**texts(images=photo, text=with_words(texts.tokenizer, beams)))
         similarities = torch.cosine_similarity(output.text_embeds, output.image_embeds)
-        expected.append(beams[int((found.sequences_scores + weight * similarities).argmax())])
+        expected.append(beams[int((found.sequences_scores + 2 * similarities).argmax())])
         first.append(beams[0])
     options = ["--model", model, "--num-beams", 3, "--rerank-with", tmp_path / "mhsan", "--max-new-tokens", 8]
-    options += [] if weight == 2 else ["--similarity-weight", weight]
     (tmp_path / "broken.png").write_bytes(b"no image")
     files = [tmp_path / "broken.png", *photos]
     assert [caption for _, caption in captions(capsys, *options, *files, "--skip-errors")] == ["", *expected]
@@ -113,7 +107,6 @@ def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, ph
     assert captions(capsys, *options, photos[0], "--num-beams", 2)
     assert "--num-beams" in fails(capsys, "caption", *options, photos[0], "--num-beams", 1)
     assert "mhsan" in fails(capsys, "caption", *options[:4], "--rerank-with", blind, photos[0])
-    assert "--rerank-with" in fails(capsys, "caption", *options[:4], "--similarity-weight", 1, photos[0])
 
 
 def test_a_folder_stands_for_all_images_in_it(capsys, model, tmp_path):
@@ -325,23 +318,3 @@ def test_a_terminal_gets_the_names_of_scores_and_a_file_does_not(model, tmp_path
     assert all(len(prints(capsys, *command, *more).splitlines()) == 1 for more in ([], ["--json", "--scores"]))
     assert prints(capsys, *command, "--scores", "--output", tmp_path / "lines") == ""
     assert (tmp_path / "lines").read_text().splitlines() == [piped]
-
-
-def test_embeddings_are_made_in_the_same_pass(model, tmp_path, capsys, monkeypatch):
-    folder = tmp_path / "dual"
-    save_model(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), folder)
-    files = [tmp_path / f"{number}.png" for number in range(3)]
-    for file, image in zip(files, PHOTOS, strict=False):
-        image.save(file)
-    command = ["caption", "--model", model, *files]
-    plain = prints(capsys, *command)
-    read = []
-    monkeypatch.setattr(encoders, "load_image", lambda source: read.append(source) or load_image(source))
-    options = ["--batch-size", 2, "--with-embeddings", folder, tmp_path / "embeddings.npz"]
-    assert prints(capsys, *command, *options) == plain
-    assert [one for one in read if isinstance(one, str)] == [str(file) for file in files]
-    found = np.load(tmp_path / "embeddings.npz", allow_pickle=False)
-    assert found["names"].tolist() == [str(file) for file in files]
-    expected = encoders.embed_images(*load_model(folder, "retrieval"), [{"image": str(file)} for file in files])
-    np.testing.assert_allclose(found["embeddings"], expected, atol=1e-5)
-    assert "--rerank-with" in fails(capsys, *command, *options, "--rerank-with", folder, "--num-beams", 2)

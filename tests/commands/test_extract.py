@@ -1,3 +1,4 @@
+import json
 import os
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from transformers import RTDetrConfig, RTDetrForObjectDetection, RTDetrImageProc
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands.extract import check
 from hf_ngsan.data import load_data
-from hf_ngsan.extraction import read_extraction
 from tests.extraction.test_vision import DETECTOR
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
 from tests.tables import each_row
@@ -70,7 +70,7 @@ def test_copies_are_changed_images_that_resume_and_do_not_mix(vision, tmp_path, 
     before = {path: path.stat().st_mtime_ns for path in (output / "copies").rglob("*.arrow")}
     assert command(*arguments, "--copies", "2") == 0
     assert {path: path.stat().st_mtime_ns for path in (output / "copies").rglob("*.arrow")} == before
-    assert read_extraction(output / "copies" / "2")["change"]["flip"] == 0.5
+    assert json.loads((output / "copies" / "2" / "extraction.json").read_text())["change"]["flip"] == 0.5
     capsys.readouterr()
     assert command(*arguments, "--copies", "2", "--flip", "0") == 2
     assert str(output / "copies" / "1") in capsys.readouterr().err

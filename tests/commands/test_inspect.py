@@ -49,7 +49,7 @@ def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
     assert (findings.num_images, dict(findings.splits), findings.num_problems) == (2, {"train": 2}, 1)
     assert (min(findings.spreads["captions"]), max(findings.spreads["captions"])) == (2, 5)
     assert (min(findings.spreads["words"]), max(findings.spreads["words"])) == (1, 4)
-    assert findings.vocabulary() == (3, "training captions")  # a, red, bus
+    assert any("3 words" in line and "training captions" in line for line in findings.lines())  # a, red, bus
     assert "dev" in findings.problem
 
 
@@ -158,8 +158,7 @@ def test_search_indexes(tmp_path, capsys):
     assert "5 images of 5" in text and "some/model" in text and "no problem" in text
     embeddings = tmp_path / "index" / "shard-000002" / "embeddings.npy"
     embeddings.write_bytes(embeddings.read_bytes()[:-2])
-    text = prints(capsys, "inspect", tmp_path / "index")
-    assert "shard-000002" in text and "4 images of 5" in text
+    assert "shard-000002" in fails(capsys, "inspect", tmp_path / "index")
 
 
 def test_what_is_nothing_known(tmp_path, capsys):

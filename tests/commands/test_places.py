@@ -44,8 +44,6 @@ def test_no_output_replaces_an_input(photos, tmp_path, capsys):
         f"caption {image} --output link.png",
         f"caption {image} photos/1.png --output linked/1.png",
         "caption photos --output photos/1.png",
-        f"caption {image} --with-embeddings m {image}",
-        f"caption {image} --output a.npz --with-embeddings m ./a.npz",
         f"caption {spec} --output photos/metadata.csv",
         f"caption {image} --save-attention photos",
         f"answer q --image {image} --model m --save-attention photos",

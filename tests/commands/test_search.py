@@ -14,7 +14,7 @@ from PIL import Image
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.retrieval import IndexFolder
-from hf_ngsan.tasks import retrieval_index as image_index
+from hf_ngsan.tasks import retrieval_search as image_index
 from hf_ngsan.tasks.retrieval_search import embed_pixels
 from tests.data.images.photos import write_image_folder
 from tests.extraction.tiny import write_coco_file

@@ -5,7 +5,6 @@ import shutil
 import yaml
 
 from hf_ngsan.cli import main
-from hf_ngsan.training import TrainingConfig
 from hf_ngsan.training.loop import TrainingLoop
 from tests.tables import each_row
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
@@ -28,7 +27,7 @@ def test_a_second_run_in_the_same_folder_is_refused_and_the_first_stays(run, con
 
 def test_resuming_with_another_config_names_the_key(run, config, capsys):
     message = fails(capsys, "train", "--config", config, "training.seed=9", "--resume", "model.dropout=0.3")
-    assert "model.dropout, training.seed differ" in message
+    assert "model.dropout, training.seed" in message
     assert "training_config.yaml" in message
 
 
@@ -120,9 +119,13 @@ def test_a_stage_is_short_for_a_setting_of_the_task(config, tmp_path, capsys):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_task_without_stages_refuses_one(config, capsys, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.tasks.load_training_config", lambda path, overrides: TrainingConfig())
-    assert "--stage auto" in fails(capsys, "train", "--config", config, "--stage", "auto")
+def captioning(folder, **training):
+    return tiny.tiny_sections(folder / "run", training=training)
+
+
+def self_critical(folder, **training):
+    settings = {"epochs": 1, "learning_rate": training.pop("learning_rate")}
+    return tiny.tiny_sections(folder / "run", training={**training, "stage": "auto"}, self_critical=settings)
 
 
 ONE_UPDATE = {"batch_size": 1000}
@@ -132,15 +135,6 @@ LANGUAGE_MODEL = {
     "num_attention_heads": 2,
     "hidden_size": 16,
 }
-
-
-def captioning(folder, **training):
-    return tiny.tiny_sections(folder / "run", training=training)
-
-
-def self_critical(folder, **training):
-    settings = {"epochs": 1, "learning_rate": training.pop("learning_rate")}
-    return tiny.tiny_sections(folder / "run", training={**training, "stage": "auto"}, self_critical=settings)
 
 
 def language_modeling(folder, **training):

@@ -14,7 +14,7 @@ def use_eager_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keeps graphs in memory in place of writing them, by the names of their files."""
     kept: dict[str, Any] = {}
 
-    def remember(graph, inputs, shapes, path: Path, int8: bool) -> None:
+    def remember(graph, inputs, shapes, path: Path) -> None:
         assert shapes.keys() == inputs.keys()
         kept[path.name] = graph
 

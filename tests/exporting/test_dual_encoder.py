@@ -8,7 +8,7 @@ import torch
 pytest.importorskip("onnxruntime", reason="the extra export is not installed")
 pytest.importorskip("onnxscript", reason="the extra export is not installed")
 
-from hf_ngsan.exporting.dual_encoder import write_exported_dual_encoder
+from hf_ngsan.exporting.folder import write_exported_dual_encoder
 from hf_ngsan.exporting.graphs import UnexportableError
 from hf_ngsan.guests import dual_encoder_of
 from hf_ngsan.loading.models import load_model, save_model
@@ -85,7 +85,7 @@ def test_the_command_exports_and_evaluates(tmp_path, capsys):
     assert reports[0]["all"].keys() == reports[1]["all"].keys()
     assert "exported" in fails(capsys, "explain", "--model", tmp_path / "graphs", photo_in(tmp_path), "a ball")
     assert "exported" in fails(capsys, "export", "--model", tmp_path / "graphs", "--output", tmp_path / "again")
-    assert "dual encoder" in fails(capsys, "export", "--model", clip, "--output", tmp_path / "small", "--int8")
+    assert "dual encoder" in fails(capsys, "export", "--model", clip, "--output", tmp_path / "small", "--check")
     assert not (tmp_path / "again").exists() and not (tmp_path / "small").exists()
 
 

@@ -74,7 +74,7 @@ def test_images_that_changed_under_their_ids_are_noticed(tmp_path, photos, datas
     DatasetDict(train=Dataset.from_list(rows, features=COLUMNS)).save_to_disk(tmp_path / "other")
     with pytest.raises(ExtractionError) as caught:
         extract(list_images(other, split="train"), tmp_path / "features", split="train")
-    assert f"image {rows[1]['image_id']}" in str(caught.value) and "1 more" in str(caught.value)
+    assert f"image {rows[1]['image_id']}" in str(caught.value)
     shutil.copytree(tmp_path / "dataset", tmp_path / "copy")
     same = list_images(f"images:{tmp_path / 'copy'}", split="train")
     assert extract(same, tmp_path / "features", split="train").num_new == 0

@@ -128,18 +128,16 @@ def query_transformer(tokenizer: Any) -> dict:
 
 def opt(tokenizer: Any) -> dict:
     sizes = {"hidden_size": 16, "word_embed_proj_dim": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
-    return {
-        "model_type": "opt",
-        **sizes,
-        "ffn_dim": 32,
-        "max_position_embeddings": 64,
-        **IDS,
-        "vocab_size": len(tokenizer),
-    }
+    return {"model_type": "opt", **sizes, "ffn_dim": 32, "max_position_embeddings": 64, **words_of(tokenizer)}
+
+
+def words_of(tokenizer: Any) -> dict:
+    """Special tokens and size of the vocabulary of a text model with `gpt_tokenizer`."""
+    return {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "vocab_size": len(tokenizer)}
 
 
 def llama(tokenizer: Any, **changes: Any) -> dict:
-    return {"model_type": "llama", **TEXT, "num_key_value_heads": 2, **IDS, "vocab_size": len(tokenizer), **changes}
+    return {"model_type": "llama", **TEXT, "num_key_value_heads": 2, **words_of(tokenizer), **changes}
 
 
 def florence2() -> tuple[Any, Any]:
@@ -234,19 +232,6 @@ def idefics3() -> tuple[Any, Any]:
     return transformers.Idefics3ForConditionalGeneration(config), processor
 
 
-def pix2struct() -> tuple[Any, Any]:
-    """Of no description: the default takes it."""
-    tokenizer = gpt_tokenizer()
-    layers = {"hidden_size": 16, "d_kv": 8, "d_ff": 32}
-    text = {**layers, "num_layers": 2, "num_heads": 2, "vocab_size": len(tokenizer), "decoder_start_token_id": 0}
-    vision = {**layers, "patch_embed_hidden_size": 192, "num_hidden_layers": 2, "num_attention_heads": 2, "seq_len": 64}
-    config = transformers.Pix2StructConfig(
-        text_config={**text, "pad_token_id": 0, "eos_token_id": 2}, vision_config={**vision, "patch_size": 8}
-    )
-    images = transformers.Pix2StructImageProcessor(patch_size={"height": 8, "width": 8}, max_patches=16)
-    return transformers.Pix2StructForConditionalGeneration(config), transformers.Pix2StructProcessor(images, tokenizer)
-
-
 def save(guest: tuple[Any, Any], folder: Path) -> Path:
     """Saves a model and its processor, or its image processor and tokenizer, as the Hub's checkpoints are."""
     model, processor = guest
@@ -266,7 +251,7 @@ def save_all(folder: Path, *names: str) -> Path:
 CAPTIONERS = {
     make.__name__: make
     for make in (
-        blip, git, vit_gpt2, blip2, instructblip, florence2, kosmos2, paligemma, gemma3, llava, idefics3, pix2struct
+        blip, git, vit_gpt2, blip2, instructblip, florence2, kosmos2, paligemma, gemma3, llava, idefics3
     )
 }  # fmt: skip
 
@@ -281,22 +266,18 @@ def tiny(name: str) -> tuple[Any, Any]:
     return model.eval(), processor
 
 
-def clip(kind: str = "CLIP") -> tuple[Any, Any]:
+def clip() -> tuple[Any, Any]:
     tokenizer = gpt_tokenizer()
-    text = {**TEXT, **IDS, "vocab_size": len(tokenizer), "max_position_embeddings": 16}
-    config = getattr(transformers, f"{kind}Config")(text_config=text, vision_config=VISION, projection_dim=8)
-    images = square(transformers.CLIPImageProcessor)
-    return getattr(transformers, f"{kind}Model")(config), transformers.CLIPProcessor(images, tokenizer)
-
-
-def metaclip_2() -> tuple[Any, Any]:
-    """Of no description: the default takes it."""
-    return clip("MetaClip2")
+    text = {**TEXT, **words_of(tokenizer), "max_position_embeddings": 16}
+    config = transformers.CLIPConfig(text_config=text, vision_config=VISION, projection_dim=8)
+    return transformers.CLIPModel(config), transformers.CLIPProcessor(
+        square(transformers.CLIPImageProcessor), tokenizer
+    )
 
 
 def siglip() -> tuple[Any, Any]:
     tokenizer = gpt_tokenizer()
-    text = {**TEXT, **IDS, "vocab_size": len(tokenizer), "max_position_embeddings": 16}
+    text = {**TEXT, **words_of(tokenizer), "max_position_embeddings": 16}
     config = transformers.SiglipConfig(text_config=text, vision_config=VISION)
     images = square(transformers.SiglipImageProcessor)
     return transformers.SiglipModel(config), transformers.SiglipProcessor(images, tokenizer)
@@ -304,9 +285,8 @@ def siglip() -> tuple[Any, Any]:
 
 def siglip2() -> tuple[Any, Any]:
     tokenizer = gpt_tokenizer()
-    text = {**TEXT, **IDS, "vocab_size": len(tokenizer), "max_position_embeddings": 16}
-    vision = {**TEXT, "patch_size": 8, "num_patches": 16}
-    config = transformers.Siglip2Config(text_config=text, vision_config=vision)
+    text = {**TEXT, **words_of(tokenizer), "max_position_embeddings": 16}
+    config = transformers.Siglip2Config(text_config=text, vision_config={**TEXT, "patch_size": 8, "num_patches": 16})
     images = transformers.Siglip2ImageProcessor(patch_size=8, max_num_patches=16)
     return transformers.Siglip2Model(config), transformers.Siglip2Processor(images, tokenizer)
 
@@ -345,4 +325,4 @@ def blip_retrieval() -> tuple[Any, Any]:
     return transformers.BlipForImageTextRetrieval(captioner.config), processor
 
 
-DUAL_ENCODERS = {make.__name__: make for make in (clip, metaclip_2, siglip, siglip2, chinese_clip, altclip, align)}
+DUAL_ENCODERS = {make.__name__: make for make in (clip, siglip, siglip2, chinese_clip, altclip, align)}

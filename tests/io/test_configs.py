@@ -19,11 +19,6 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def test_a_checkout_packages_its_examples():
-    assert list(packaged_configs()) == NAMES
-    assert all(file.is_file() for file in packaged_configs().values())
-
-
 def test_a_name_means_the_packaged_config_unless_there_is_such_a_file(tmp_path):
     packaged = EXAMPLES / "ngsan" / "scenes.yaml"
     assert find_config("ngsan/scenes") == find_config("ngsan/scenes.yaml") == packaged
@@ -66,10 +61,3 @@ def test_a_copy_replaces_no_file_unless_asked(tmp_path):
     assert file.read_text() == "precious"
     copy_config("ngsan/scenes", file, overwrite=True)
     assert file.read_text() == find_config("ngsan/scenes").read_text()
-
-
-def test_a_base_can_be_packaged():
-    Path("mine.yaml").write_text("base: ngsan/g_san\ntraining: {epochs: 2}")
-    mine, base = load_training_config("mine.yaml"), load_training_config("ngsan/g_san")
-    assert mine.model == base.model
-    assert (mine.training.epochs, mine.training.learning_rate) == (2, base.training.learning_rate)

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from hf_ngsan.io import folders
-from hf_ngsan.io.files import check_place, write_file_atomically, write_text_atomically
+from hf_ngsan.io.files import check_place, write_file_atomically, write_output, write_text_atomically
 from hf_ngsan.io.folders import (
     MANIFEST,
     DamagedFolderError,
@@ -33,14 +33,6 @@ def fail_half_way(folder, error=RuntimeError):
 
 def kill_half_way(folder):
     fail_half_way(folder, KilledError)
-
-
-def test_a_complete_folder_passes_its_check(tmp_path):
-    write_folder_atomically(tmp_path / "done", fill)
-    check_folder(tmp_path / "done")
-    write_folder_atomically(tmp_path / "plain", fill, manifest=False)
-    assert sorted(os.listdir(tmp_path / "plain")) == ["a.txt", "b.bin"]
-    assert sorted(os.listdir(tmp_path)) == ["done", "plain"]
 
 
 def test_what_fails_to_be_written_stays_as_it_was(tmp_path):
@@ -77,11 +69,7 @@ def test_a_pipe_is_written_to_and_stays_a_pipe(tmp_path):
     assert (tmp_path / "pipe").is_fifo() and os.listdir(tmp_path) == ["pipe"]
 
 
-def write_text_to(path, text):
-    write_file_atomically(path, lambda file: file.write(text.encode()))
-
-
-@each_row("write", [write_text_atomically, write_text_to])
+@each_row("write", [write_text_atomically, write_output])
 @each_row("is_there", [True, False])
 def test_a_symbolic_link_is_followed_and_stays(tmp_path, write, is_there):
     for name in ("files", "links"):
@@ -137,44 +125,25 @@ def test_damage_is_named(tmp_path, damage, words):
         assert word in str(error.value)
 
 
-def test_renewing_a_folder_keeps_other_files_and_replaces_its_own(tmp_path):
-    replace_folder_contents(tmp_path / "best", fill)
-    (tmp_path / "best" / "notes.md").write_text("mine")
-    replace_folder_contents(tmp_path / "best", lambda folder: (folder / "a.txt").write_text("second"))
-    assert sorted(os.listdir(tmp_path / "best")) == ["a.txt", "b.bin", "notes.md"]
-    assert (tmp_path / "best" / "a.txt").read_text() == "second"
-    with pytest.raises(RuntimeError):
-        replace_folder_contents(tmp_path / "best", fail_half_way)
-    assert (tmp_path / "best" / "a.txt").read_text() == "second"
+@pytest.fixture(params=["exchange", "two renames"])
+def exchanges(request, monkeypatch):
+    if request.param != "exchange":
+        monkeypatch.setattr(folders, "exchange", lambda *paths: False)
+    elif sys.platform == "linux":
+        monkeypatch.setattr(folders, "replaced_path", lambda target: target.with_name("never"))
 
 
-def test_several_files_change_at_once_and_others_stay(tmp_path, exchanges):
+def test_files_of_a_folder_change_at_once_and_others_stay(tmp_path, exchanges):
     replace_folder_contents(tmp_path / "best", fill)
     (tmp_path / "best" / "a").mkdir()
     (tmp_path / "best" / "a" / "a.txt").write_text("mine")
-
-    def write(folder):
-        (folder / "a.txt").write_text("second")
-        (folder / "b.bin").write_text("second")
-
-    replace_folder_contents(tmp_path / "best", write)
-    found = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
-    assert found == {"best/a.txt": "second", "best/b.bin": "second", "best/a/a.txt": "mine"}
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="other systems rename twice")
-def test_two_folders_change_names_in_one_step(tmp_path):
-    for name in ("first", "second"):
-        (tmp_path / name / name).mkdir(parents=True)
-    assert folders.exchange(tmp_path / "first", tmp_path / "second") is True
-    assert (tmp_path / "first" / "second").is_dir() and (tmp_path / "second" / "first").is_dir()
-
-
-@pytest.fixture(params=[True, False], ids=["exchange", "two renames"])
-def exchanges(request, monkeypatch):
-    if not request.param:
-        monkeypatch.setattr(folders, "exchange", lambda *paths: False)
-    return request.param
+    (tmp_path / "best" / "b.bin").write_text("kept")
+    for _ in range(2):
+        replace_folder_contents(tmp_path / "best", lambda folder: (folder / "a.txt").write_text("second"))
+        found = {path.relative_to(tmp_path).as_posix(): path.read_text() for path in tmp_path.rglob("*.*")}
+        assert found == {"best/a.txt": "second", "best/b.bin": "kept", "best/a/a.txt": "mine"}
+        with pytest.raises(RuntimeError):
+            replace_folder_contents(tmp_path / "best", fail_half_way)
 
 
 @pytest.fixture
@@ -185,13 +154,10 @@ def between_the_renames(tmp_path):
     return tmp_path / "done"
 
 
-def test_a_reader_finds_the_folder_that_lost_its_name(between_the_renames):
+def test_a_reader_finds_the_folder_that_lost_its_name_and_the_next_writer_gives_it_back(between_the_renames):
     check_folder(find_folder(between_the_renames))
     assert not between_the_renames.exists()
     assert find_folder(between_the_renames.with_name("other")) == between_the_renames.with_name("other")
-
-
-def test_the_next_writer_gives_the_folder_its_name_back(between_the_renames):
     remove_leftovers(between_the_renames.parent)
     check_folder(between_the_renames)
     assert os.listdir(between_the_renames.parent) == ["done"]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from hf_ngsan.io import folders
+from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.io.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
 from hf_ngsan.training.output_folder import Checkpoints
@@ -19,14 +20,8 @@ from tests.dying import DIED, in_process, workers
 
 pytestmark = pytest.mark.timeout(3600)
 
-PRELOADED = ["tests.io.test_kills", "hf_ngsan.sharing.facts", "hf_ngsan.commands.export", "hf_ngsan.cli"]
-PRELOADED += ["hf_ngsan.exporting", "hf_ngsan.tasks.caption_rows", "hf_ngsan.data.conversion", "tests.models.tiny"]
-PRELOADED += [
-    "hf_ngsan.tasks.retrieval_index",
-    "hf_ngsan.extraction",
-    "tests.models.mhsan.tiny",
-    "tests.models.tiny_photos",
-]
+PRELOADED = ["tests.io.test_kills", "hf_ngsan.tasks.retrieval_search", "hf_ngsan.extraction"]
+PRELOADED += ["tests.models.mhsan.tiny", "tests.models.tiny_photos"]
 
 
 class User(NamedTuple):
@@ -63,13 +58,11 @@ def contents_of_whole(folder: Path) -> dict[str, str]:
     return contents(place)
 
 
-def begin_model(folder: Path, others: bool = True) -> None:
-    (folder / "target").mkdir()
+def begin_model(folder: Path) -> None:
+    (folder / "target" / "examples").mkdir(parents=True)
     write("config.json", "a.safetensors", "b.safetensors", text="old")(folder / "target")
-    if others:
-        (folder / "target" / "examples").mkdir()
-        (folder / "target" / "examples" / "config.json").write_text("mine")
-        (folder / "target" / "evaluations.json").write_text("of before")
+    (folder / "target" / "examples" / "config.json").write_text("mine")
+    (folder / "target" / "evaluations.json").write_text("of before")
 
 
 def renew_weights(folder: Path) -> None:
@@ -86,19 +79,7 @@ def renew_everything(folder: Path) -> None:
     replace_folder_contents(folder / "target", write("config.json", "a.safetensors", "b.safetensors", text="new"))
 
 
-def renew_adapters(folder: Path, text: str = "new") -> None:
-    """As training of adapters does: they lie in a folder of their own in that of the whole model."""
-
-    def fill(new: Path) -> None:
-        write("config.json", "model.safetensors", text=text)(new)
-        (new / "adapter").mkdir()
-        write("adapter_config.json", "adapter_model.safetensors", text=text)(new / "adapter")
-
-    replace_folder_contents(folder / "target", fill)
-
-
 def save_checkpoint(folder: Path, text: str) -> None:
-    """The fifth, of four that are kept, has been written before."""
     checkpoints = Checkpoints(folder / "checkpoints", keep=4)
     if (folder / "checkpoints").exists():
         folders.remove_leftovers(folder / "checkpoints")
@@ -121,10 +102,10 @@ def read_checkpoints(folder: Path) -> list[dict[str, str]]:
 VECTORS = np.eye(8, 4, dtype=np.float32)
 
 
-def write_index(folder: Path, num_shards: int = 4) -> None:
+def write_index(folder: Path) -> None:
     description = IndexDescription("model", "print", "photos", "sum", dimension=4, num_items=8, items_per_shard=2)
     index = IndexFolder.begin(folder / "index", description)
-    for number in index.missing_shards()[:num_shards]:
+    for number in index.missing_shards():
         rows = index.shard_items(number)
         names = [f"{row}.jpg" for row in rows]
         index.write_shard(number, names, VECTORS[rows.start : rows.stop], thumbnails=[b""] * len(names))
@@ -157,73 +138,9 @@ def read_graph(folder: Path) -> str:
     return precision
 
 
-def read_index(folder: Path) -> int:
-    """The number of shards, all whole."""
-    description = IndexDescription("model", "print", "photos", "sum", dimension=4, num_items=8, items_per_shard=2)
-    index = IndexFolder(folder / "index", description)
-    for number in index.written_shards():
-        check_folder(index.shard_folder(number))
-    return min(len(index.written_shards()), 1)
-
-
-def evaluation(score: float) -> Any:
-    from hf_ngsan.sharing.facts import RecordedEvaluation, weights_checksum
-
-    return RecordedEvaluation("scenes", "test", 3, {"bleu": score}, {"bleu": "print"}, weights=weights_checksum("."))
-
-
-def record(folder: Path, score: float) -> None:
-    from hf_ngsan.sharing.facts import record_evaluation
-
-    record_evaluation(folder, evaluation(score))
-
-
-def read_record(folder: Path) -> list[dict]:
-    from hf_ngsan.sharing.facts import read_evaluations
-
-    return [one.scores for one in read_evaluations(folder)]
-
-
-def begin_export(folder: Path) -> None:
-    (folder / "exported").mkdir()
-
-
-def export(folder: Path) -> None:
-    """The command; what is exported does not matter here."""
-    import torch
-
-    import hf_ngsan.exporting
-    import hf_ngsan.loading.models
-    from hf_ngsan.cli import main
-
-    def write_files(model: Any, processor: Any, new: Path, *options: Any) -> None:
-        write("encoder.onnx", "decoder.onnx", "settings.json", text="exported")(new)
-
-    hf_ngsan.exporting.write_exported_captioner = write_files
-    hf_ngsan.loading.models.load_config = hf_ngsan.loading.models.task_of = lambda model: None
-    hf_ngsan.loading.models.load_captioner = lambda name: (torch.nn.Identity(), None)
-    exported = folder / "exported"
-    if exported.is_dir() and any(exported.iterdir()):
-        return  # killed after all was done
-    code = main(["export", "--model", str(folder / "model"), "--output", str(exported)])
-    assert code == 0
-
-
-def read_export(folder: Path) -> dict[str, str]:
-    place = find_folder(folder / "exported")
-    return contents(place)
-
-
-def convert(folder: Path) -> None:
-    from hf_ngsan.data.conversion import convert_features
-
-    if not (folder / "converted").is_dir():
-        convert_features([folder / "arrays"], folder / "converted", images_per_shard=2)
-
-
 def index_photos(folder: Path) -> None:
     from hf_ngsan.extraction import list_images
-    from hf_ngsan.tasks.retrieval_index import index_images
+    from hf_ngsan.tasks.retrieval_search import index_images
     from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 
     model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
@@ -251,37 +168,25 @@ def read_photos(folder: Path) -> list:
     return [*index.items(), index.embeddings_at(places).round(2).tolist(), index.thumbnails_at(places), hits]
 
 
-def begin_conversion(folder: Path) -> None:
-    (folder / "arrays").mkdir()
-    for number in range(5):
-        np.save(folder / "arrays" / f"{number}.npy", np.full((1, 3, 4), number, np.float32))
+def write_file(folder: Path, text: str) -> None:
+    write_text_atomically(folder / "record.json", text)
 
 
-def read_conversion(folder: Path) -> list[int]:
-    from datasets import load_from_disk
-
-    return load_from_disk(str(folder / "converted"))["image_id"][:] if (folder / "converted").exists() else []
+def read_file(folder: Path) -> str:
+    return (folder / "record.json").read_text()
 
 
 USERS = {
-    "a new folder": User(
-        lambda folder: None, lambda folder: write_whole(folder, "new"), lambda folder: contents_or_none(folder)
-    ),
-    "a folder": User(
-        partial(lambda folder: write_whole(folder, "old")), lambda folder: write_whole(folder, "new"), contents_of_whole
-    ),
-    "weights": User(begin_model, renew_weights, lambda folder: contents(folder / "target")),
+    "a new folder": User(lambda folder: None, lambda folder: write_whole(folder, "new"), lambda f: contents_or_none(f)),
+    "a folder": User(lambda f: write_whole(f, "old"), lambda folder: write_whole(folder, "new"), contents_of_whole),
+    "weights": User(begin_model, renew_weights, lambda folder: contents(find_folder(folder / "target"))),
     "a model": User(begin_model, renew_everything, lambda folder: contents(find_folder(folder / "target"))),
-    "adapters": User(
-        partial(renew_adapters, text="old"), renew_adapters, lambda folder: contents(find_folder(folder / "target"))
-    ),
     "checkpoints": User(begin_checkpoints, partial(save_checkpoint, text="new"), read_checkpoints),
-    "an index": User(partial(write_index, num_shards=1), write_index, read_index),
     "a growing index": User(begin_photos, index_photos, read_photos),
     "a graph": User(begin_graph, partial(add_graph, precision="f16"), read_graph),
-    "a record": User(partial(record, score=0.25), partial(record, score=0.5), read_record),
-    "an export": User(begin_export, export, read_export),
-    "a conversion": User(begin_conversion, convert, read_conversion),
+    "a file": User(
+        partial(write_file, text="old"), partial(write_file, text="new"), lambda f: (f / "record.json").read_text()
+    ),
 }
 
 
@@ -317,7 +222,7 @@ def kill_at(name: str, place: Path, exchanges: bool, once: bool) -> tuple[int, l
     old = user.read(folder)
     assert in_process(work, folder, record=place / "operations.json") == 0, (place / "straight.log").read_text()
     new = user.read(folder)
-    assert old != new or name == "an index"
+    assert old != new
     operations = json.loads((place / "operations.json").read_text())
     for number, operation in enumerate(operations, 1):
         if once and number != len(operations) // 2:

@@ -1,10 +1,12 @@
-"""What is behind an error."""
+"""What is behind an error, and the progress of long work."""
 
 import errno
+import logging
 
 import pytest
 
-from hf_ngsan.io.messages import chain, errno_of, is_out_of_memory
+from hf_ngsan.io import messages
+from hf_ngsan.io.messages import ProgressDisplay, chain, errno_of, is_out_of_memory
 
 
 def test_a_chain_of_errors_ends_where_it_rings():
@@ -23,3 +25,37 @@ def test_the_cause_comes_before_the_context():
             raise ValueError("told") from MemoryError(error)
     assert [type(error) for error in chain(raised.value)] == [ValueError, MemoryError]
     assert is_out_of_memory(raised.value)
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(messages.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_without_a_terminal_a_line_tells_the_progress_now_and_then(clock, caplog):
+    caplog.set_level(logging.INFO, "hf_ngsan")
+    with ProgressDisplay("epoch 2/5", total=400, done=0, unit="images") as display:
+        for done in range(50, 401, 50):
+            clock[0] += 10
+            display.update(done, "1:00", "loss 2.5" if done == 150 else None)
+    lines = [record.getMessage() for record in caplog.records]
+    assert [("150 of 400 images" in line, "300 of 400 images" in line) for line in lines] == [
+        (True, False),
+        (False, True),
+    ]
+    assert all("epoch 2/5" in line and "loss 2.5" in line and "1:00" in line for line in lines)
+
+
+def test_without_an_estimate_the_pace_and_the_time_left_follow_from_what_is_done(clock, caplog):
+    caplog.set_level(logging.INFO, "hf_ngsan")
+    with ProgressDisplay("extracting", total=400, done=100) as display:
+        clock[0] += 50
+        display.update(200)
+    said = ["extracting, 200 of 400 images, 2.0 images/s, 01:40 left"]
+    assert [record.getMessage() for record in caplog.records] == said
+    with ProgressDisplay("another process", total=400, shown=False) as display:
+        clock[0] += 1000
+        display.update(100, "1:00", "loss 2.5")
+    assert [record.getMessage() for record in caplog.records] == said

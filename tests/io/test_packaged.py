@@ -12,7 +12,7 @@ import yaml
 from huggingface_hub import metadata_load
 from matplotlib.cbook import get_sample_data
 from safetensors import safe_open
-from transformers import AutoConfig, AutoModelForImageTextToText, AutoProcessor
+from transformers import AutoConfig
 
 from hf_ngsan import packaged_model, save_for_hub
 from hf_ngsan.cli import main
@@ -114,7 +114,8 @@ def test_it_may_be_one_of_several_models(tmp_path):
 
 
 @each_row("folder", [FOLDER, SEARCH])
-def test_its_weights_are_few_halved_and_without_those_of_packages(folder):
+def test_its_weights_are_few_halved_and_without_those_of_packages_and_its_code_lies_elsewhere(folder, tmp_path):
+    """The wheel adds the code, which the repository has once and without links."""
     file, is_own = folder / "model.safetensors", folder == FOLDER
     assert file.stat().st_size < (16 if is_own else 12) * MEGABYTE
     with safe_open(file, "pt") as weights:
@@ -122,63 +123,31 @@ def test_its_weights_are_few_halved_and_without_those_of_packages(folder):
         assert {weights.get_tensor(name).dtype for name in names} == {torch.float16}
     assert not [name for name in names if name.startswith("text.")]
     assert any(".backbone." in name for name in names) == is_own  # trained further, so no package has it
-
-
-@each_row("folder", [FOLDER, SEARCH])
-def test_its_folder_has_no_code_but_what_names_that_of_its_parts(folder, tmp_path):
-    """The wheel adds the code, which the repository has once and without links."""
     save_for_hub(*load_model(folder), tmp_path)
     [file] = folder.rglob("*.py")
     assert file.name == "parts.py" and file.read_bytes() == (tmp_path / "parts.py").read_bytes()
     assert not [path for path in folder.rglob("*") if path.is_symlink()]
 
 
-def test_it_captions_a_photograph(caption):
+def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
+    assert main(["caption", PHOTOGRAPH]) == 0
+    assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
     words = caption.split()
     assert 4 <= len(words) <= 20 and not is_bad_ending(words[-1])
     assert {"man", "woman", "person", "boy", "girl", "people"} & set(words)
 
 
 @pytest.mark.slow
-def test_the_auto_classes_load_it_in_single_precision(caption):
-    model = AutoModelForImageTextToText.from_pretrained(FOLDER).eval()
-    assert model.dtype == torch.float32
-    processor = AutoProcessor.from_pretrained(FOLDER)
-    ids = model.generate(**processor(images=[PHOTOGRAPH]))
-    assert processor.batch_decode(ids, skip_special_tokens=True) == [caption]
-
-
-def test_the_command_uses_it_where_no_model_is_named(caption, capsys):
-    assert main(["caption", PHOTOGRAPH]) == 0
-    assert capsys.readouterr().out == f"{PHOTOGRAPH}\t{caption}\n"
-
-
-@each_row("options", [[], ["diversity_penalty=0.0"]])
-def test_its_captions_of_one_photograph_differ(options, capsys):
-    groups = ["num_beams=3", "num_beam_groups=3", "num_return_sequences=3"]
-    assert main(["caption", PHOTOGRAPH, "--generate", *groups, *options]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == len(set(lines)) == 3
-
-
-@pytest.mark.slow
 @pytest.mark.skipif(not DATA.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
-def test_it_reaches_its_recorded_score(tmp_path, capsys):
-    """From the photographs themselves; its weights were rounded to half precision after they were measured."""
-    recorded = json.loads((FOLDER / "scores.json").read_text())
-    expected = recorded["seeds"][str(recorded["seed"])]["refined"]["cider_d"]
-    data = ["--data", f"images:{DATA}", "--split", "validation", "--num-beams", "3"]
-    assert main(["evaluate", "--model", CAPTIONER, *data]) == 0
+def test_captions_and_search_reach_their_recorded_scores(capsys):
+    """From the photographs themselves; the weights were rounded to half precision after they were measured."""
+    data = ["--data", f"images:{DATA}", "--split", "validation"]
+    of_captions, of_search = (json.loads((folder / "scores.json").read_text()) for folder in (FOLDER, SEARCH))
+    assert main(["evaluate", "--model", CAPTIONER, *data, "--num-beams", "3"]) == 0
+    expected = of_captions["seeds"][str(of_captions["seed"])]["refined"]["cider_d"]
     assert json.loads(capsys.readouterr().out)["cider_d"] == pytest.approx(expected, abs=0.003)
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not DATA.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
-def test_search_reaches_its_recorded_recalls(capsys):
-    recorded = json.loads((SEARCH / "scores.json").read_text())
-    expected = recorded["seeds"][str(recorded["seed"])]
-    assert main(["evaluate", "--model", DUAL_ENCODER, "--data", f"images:{DATA}", "--split", "validation"]) == 0
-    found = json.loads(capsys.readouterr().out)["all"]
+    assert main(["evaluate", "--model", DUAL_ENCODER, *data]) == 0
+    found, expected = json.loads(capsys.readouterr().out)["all"], of_search["seeds"][str(of_search["seed"])]
     for name in ("image_to_text_r1", "text_to_image_r1"):
         assert found[name] == pytest.approx(expected[name], abs=0.5)
 

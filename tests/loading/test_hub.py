@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from transformers import AutoImageProcessor, BertConfig, BertModel, pipeline
+from transformers import BertConfig, BertModel, pipeline
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor, save_for_hub
 from hf_ngsan.loading.models import load_captioner
@@ -101,19 +101,6 @@ def test_checkpoint_has_weights_words_and_code(checkpoint):
     for reference in config["auto_map"].values():
         file, name = reference.split(".")
         assert f"class {name}(" in (checkpoint / f"{file}.py").read_text()
-
-
-def test_saving_with_code_is_a_choice_each_time(checkpoint, tmp_path):
-    tiny_captioner().save_pretrained(tmp_path)
-    tiny_processor().save_pretrained(tmp_path)
-    assert not list(tmp_path.glob("*.py"))
-    for file in ("config.json", "processor_config.json"):
-        assert not {"auto_map", "custom_pipelines"} & set(json.loads((tmp_path / file).read_text()))
-
-
-def test_the_base_model_can_be_saved_with_code(tmp_path):
-    assert save_for_hub(tiny_captioner().model, tiny_processor(), str(tmp_path / "base")) == tmp_path / "base"
-    assert json.loads((tmp_path / "base" / "config.json").read_text())["architectures"] == ["NGSANModel"]
 
 
 def test_what_cannot_be_saved_is_refused_before_anything_is_written(tmp_path):
@@ -247,14 +234,6 @@ def test_a_process_without_the_package_captions_raw_photos(checkpoint_with_visio
         source = target
 
 
-def test_with_the_package_a_checkpoint_with_code_needs_no_trust(checkpoint_with_vision):
-    assert type(NGSANConfig.from_pretrained(checkpoint_with_vision)) is NGSANConfig
-    made, processor = (kind.from_pretrained(checkpoint_with_vision) for kind in (AutoImageProcessor, NGSANProcessor))
-    assert type(processor) is NGSANProcessor
-    assert type(made) is type(processor.image_processor) is CaptioningImageProcessor
-    assert made.size == {"shortest_edge": 24, "longest_edge": 40}
-
-
 @each_row("with_code", [True, False])
 def test_a_pipeline_is_saved_whole(with_code, checkpoint_with_vision, tmp_path):
     source = checkpoint_with_vision
@@ -266,6 +245,7 @@ def test_a_pipeline_is_saved_whole(with_code, checkpoint_with_vision, tmp_path):
     made.save_pretrained(tmp_path)
     assert any("auto_map" in file.read_text() for file in tmp_path.glob("*.json")) == with_code
     again = pipeline("image-text-to-text", model=str(tmp_path))
+    assert type(again.processor) is NGSANProcessor and type(again.processor.image_processor) is CaptioningImageProcessor
     assert again(PHOTOS, batch_size=5) == made(PHOTOS, batch_size=5)
 
 
@@ -322,17 +302,13 @@ def test_a_checkpoint_names_the_versions_that_it_is_made_for(checkpoint, tmp_pat
     described = json.loads((checkpoint / "config.json").read_text())
     assert described["requirements"] == REQUIREMENTS
     assert "requirements" not in tiny_captioner().config.to_dict()
-    for requirements in (
-        {"transformers": "<5"},
-        {"transformers": ">=5.24,<6", "torch": "==1.0"},
-    ):
-        folder = tmp_path / str(len(list(tmp_path.iterdir())))
-        tiny_captioner().save_pretrained(folder)
-        tiny_processor().save_pretrained(folder)
-        (folder / "config.json").write_text(json.dumps({**described, "requirements": requirements}))
-        for load in (NGSANConfig.from_pretrained, load_captioner):
-            with pytest.raises(ImportError, match=r"transformers<5|torch==1\.0"):
-                load(folder)
+    folder = tmp_path / "other"
+    tiny_captioner().save_pretrained(folder)
+    tiny_processor().save_pretrained(folder)
+    (folder / "config.json").write_text(json.dumps({**described, "requirements": {"torch": "==1.0"}}))
+    for load in (NGSANConfig.from_pretrained, load_captioner):
+        with pytest.raises(ImportError, match=r"torch==1\.0"):
+            load(folder)
 
 
 def test_an_installed_version_that_is_too_old_or_too_new(monkeypatch):

@@ -6,7 +6,6 @@ import shutil
 import stat
 
 import pytest
-import torch
 from safetensors.torch import save_file
 
 from hf_ngsan import save_for_hub
@@ -14,7 +13,6 @@ from hf_ngsan.io.folders import write_folder_atomically
 from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
 from hf_ngsan.tasks import train
-from hf_ngsan.tasks.captioning_models import new_captioner
 from tests.tables import each_row
 
 from ..models.tiny_photos import pixel_captioner, pixel_processor
@@ -58,23 +56,6 @@ def test_a_saved_model_generates_as_it_was_evaluated(run):
     defaults = load_captioner(run)[0].generation_config
     assert (defaults.num_beams, defaults.max_new_tokens, defaults.length_penalty) == (2, 14, 1.0)
     assert defaults.suppress_tokens == [3]
-
-
-def test_fine_tuning_keeps_vocabulary_and_weights_and_changes_fields(run, tmp_path):
-    config = tiny_training_config(
-        tmp_path / "tuned",
-        model={"init_from": str(run)},
-        data={"spec": "scenes:size=20,seed=8"},
-        training={"epochs": 1, "learning_rate": 0.0},
-    )
-    config = type(config).from_dict({**config.to_dict(), "model": {"init_from": str(run), "dropout": 0.4}})
-    result = train(config)
-    first, first_processor = load_captioner(run)
-    tuned, tuned_processor = load_captioner(result.best_dir)
-    assert tuned.config.dropout == 0.4
-    assert tuned_processor.tokenizer.get_vocab() == first_processor.tokenizer.get_vocab()
-    for name, tensor in first.state_dict().items():
-        assert torch.equal(tuned.state_dict()[name], tensor)
 
 
 def test_a_runs_folder_stands_for_its_best_or_else_its_last_model(run, tmp_path):
@@ -132,18 +113,6 @@ def test_a_tokenizer_that_is_missing_or_another_models_is_named(saved, broken):
     shutil.copy(saved / "tokenizer.json", broken)
     (broken / "tokenizer_config.json").unlink()
     assert "tokenizer_config.json" in refusal(broken)
-
-
-def test_a_configuration_is_checked_field_by_field():
-    for fields, words in [
-        ({"hidden_sise": 3}, "hidden_size"),
-        ({"hidden_size": 2.5}, "hidden_size"),
-        ({"geometric_bias": ["queri"]}, "geometric_bias"),
-        ({"bos_token_id": 5}, "bos_token_id"),
-    ]:
-        with pytest.raises(ValueError, match=words) as error:
-            new_captioner(tiny_training_config("unused", fields), ["a"])
-        assert "\n" not in str(error.value)
 
 
 def test_all_files_of_a_model_have_the_permissions_of_new_files(tmp_path):

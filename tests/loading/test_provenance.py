@@ -3,8 +3,7 @@
 import json
 
 import pytest
-import torch
-from datasets import DatasetDict, concatenate_datasets, load_from_disk
+from datasets import DatasetDict, concatenate_datasets
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
@@ -14,8 +13,6 @@ from hf_ngsan.loading.provenance import description_of, features_provenance, pro
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.captioning_models import new_captioner
-from hf_ngsan.training import ConfigError
-from hf_ngsan.training.output_folder import CheckpointError
 from tests.extraction.tiny import BACKBONE, extract, tiny_processor, tiny_vision, write_coco_file, write_photos
 from tests.tables import each_row
 
@@ -50,8 +47,8 @@ def features(tmp_path_factory):
     }
 
 
-def config_on(spec, output_dir, *, model=(), **training):
-    return tiny_training_config(output_dir, model, {"spec": spec}, {"epochs": 1, **training})
+def config_on(spec, output_dir):
+    return tiny_training_config(output_dir, data={"spec": spec}, training={"epochs": 1})
 
 
 def tuning(spec, folder, output_dir):
@@ -93,40 +90,17 @@ def test_features_of_another_backbone_are_refused_in_one_sentence(command, train
     assert features["others"] in line and "weights" in line
 
 
-def test_training_and_validation_rows_do_not_mix(features, tmp_path):
-    with pytest.raises(ValueError, match="weights"):
-        train(config_on(features["mixed"], tmp_path / "run"))
-    assert not (tmp_path / "run").exists()
-
-
-def test_fine_tuning_needs_the_same_features(trained, features, tmp_path):
-    with pytest.raises(ValueError, match="weights"):
-        train(tuning(features["others"], trained, tmp_path / "others"))
-    assert not (tmp_path / "others").exists()
+def test_training_and_fine_tuning_need_the_same_features(trained, features, tmp_path):
+    for config in (
+        config_on(features["mixed"], tmp_path / "run"),
+        tuning(features["others"], trained, tmp_path / "run"),
+    ):
+        with pytest.raises(ValueError, match="weights"):
+            train(config)
+        assert not (tmp_path / "run").exists()
     for name in ("ours", "unknown"):
         result = train(tuning(features[name], trained, tmp_path / name))
         assert load_captioner(result.best_dir)[0].config.features_provenance == identity("A")
-
-
-def describe_anew(folder, weights: str):
-    for file in folder.glob("*/dataset_info.json"):
-        info = json.loads(file.read_text())
-        file.write_text(json.dumps({**info, "description": description_of(identity(weights))}))
-
-
-def test_a_run_resumes_on_the_same_features(tmp_path):
-    spec = write_features(tmp_path / "features", **dict.fromkeys(SPLITS, "A"))
-    train(config_on(spec, tmp_path / "run"))
-    describe_anew(tmp_path / "features", "B")
-    with pytest.raises(CheckpointError, match="features"):
-        train(config_on(spec, tmp_path / "run", epochs=2), resume=True)
-    describe_anew(tmp_path / "features", "A")
-    assert len(train(config_on(spec, tmp_path / "run", epochs=2), resume=True).history) == 2
-
-
-def test_a_config_cannot_claim_an_identity(features, tmp_path):
-    with pytest.raises(ConfigError, match="features_provenance"):
-        train(config_on(features["ours"], tmp_path, model={"features_provenance": identity("B")}))
 
 
 def test_other_descriptions_say_nothing():
@@ -173,23 +147,6 @@ def test_features_must_be_those_of_the_vision_encoder(seen, tmp_path):
     model, processor = new_captioner(tiny_training_config(tmp_path, {"vision_config": larger}), ["noise"])
     with pytest.raises(ValueError, match=r"2, 2.*not.*3, 3"):
         rows_for(model, processor, load_data(f"features:{seen / 'ours'}", "test"), "ours")
-
-
-def test_a_captioner_of_features_gets_eyes(seen, tmp_path):
-    """Fine-tuned with the backbone of its features as a vision encoder, it reads images as well."""
-    data = {"spec": f"features:{seen / 'ours'}", "train_split": "test", "validation_split": "test"}
-    blind = train(tiny_training_config(tmp_path / "blind", data=data, training={"epochs": 1}))
-    config = tiny_training_config(tmp_path / "seeing", data=data, training={"epochs": 1})
-    config.model.clear()
-    named = {**VISION, "pretrained": str(seen / "backbone"), "save_frozen_weights": False}
-    config.model.update(init_from=str(blind.best_dir), vision_config=named)
-    model, processor = load_captioner(train(config).best_dir)
-    inputs = processor(images=str(seen / "photos/000001.png"), return_tensors="pt")
-    row = load_from_disk(str(seen / "ours")).with_format("torch")[0]
-    assert inputs["pixel_values"].shape == (1, 3, 32, 32)
-    with torch.no_grad():
-        found = model.model.vision(**inputs).visual_features[0]
-    torch.testing.assert_close(found, row["visual_features"].float(), atol=1e-2, rtol=1e-2)
 
 
 def test_a_setting_that_differs_is_told_with_both_values():

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics.ngrams import NGramTable, WordSequences, count_ngrams, expand_ranges, stable_order
+from hf_ngsan.metrics.ngrams import WordSequences, count_ngrams, expand_ranges, stable_order
 
 from .plain import ngrams
 
@@ -41,23 +41,6 @@ def test_counts(lists):
         assert len(counted) == len(level.ngrams)
         order = list(zip(level.ngrams.tolist(), level.sequences.tolist(), strict=True))
         assert order == sorted(order)
-
-
-@settings(max_examples=150, deadline=None)
-@given(SEQUENCES, SEQUENCES)
-def test_look_ups(lists, others):
-    known, asked = count_ngrams(as_sequences(lists)), count_ngrams(as_sequences(others))
-    table = NGramTable([level.parents for level in known], [level.words for level in known])
-    for located, spelled, query in zip(table.locate(asked), spelled_out(known), spelled_out(asked), strict=True):
-        expected = [spelled.index(ngram) if ngram in spelled else -1 for ngram in query]
-        assert located.tolist() == expected
-
-
-def test_look_ups_with_other_word_numbers():
-    known, asked = count_ngrams(as_sequences([[0, 1, 2]])), count_ngrams(as_sequences([[5, 3], [4, 5]]))
-    table = NGramTable([level.parents for level in known], [level.words for level in known])
-    located = table.locate(asked, np.array([-1, -1, -1, 1, -1, 0]))
-    assert [level.tolist() for level in located] == [[1, -1, 0], [-1, 0], [], []]
 
 
 @settings(max_examples=100, deadline=None)

@@ -30,20 +30,6 @@ def test_ties_by_index_are_those_of_a_stable_sort(retrieval_benchmark, case):
     assert [r.tolist() for r in ranks] == [r.tolist() for r in expected]
 
 
-@settings(max_examples=150, deadline=None)
-@given(similarities())
-def test_other_ties(case):
-    similarity, caption_images = case
-    for ties, before in (("optimistic", np.greater), ("pessimistic", np.greater_equal)):
-        image_ranks, text_ranks = retrieval_ranks(similarity, caption_images, ties)
-        for image, row in enumerate(similarity):
-            best = row[caption_images == image].max()
-            assert image_ranks[image] == 1 + before(row[caption_images != image], best).sum()
-        for caption, image in enumerate(caption_images):
-            others = np.delete(similarity[:, caption], image)
-            assert text_ranks[caption] == 1 + before(others, similarity[image, caption]).sum()
-
-
 def test_many_images():
     generator = np.random.default_rng(0)
     similarity = generator.normal(size=(600, 1200)).astype(np.float32)  # more than 255 rows are before some answer
@@ -55,10 +41,7 @@ def test_many_images():
 
 
 def test_a_model_that_finds_everything_equal_is_not_perfect():
-    same = np.zeros((100, 500))
-    assert retrieval_metrics(same)["text_to_image_r1"] == 1
-    assert retrieval_metrics(same, ties="pessimistic")["rsum"] == 0
-    assert retrieval_metrics(same, ties="optimistic")["rsum"] == 600
+    assert retrieval_metrics(np.zeros((100, 500)))["text_to_image_r1"] == 1
 
 
 def test_metrics():

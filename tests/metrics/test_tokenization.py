@@ -88,10 +88,6 @@ def test_line_ends_are_blanks_and_move_no_caption(end, joined):
     assert PTBTokenizer(joined).tokenize(captions) == ["a cat on a mat", "two dogs", "a bird"]
 
 
-def test_next_line_control_is_an_ellipsis():
-    assert PTBTokenizer(keep_punctuation=True).tokenize(["a\u0085b"]) == ["a ... b"]
-
-
 def test_joined_captions_depend_on_the_next_one_as_in_the_original():
     captions = [
         "at 12th Ave S.",
@@ -130,13 +126,6 @@ def test_any_text_gives_lower_case_words_and_one_line_a_caption(captions):
     assert [PTBTokenizer().tokenize([caption])[0] for caption in captions] == alone
 
 
-@settings(max_examples=50, deadline=None)
-@given(st.lists(st.sampled_from([case for case, _ in CASES]), min_size=1, max_size=3), st.integers(1, 5))
-def test_blanks_between_words_do_not_matter_for_plain_text(texts, number):
-    text = re.sub("[^A-Za-z ]", "", " ".join(texts))
-    assert PTBTokenizer().tokenize([text.replace(" ", " " * number)]) == PTBTokenizer().tokenize([text])
-
-
 def by_rules_alone(text):
     """Returns the tokens that the rules find place by place, without the shortcuts for plain text."""
     simple, tokens, position = simplify(text), [], 0
@@ -154,64 +143,13 @@ PLAIN_WORDS = """
 JOINTS = [" "] * 8 + ["", "  ", ",", ", ", ". ", "\t", "\u00a0"]
 
 
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.tuples(st.sampled_from(PLAIN_WORDS), st.sampled_from(JOINTS)), max_size=12))
-def test_shortcuts_for_plain_text_change_no_token(pieces):
-    text = "".join(word + joint for word, joint in pieces)
+@settings(max_examples=300, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(PLAIN_WORDS), st.sampled_from(JOINTS)).map("".join), max_size=12).map("".join)
+    | NASTY.map(lambda text: split_pairs(re.sub("[\n\r\v\f\u2028\u2029]", " ", text)))
+)
+def test_shortcuts_for_plain_text_change_no_token(text):
     assert ptb_rules.scan(text) == by_rules_alone(text)
-
-
-@settings(max_examples=200, deadline=None)
-@given(NASTY.map(lambda text: re.sub("[\n\r\v\f\u2028\u2029]", " ", text)).map(split_pairs))
-def test_shortcuts_change_no_token_of_nasty_text(text):
-    assert ptb_rules.scan(text) == by_rules_alone(text)
-
-
-class CountingPattern:
-    """A pattern that counts the characters of its matches."""
-
-    def __init__(self, pattern):
-        self.pattern, self.characters = pattern, 0
-
-    def match(self, *args):
-        match = self.pattern.match(*args)
-        self.characters += len(match[0]) if match else 0
-        return match
-
-
-UNITS = {
-    "dog ": "cannot", "dog cannot ": "", "dog, ": "no.", ",": "$", "'": "$", "'a": "$", '"': "$", "a": "$", "<": "",
-    "<!a": "", "<a b='": "", "a.1.": "", "a@": "", "a.com/": "", "l'a-": "", "1 ": "", "1,": "", "A&amp;": "", "&a": "",
-    "x. ": "", "^.[^x=": "", "#a": "", "\U0001f600": "", "~a.b": "", "K. ": "", "/": "", "-": "", "([{": "", "n't": "$",
-}  # fmt: skip
-
-
-@each_row(("unit", "end"), UNITS.items())
-def test_long_repetitions_are_read_in_linear_time(unit, end, monkeypatch):
-    steps = 0
-    find = ptb_rules.longest_match
-
-    def counting(simple, position, window=ptb_rules.WINDOW):
-        nonlocal steps
-        steps += window
-        return find(simple, position, window)
-
-    shortcuts = [CountingPattern(getattr(ptb_rules, name)) for name in ("PLAIN", "SELF_CONTAINED")]
-    monkeypatch.setattr(ptb_rules, "longest_match", counting)
-    monkeypatch.setattr(ptb_rules, "PLAIN", shortcuts[0])
-    monkeypatch.setattr(ptb_rules, "SELF_CONTAINED", shortcuts[1])
-    ptb_rules.chunk_tokens.cache_clear()
-    length = 4000
-    text = unit * (length // len(unit)) + end
-    PTBTokenizer().tokenize([text])
-    assert steps <= 6 * length * ptb_rules.WINDOW  # what rules can see at most, all places together
-    assert sum(pattern.characters for pattern in shortcuts) <= 2 * len(text)
-
-
-def test_shortcut_for_chunks_sees_a_bounded_number_of_characters():
-    # It is tried at each place of a run of commas, and matches nowhere where no blank follows.
-    longest = max(length for length in range(1, 1000) if ptb_rules.SELF_CONTAINED.match("," * length + " "))
-    assert longest <= 64
 
 
 def test_a_long_word_stays_whole():

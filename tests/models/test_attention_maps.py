@@ -1,6 +1,7 @@
-"""Attention of words as maps of the image, and from pixels."""
+"""Word-aligned attention is that of the decoding steps that made the words, also from pixels; maps of the image."""
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -8,8 +9,11 @@ from hypothesis import strategies as st
 from hf_ngsan.models.attention_maps import attention_maps, grid_edges, word_attention
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import cell_boxes
-from tests.models.tiny import tiny_captioner, tiny_tokenizer
+from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_tokenizer
+from tests.tables import each_row
 
+IMAGES = random_images([5, 3, 4])
+TOKENIZER = tiny_tokenizer()
 RANDOM = np.random.default_rng(3)
 
 
@@ -78,3 +82,58 @@ def test_pixels_give_the_attention_of_their_visual_tokens():
         assert found[0] == expected[0]
         assert found[1].shape == (len(found[0]), 6)
         np.testing.assert_array_equal(found[1], expected[1])
+
+
+def step_by_step(model, inputs, sequence, layer=None):
+    """Attention of each decoding step `(words, regions)`: the decoder runs on one longer prefix after the other."""
+    rows = []
+    for length in range(1, len(sequence)):
+        outputs = model(**inputs, decoder_input_ids=sequence[None, :length], output_attentions=True)
+        layers = [attention[0, :, -1].mean(0) for attention in outputs.cross_attentions]
+        rows.append(torch.stack(layers).mean(0) if layer is None else layers[layer])
+    return torch.stack(rows)
+
+
+@each_row(("num_beams", "returned"), [(1, 1), (3, 2)])
+@each_row("layer", [None, -1])
+def test_weights_are_those_of_the_decoding_steps(num_beams, returned, layer):
+    model, reference = tiny_captioner(), tiny_captioner(attn_implementation="eager")
+    sequences = model.generate(**IMAGES, num_beams=num_beams, num_return_sequences=returned, min_new_tokens=2)
+    captions = word_attention(model, TOKENIZER, IMAGES, sequences, layer)
+    for index, ((words, weights), sequence) in enumerate(zip(captions, sequences, strict=True)):
+        assert words == TOKENIZER.decode(sequence, skip_special_tokens=True).split() and len(words) >= 2
+        expected = step_by_step(reference, one_image(IMAGES, index // returned), sequence[: len(words) + 1], layer)
+        assert weights.dtype == np.float32
+        np.testing.assert_allclose(weights, expected.detach(), atol=1e-6)
+        np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
+
+
+def test_prefixes_padded_on_the_left_change_nothing():
+    model, batch = tiny_captioner(), {name: tensor[:2] for name, tensor in IMAGES.items()}
+    ids = TOKENIZER(["<s> a red ball left of", "<s> a"], padding=True, padding_side="left", return_tensors="pt")
+    prefixes = {f"decoder_{name}": ids[name] for name in ("input_ids", "attention_mask")}
+    sequences = model.generate(**batch, **prefixes, max_new_tokens=4)
+    together = word_attention(model, TOKENIZER, batch, sequences)
+    without_padding = sequences[1:][:, sequences[1].ne(TOKENIZER.pad_token_id).int().argmax() :]
+    [alone] = word_attention(model, TOKENIZER, one_image(IMAGES, 1), without_padding)
+    assert together[0][0][:5] == ["a", "red", "ball", "left", "of"] and together[1][0] == alone[0]
+    np.testing.assert_allclose(together[1][1], alone[1], atol=1e-6)
+
+
+def test_unknown_words_are_left_out_and_a_missing_layer_is_named():
+    image, sequences = one_image(IMAGES, 1), torch.tensor([[1, TOKENIZER.unk_token_id, 5, 2, 0]])
+    [(words, weights)] = word_attention(tiny_captioner(), TOKENIZER, image, sequences)
+    assert words == [TOKENIZER.decode(5)] and weights.shape == (1, 3)
+    with pytest.raises(ValueError, match="layer 2"):
+        word_attention(tiny_captioner(), TOKENIZER, image, sequences, layer=2)
+
+
+@each_row("implementation", ["sdpa", "eager"])
+def test_the_model_is_given_back_as_it_was(implementation):
+    model, image = tiny_captioner(attn_implementation=implementation).train(), one_image(IMAGES, 0)
+    sequences = torch.tensor([[1, 4, 5, 2]])
+    [first], [second] = (word_attention(model, TOKENIZER, image, sequences) for _ in range(2))
+    np.testing.assert_array_equal(first[1], second[1])  # no dropout
+    with pytest.raises(ValueError, match="visual_features"):
+        word_attention(model, TOKENIZER, {**image, "visual_features": torch.zeros(1, 5, 3)}, sequences)
+    assert model.training and model.config._attn_implementation == implementation

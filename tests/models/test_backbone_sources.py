@@ -5,21 +5,14 @@ import json
 import pytest
 import torch
 from transformers import (
-    AutoBackbone,
-    AutoConfig,
-    PreTrainedConfig,
-    PreTrainedModel,
     RTDetrConfig,
     RTDetrForObjectDetection,
     YolosConfig,
     YolosForObjectDetection,
 )
-from transformers.backbone_utils import BackboneConfigMixin, BackboneMixin
-from transformers.modeling_outputs import BackboneOutput
 from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NAMES
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
-from hf_ngsan.extraction import load_vision
 from hf_ngsan.models.configuration_hub import MissingBackboneError
 from tests.models.test_modeling_vision import detector_config, make_vision
 from tests.models.tiny import pretrained_vision, tiny_config
@@ -68,41 +61,6 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
         pretrained_vision(tmp_path)
     with pytest.raises(OSError, match="nowhere/at_all"):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
-
-
-class ToyBackboneConfig(BackboneConfigMixin, PreTrainedConfig):
-    model_type = "toy_backbone_of_a_user"
-    channels: int = 5
-
-    def __post_init__(self, **kwargs):
-        self.stage_names = ["stem", "stage1"]
-        self.set_output_features_output_indices(kwargs.pop("out_features", None), kwargs.pop("out_indices", None))
-        super().__post_init__(**kwargs)
-
-
-class ToyBackbone(BackboneMixin, PreTrainedModel):
-    config: ToyBackboneConfig
-
-    def __init__(self, config):
-        super().__init__(config)
-        self.num_features = [3, config.channels]
-        self.convolution = torch.nn.Conv2d(3, config.channels, 4, stride=4)
-        self.post_init()
-
-    def forward(self, pixel_values, **kwargs):
-        return BackboneOutput(feature_maps=(self.convolution(pixel_values),))
-
-
-def test_a_backbone_that_a_user_registered_is_one(tmp_path, pixels):
-    AutoConfig.register(ToyBackboneConfig.model_type, ToyBackboneConfig, exist_ok=True)
-    AutoBackbone.register(ToyBackboneConfig, ToyBackbone, exist_ok=True)
-    ToyBackbone(ToyBackboneConfig()).save_pretrained(tmp_path / "backbone")
-    vision = pretrained_vision(tmp_path / "backbone")
-    assert vision(pixels).visual_features.shape == (2, 14 * 14, 5)
-    extracting, _ = load_vision(tmp_path / "backbone", grid_size=[2, 2])
-    assert extracting(pixels).visual_features.shape == (2, 4, 5)
-    vision.save_pretrained(tmp_path / "vision")
-    torch.testing.assert_close(VisionModel.from_pretrained(tmp_path / "vision")(pixels), vision(pixels))
 
 
 @each_row(

@@ -2,17 +2,13 @@
 
 import logging
 
-import pytest
 import torch
-from torch._dynamo.utils import counters
-from transformers import CompileConfig
 from transformers.generation import GenerationMixin
 
 from hf_ngsan.models.captioning import WordGenerationMixin
 from tests.models import architectures
 from tests.models.architectures import (
     ARCHITECTURES,
-    CAPTIONERS,
     CLOSE,
     VARIANTS,
     WORDS,
@@ -142,29 +138,6 @@ def test_texts_have_a_greatest_length(name, variant, tmp_path, caplog, monkeypat
         model.generation_config.max_new_tokens = longest
         model.save_pretrained(tmp_path)
         assert one.from_pretrained(tmp_path).generate(**inputs, **endless).shape == (4, 1 + longest)
-
-
-@pytest.fixture
-def no_graphs():
-    """Forgets what was compiled, before and after."""
-    torch.compiler.reset()
-    counters.clear()
-    yield
-    torch.compiler.reset()
-    counters.clear()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CAPTIONERS)
-def test_a_static_cache_with_the_decoder_compiled_changes_no_word(name, no_graphs):
-    """As `generate()` does by itself on a GPU."""
-    model, images = make(name), ARCHITECTURES[name].inputs()
-    expected = model.generate(**images, min_new_tokens=3)
-    settings = CompileConfig(backend="eager", mode=None)
-    settings._compile_all_devices = True
-    found = model.generate(**images, min_new_tokens=3, cache_implementation="static", compile_config=settings)
-    assert torch.equal(found, expected)
-    assert counters["stats"]["unique_graphs"] > 0
 
 
 def log_probability(model, inputs: dict[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:

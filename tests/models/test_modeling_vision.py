@@ -291,17 +291,6 @@ def test_pixels_give_what_their_visual_tokens_give(captioner, pixels, options):
     assert (logits[0] - logits[2]).abs().max() > 0.1  # images differ
 
 
-def test_padded_images_are_captioned_as_if_alone(captioner, pixels):
-    mask = torch.ones(3, 64, 64, dtype=torch.long)
-    mask[1, 32:] = 0
-    mask[2, :, 32:] = 0
-    words = torch.tensor([[1, 5, 6]] * 3)
-    together = captioner(pixel_values=pixels, pixel_mask=mask, decoder_input_ids=words).logits
-    for row, (height, width) in enumerate([(64, 64), (32, 64), (64, 32)]):
-        alone = captioner(pixel_values=pixels[row : row + 1, :, :height, :width], decoder_input_ids=words[:1]).logits
-        torch.testing.assert_close(together[row : row + 1], alone, atol=1e-5, rtol=1e-5)
-
-
 def test_pixels_without_a_vision_part_and_pixels_with_features(captioner, pixels):
     blind = NGSANForConditionalGeneration(
         NGSANConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1)

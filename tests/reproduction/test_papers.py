@@ -1,10 +1,12 @@
 """The papers' tables as data: every row trains what it says, at the paper's scale and on other data."""
 
+from pathlib import Path
+
 import pytest
 import yaml
 
 from hf_ngsan.registry import MODEL_TYPES
-from hf_ngsan.reproduction import PAPERS, UnknownTableError, find_table, select_rows
+from hf_ngsan.reproduction import PAPERS, UnknownTableError, find_table, make_plan
 from hf_ngsan.tasks import load_training_config
 from tests.tables import each_row
 
@@ -77,4 +79,4 @@ def test_unknown_names_are_told_with_the_known_ones():
     with pytest.raises(UnknownTableError, match=r"4 \(variants of geometry"):
         find_table("ngsan", "12")
     with pytest.raises(UnknownTableError, match="content-independent; key-dependent"):
-        select_rows(find_table("ngsan", "4"), ["SAN", "content"])
+        make_plan(find_table("ngsan", "4"), output=Path(), only=["SAN", "content"])

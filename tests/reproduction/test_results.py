@@ -5,8 +5,7 @@ import json
 import numpy as np
 from datasets import Dataset
 
-from hf_ngsan.reproduction import find_table
-from hf_ngsan.reproduction.plan import make_plan
+from hf_ngsan.reproduction import find_table, make_plan
 from hf_ngsan.reproduction.results import item_scores
 from tests.tables import each_row
 

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import shutil
 
 import numpy as np
 import pytest
@@ -16,16 +15,14 @@ from transformers import pipeline
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration, Confidence
-from hf_ngsan.loading.models import ModelFolderError, load_model, save_model
+from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.metrics import CiderD
-from hf_ngsan.tasks import captioning_analysis as calibration
 from hf_ngsan.tasks.captioning_analysis import (
     NUM_BINS,
     area_under_curve,
     clusters_of,
     expected_calibration_error,
     fit_logistic,
-    fitted,
 )
 from hf_ngsan.tasks.retrieval_search import embed_images, embed_texts
 from tests.commands.running import fails, prints
@@ -86,13 +83,6 @@ def test_clusters_are_the_groups_of_the_images():
     found = clusters_of(vectors, number=8, seed=1)
     assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(8), abs=1e-5)
     assert (directions @ found.T).max(1).min() > 0.98
-
-
-def test_captions_that_cannot_be_told_apart_calibrate_nothing():
-    with pytest.raises(ValueError, match="50"):
-        fitted(np.zeros(100), np.zeros(100), np.ones(100))
-    with pytest.raises(ValueError, match="49"):
-        fitted(np.zeros(49), np.zeros(49), np.arange(49.0))
 
 
 @pytest.fixture(scope="module")
@@ -172,23 +162,7 @@ def test_captions_with_scores_on_the_command_line(made, capsys, tmp_path):
     assert float(score) == pytest.approx(record["score"], abs=1e-3)
     assert float(confidence) == pytest.approx(record["confidence"], abs=1e-2)
     assert bool(unlike) == record["unlike_training"]
-    features = {"visual_features": np.ones((4, pixel_captioner().config.visual_feature_size), np.float32)}
-    features["visual_boxes"] = np.tile(np.float32([0, 0, 1, 1]), (4, 1))
-    assert "confidence" in pipeline("image-to-text", model=str(made / "captioner"))(features, return_confidence=True)[0]
-    with pytest.raises(ValueError, match="images"):
-        pipeline("image-to-text", model=str(made / "apart"))(features, return_confidence=True)
     assert "confidence" not in json.loads(prints(capsys, *command, "--json"))
-
-
-def test_scores_of_a_captioner_without_a_calibration(made, capsys, tmp_path):
-    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
-    photo((32, 24), 3).save(tmp_path / "photo.png")
-    assert main(["caption", "--model", str(tmp_path / "captioner"), str(tmp_path / "photo.png"), "--scores"]) == 0
-    printed = capsys.readouterr()
-    assert len(printed.out.split("\t")) == 3 and "hf-ngsan calibrate" in printed.err
-    captioner = pipeline("image-to-text", model=str(tmp_path / "captioner"))
-    with pytest.raises(ModelFolderError, match=CONFIDENCE):
-        captioner(photo((32, 24), 3), return_confidence=True)
 
 
 def test_a_calibration_of_another_model(made, tmp_path):
@@ -204,27 +178,6 @@ def test_a_calibration_of_another_model(made, tmp_path):
             Confidence.load(folder)
 
 
-def test_every_option_of_a_calibration(made, tmp_path, monkeypatch, capsys):
-    batches = []
-    embed = calibration.embed_visual
-    monkeypatch.setattr(
-        calibration,
-        "embed_visual",
-        lambda encoder, seen, shared: batches.append(len(seen["visual_features"])) or embed(encoder, seen, shared),
-    )
-    shutil.copytree(made / "captioner", tmp_path / "captioner")
-    (tmp_path / "captioner" / CONFIDENCE).unlink()
-    command = ["calibrate", "--model", tmp_path / "captioner", "--dual-encoder", made / "mhsan"]
-    command += ["--data", f"images:{made / 'data'}", "--num-beams", 2]
-    prints(capsys, *command, "--train-split", "validation", "--batch-size", 7)
-    assert max(batches) == 7
-    expected = dataclasses.asdict(Calibration.load(made / "captioner" / CONFIDENCE))
-    found = dataclasses.asdict(Calibration.load(tmp_path / "captioner" / CONFIDENCE))
-    different = {name for name, value in found.items() if value != pytest.approx(expected[name], abs=1e-4)}
-    assert different == {"clusters", "shares", "min_familiarity"}, "the training images are others"
-    assert "20" in fails(capsys, *command, "--split", "train")
-
-
 def test_what_cannot_be_calibrated(made, capsys, tmp_path):
     other, processor = load_model(made / "other", "retrieval")
     processor.image_processor.image_mean = [0.1, 0.2, 0.3]
@@ -234,9 +187,6 @@ def test_what_cannot_be_calibrated(made, capsys, tmp_path):
     assert "preprocessing" in fails(capsys, *calibrated, "--dual-encoder", tmp_path / "mhsan")
     few = [*calibrated, "--dual-encoder", made / "mhsan", "--limit", 20]
     assert "20" in fails(capsys, *few)
-    none = Dataset.from_dict({"image_id": []})
-    with pytest.raises(ValueError, match="--train-split"):
-        calibration.calibrate(pixel_captioner(), pixel_processor(), "", none, none, data="images:none", split="train")
     save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), tmp_path / "blind")
     blind = ["calibrate", "--model", tmp_path / "blind", "--data", "scenes", "--dual-encoder", made / "mhsan"]
     assert "vision" in fails(capsys, *blind)

@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from datasets import Dataset
 
 from hf_ngsan.data import load_data
 from hf_ngsan.io.files import with_file_names
@@ -79,22 +78,6 @@ def test_a_caption_without_words_has_no_figure(caplog, photos, tmp_path):
     assert found == [CaptionedImage(path, "", None) for path in photos[:2]]
     assert not list((tmp_path / "maps").iterdir())
     assert [path in record.getMessage() for path, record in zip(photos, caplog.records, strict=False)] == [True, True]
-
-
-def test_features_with_an_image_have_a_figure_and_those_without_have_none(caplog, tmp_path):
-    rows = load_data("scenes:size=3,test=2,seed=3,images=true,image_size=48", "test")
-    rows = rows.select_columns(["image_id", "image", "visual_features", "visual_boxes"])
-    model, processor = tiny_captioner(visual_feature_size=10).eval(), tiny_processor()
-
-    def figures(rows: Dataset, folder: Path) -> list[str]:
-        found = list(caption_images(model, processor, rows, map(str, rows["image_id"]), attention_folder=folder))
-        assert all(answer.caption for answer in found)
-        return sorted(path.stem for path in folder.iterdir())
-
-    assert figures(rows, tmp_path / "with") == sorted(map(str, rows["image_id"]))
-    assert not caplog.records
-    assert figures(rows.remove_columns("image"), tmp_path / "without") == []
-    assert len(caplog.records) == 2
 
 
 def test_figures_of_files_with_one_name_are_told_apart():

@@ -1,9 +1,5 @@
-import dataclasses
-
 import pytest
-import torch
 from datasets import DatasetDict
-from safetensors.torch import load_file
 
 from hf_ngsan.metrics import CiderD, DocumentFrequency
 from hf_ngsan.tasks import CaptioningConfig, train
@@ -83,38 +79,6 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path, monkeypatch, straight, 
     assert same_weights(tmp_path / "run" / "last", straight_folder / "last")
 
 
-@pytest.mark.slow
-def test_a_frozen_encoder_stays_as_the_first_stage_left_it_in_a_run_that_was_killed_too(tmp_path, monkeypatch):
-    killed = staged_config(tmp_path / "run", self_critical={"freeze_encoder": True})
-    straight = staged_config(tmp_path / "straight", self_critical={"freeze_encoder": True})
-    step = train(straight).history[1]["step"] - 1
-    with monkeypatch.context() as patch:
-        die_at(patch, "update", step)
-        with pytest.raises(KilledError):
-            train(killed)
-    train(killed, resume=True)
-    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
-    before, after = (load_file(tmp_path / "run" / name / "model.safetensors") for name in ("xe", "last"))
-    kept = {name for name, weights in before.items() if torch.equal(weights, after[name])}
-    assert kept >= {name for name in before if name.startswith("model.encoder.")}
-    assert not any(name.startswith("model.decoder.layers.") and name.endswith(".weight") for name in kept)
-
-
-@pytest.mark.slow
-def test_a_run_killed_after_its_first_better_self_critical_model_begins_the_stage_as_before(tmp_path, monkeypatch):
-    training = {"learning_rate": 1e-6, "save_every_steps": None}
-    config = staged_config(tmp_path / "run", training=training, self_critical={"learning_rate": 0.02})
-    straight = staged_config(tmp_path / "straight", training=training, self_critical={"learning_rate": 0.02})
-    expected = train(straight)
-    with monkeypatch.context() as patch:  # best/ is written already, the checkpoint of the epoch is not
-        die_at(patch, "save_checkpoint", expected.history[1]["step"])
-        with pytest.raises(KilledError):
-            train(config)
-    train(config, resume=True)
-    assert expected.best_epoch > 1, "the self-critical stage has to write best/ for this test to say anything"
-    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
-
-
 def test_a_finished_run_may_get_a_self_critical_stage_but_not_lose_its_first(tmp_path, straight):
     train(staged_config(tmp_path / "run", stage="xe"))
     result = train(staged_config(tmp_path / "run"), resume=True)
@@ -136,21 +100,13 @@ def test_a_start_that_no_epoch_beats_stays_the_best_model(tmp_path, straight, ca
     assert len(result.history) == 1
 
 
-def test_a_self_critical_run_goes_on_from_a_trained_model_and_becomes_no_other(tmp_path, straight):
-    model = {"init_from": str(straight[0] / "best")}
-    config = staged_config(tmp_path / "run", stage="scst", model=model, self_critical={"epochs": 1})
-    assert [entry["stage"] for entry in train(config).history] == ["scst"]
-    other = dataclasses.replace(config, training=dataclasses.replace(config.training, stage="xe"))
-    with pytest.raises(ConfigError, match=r"training\.stage"):
-        train(other, resume=True)
-
-
 @each_row(
     ("stage", "settings", "message"),
     [
         ("scst", {}, "init_from"),
         ("auto", {"samples_per_image": 1}, "samples_per_image"),
         ("auto", {"decoding": "beam", "temperature": 0.5}, "beam"),
+        ("distill", {}, "teachers"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(tmp_path, stage, settings, message):
@@ -251,16 +207,6 @@ def test_a_killed_run_with_teachers_ends_the_same(tmp_path, monkeypatch, straigh
             train(killed)
         train(killed, resume=True)
         assert same_weights(tmp_path / name / "killed" / "last", tmp_path / name / "straight" / "last"), name
-
-
-@each_row("lacks", ["teachers", "init_from"])
-def test_distillation_needs_teachers_and_a_captioner(tmp_path, straight, lacks):
-    best = str(straight[0] / "best")
-    model = {} if lacks == "init_from" else {"init_from": best}
-    training = {"teachers": [] if lacks == "teachers" else [best]}
-    with pytest.raises(ConfigError, match=lacks):
-        train(staged_config(tmp_path / "run", "distill", model=model, training=training))
-    assert not (tmp_path / "run").exists()
 
 
 CAPTIONS = [

@@ -152,32 +152,6 @@ def test_rstnet_is_trained_by_eq_29():
     )
 
 
-def test_configs_of_the_paper_have_its_schedule_and_beam():
-    config = load_training_config(FOLDER / "g_san_key.yaml")
-    assert (config.training.epochs, config.training.learning_rate, config.training.schedule) == (15, 3e-4, "step")
-    assert (config.training.decay_start, config.training.decay_every, config.training.decay_factor) == (6, 3, 0.5)
-    assert config.evaluation.num_beams == 3
-    assert config.training.output_dir == "runs/g_san_key"
-
-
-def test_the_spatial_captioner_has_the_sizes_and_optimizer_of_its_paper():
-    file = CONFIGS / "spatial_captioner" / "coco.yaml"
-    training_config, config = load_training_config(file), build(file).config
-    assert (config.encoder_layers, config.decoder_layers, config.num_attention_heads) == (2, 4, 8)
-    assert (config.hidden_size, config.intermediate_size, config.attention_temperature) == (512, 1024, "key_length")
-    assert (config.dropout, config.attention_dropout, config.residual_dropout) == (0.1, 0.1, 0.0)
-    assert (
-        training_config.training.learning_rate,
-        training_config.training.schedule,
-        training_config.training.warmup_epochs,
-    ) == (
-        3e-4,
-        "constant",
-        0,
-    )
-    assert training_config.data.max_caption_length == training_config.evaluation.max_new_tokens == 14 + 1
-
-
 @each_row(
     ("name", "heads", "diversity_weight"),
     [

@@ -5,10 +5,9 @@ import torch
 from safetensors.torch import load_file
 
 from hf_ngsan.loading.models import load_captioner, save_model
-from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
-from hf_ngsan.tasks.captioning_models import has_another_backbone, new_captioner
+from hf_ngsan.tasks.captioning_models import new_captioner
 from tests.tables import each_row
 
 from .tiny import tiny_training_config
@@ -91,24 +90,6 @@ def test_the_same_backbone_keeps_its_trained_weights_and_its_preprocessing(folde
     assert model.config.vision_config.grid_size == [2, 2]  # as it was
 
 
-def test_the_same_backbone_is_known_by_a_relative_path(folder, monkeypatch):
-    monkeypatch.chdir(folder)
-    model, _ = tuned(folder, "seeing", vision_config={"pretrained": "first"})
-    assert same_vision(model.model.vision, load_captioner(folder / "seeing")[0].model.vision)
-    model, _ = tuned(folder, "seeing", vision_config={"pretrained": "second"})
-    assert model.config.vision_config.pretrained == str(folder / "second")
-
-
-def test_a_config_with_a_relative_path_makes_a_captioner_for_every_directory(folder, tmp_path, monkeypatch):
-    vision = {"pretrained": "first", "grid_size": [2, 2], "save_frozen_weights": False}
-    monkeypatch.chdir(folder)
-    for fields in (vision, {**vision, "backbone_config": DESCRIBED}):
-        save_model(*new_captioner(tiny_training_config(folder, {"vision_config": fields}), ["a red circle"]), tmp_path)
-        monkeypatch.chdir("/")
-        assert load_captioner(tmp_path)[0].config.vision_config.pretrained == str(folder / "first")
-        monkeypatch.chdir(folder)
-
-
 @each_row("name", ["blind", "seeing"])
 def test_a_backbone_that_is_described_anew_begins_with_random_weights(folder, name):
     vision = {"backbone_config": {**DESCRIBED, "depths": [2, 1]}, "frozen": False}
@@ -119,11 +100,6 @@ def test_a_backbone_that_is_described_anew_begins_with_random_weights(folder, na
     assert not torch.equal(found, before.state_dict()[weight])
     assert found.std() > 0.01
     assert model.config.vision_config.pretrained is None
-
-
-def test_a_vision_part_can_be_taken_away(folder):
-    model, processor = tuned(folder, "light", vision_config=None)
-    assert model.model.vision is None and processor.image_processor is None
 
 
 @each_row("name", ["seeing", "light"])
@@ -141,12 +117,3 @@ def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, na
         assert same_vision(loaded.model.vision, model.model.vision)
         model.config.vision_config.save_frozen_weights = not is_kept
         assert model.model.vision.config.save_frozen_weights is not is_kept
-
-
-def test_the_same_layers_of_a_described_backbone_are_those_of_the_trained_one():
-    trained = VisionConfig(backbone_config=DESCRIBED, out_features=["stage1"])
-    found = [
-        has_another_backbone({"backbone_config": DESCRIBED, "out_features": stages}, trained)
-        for stages in (["stage1"], [-2], ["stage2"], None)
-    ]
-    assert found == [False, False, True, True]

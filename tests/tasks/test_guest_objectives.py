@@ -140,66 +140,6 @@ def test_the_gradient_is_the_same_from_one_encoding_as_from_a_new_one(name, base
         torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
 
 
-@each_row("name", REMEMBERED)
-def test_images_are_encoded_once_for_samples_greedy_captions_and_loss(name, monkeypatch):
-    guest, batch = tiny_guest(name)
-    objective = critical(guest, baseline="greedy")
-    rows = []
-    forward = type(guest.image_encoder).forward
-
-    def counted(self, *args, **kwargs):
-        rows.append(len(next(one for one in (*args, *kwargs.values()) if torch.is_tensor(one))))
-        return forward(self, *args, **kwargs)
-
-    monkeypatch.setattr(type(guest.image_encoder), "forward", counted)
-    objective.loss(guest.model, prepared(objective, batch, one_process=True))
-    assert rows == [2]
-
-
-def test_the_image_encoder_is_itself_after_use():
-    guest, batch = tiny_guest("blip")
-    objective = GuestTeacherForcing(guest)
-    before = guest.model.generate(pixel_values=batch["pixel_values"], max_new_tokens=4)
-    objective.loss(guest.model, objective.prepare_batch(guest.model, batch, Update(0, 0)))
-    assert not any("forward" in vars(module) for module in guest.model.modules())
-    assert torch.equal(guest.model.generate(pixel_values=batch["pixel_values"], max_new_tokens=4), before)
-
-
-@each_row("name", ["blip", "git"])
-def test_the_expected_gradient_is_that_of_the_expected_reward(name, monkeypatch):
-    """All captions of two words of a vocabulary of four, each weighted by its probability."""
-    guest, batch = tiny_guest(name)
-    objective = critical(guest, baseline="mean", max_new_tokens=2, samples_per_image=13)
-    end = guest.end_token_id
-    words = guest.tokenizer.convert_tokens_to_ids(["a", "cat", "dog"])
-    never = set(range(guest.model.config.get_text_config().vocab_size)) - {end, *words}
-    objective.policy = objective.policy.__class__(
-        **{**vars(objective.policy), "suppressed_tokens": tuple(sorted(never)), "max_new_tokens": 2}
-    )
-    captions = [[end, end], *[[first, second] for first in words for second in (*words, end)]]
-    everything = torch.tensor(captions * 2)
-    monkeypatch.setattr(objective, "draw_captions", lambda *arguments: (everything, None))
-    inputs = prepared(objective, batch)
-
-    def log_probabilities() -> torch.Tensor:
-        logits = objective.policy.logits(objective.logits(guest.model, without_targets(inputs))).log_softmax(-1)
-        labels = inputs["labels"]
-        found = logits.gather(-1, labels.clamp(min=0)[..., None]).squeeze(-1)
-        return found.masked_fill(labels == IGNORED_LABEL, 0).sum(-1)
-
-    probabilities = log_probabilities().exp()
-    torch.testing.assert_close(probabilities.view(2, -1).sum(-1), torch.ones(2))
-    rewards, _ = objective.reward(everything, None, torch.arange(2))
-    of_captions = objective.rewards(everything, torch.arange(2).repeat_interleave(13))
-    torch.testing.assert_close(rewards.flatten(), of_captions.to(rewards))
-    expected_reward = (probabilities * rewards.flatten()).sum()
-    weights = list(guest.model.parameters())
-    exact = torch.autograd.grad(-expected_reward, weights, allow_unused=True)
-    estimate = gradients(objective, {**inputs, "advantages": rewards.flatten() * probabilities.detach()})
-    for first, second in zip(exact, estimate, strict=True):
-        torch.testing.assert_close(torch.zeros(1) if first is None else first, second, rtol=1e-4, atol=1e-6)
-
-
 def test_rewards_are_of_the_words_of_decoded_captions():
     guest, _ = tiny_guest("blip")
     rewards = TextRewards(REFERENCES, guest.text_of, guest.end_token_id, weights={"cider_d": 1.0})

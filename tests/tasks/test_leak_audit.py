@@ -5,7 +5,7 @@ import torch
 
 from hf_ngsan.cli import main
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
-from hf_ngsan.tasks.leak_audit import audit_model
+from hf_ngsan.tasks.registry import audit_model
 from tests.models import tiny
 from tests.models.mhsan.tiny import tiny_model as tiny_dual_encoder
 from tests.models.ngsan.variants import REPRESENTATIVES
@@ -25,12 +25,7 @@ CONTRACTS = {
 CAPTIONERS = {
     **{f"ngsan {name}": (tiny.tiny_captioner, fields) for name, fields in REPRESENTATIVES.items()},
     "spatial_captioner": (spatial_captioner.tiny_captioner, {}),
-    "spatial_captioner by boxes": (
-        spatial_captioner.tiny_captioner,
-        {"position_embedding": "boxes", "attention_temperature": "head_dim"},
-    ),
     "rstnet": (rstnet.tiny_captioner, {}),
-    "rstnet base": (rstnet.tiny_captioner, {"geometry_fusion": None, "adaptive_attention": False}),
     "rstnet on a grid": (rstnet.tiny_captioner, {"grid_size": [2, 4], "grid_position_embedding": True}),
     "rstnet as released, but causal": (
         rstnet.tiny_captioner,
@@ -78,14 +73,6 @@ def test_a_model_that_writes_no_words_is_refused():
         audit_model(tiny_dual_encoder())
 
 
-def test_the_release_leaks_in_words_and_numbers():
-    found = audited(rstnet.tiny_captioner(release=True))
-    assert leaks(found) == OF_TEXT
-    for name in OF_TEXT:
-        assert found[name].change > 1e-3
-        assert "bidirectional" in str(found[name]) and f"{found[name].change:.1e}" in str(found[name])
-
-
 def spoil_words(model):
     """Adds the embedding of the last word to every word."""
     decoder = model.model.decoder
@@ -126,12 +113,6 @@ def test_leaks_are_found(make, spoil, contract):
     model = make()
     spoil(model)
     assert contract in leaks(audited(model))
-
-
-def test_a_model_in_training_is_audited_as_it_decodes_and_trains_on():
-    model = rstnet.tiny_captioner().train()
-    assert not leaks(audited(model))
-    assert model.training
 
 
 @each_row(("release", "code"), [(False, 0), (True, 1)])

@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from transformers import ConvNextImageProcessor, ResNetConfig, ResNetForImageClassification
 
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.scenes.scoring import SCENE_SCORES
-from hf_ngsan.extraction import load_vision
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.loading.provenance import provenance_difference, vision_provenance
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.tasks import evaluate_captioner, train
 from hf_ngsan.tasks.caption_rows import rows_for
 from hf_ngsan.tasks.captioning_models import new_captioner
-from hf_ngsan.training import ConfigError
 from hf_ngsan.training.optimizer import make_optimizer, set_learning_rate
 from tests.tables import each_row
 from tests.tasks.tiny import tiny_training_config
@@ -113,20 +109,6 @@ def test_the_vision_part_has_a_learning_rate_of_its_own(tmp_path):
     assert lines[0]["learning_rate"] == pytest.approx(0.01)
 
 
-@each_row("vision", [{**VISION, "frozen": True}, None])
-def test_a_learning_rate_for_a_vision_part_that_is_not_trained_is_refused(vision, tmp_path):
-    images = "false" if vision is None else "true"
-    config = pixel_config(
-        tmp_path / "run",
-        {"vision_config": vision},
-        data={"spec": f"scenes:size=30,seed=3,images={images}"},
-        training={"vision_learning_rate": 0.001},
-    )
-    with pytest.raises(ConfigError, match=r"training\.vision_learning_rate"):
-        train(config)
-    assert not (tmp_path / "run").exists()
-
-
 @each_row("frozen", [False, True])
 def test_the_spatial_captioner_and_self_critical_training(frozen, tmp_path):
     critical = {"epochs": 1, "samples_per_image": 2, "learning_rate": 0.01, "freeze_encoder": frozen}
@@ -163,47 +145,6 @@ def test_a_named_backbone_says_how_images_are_prepared(named, tmp_path, image_si
     settings = processor.image_processor.to_dict()
     assert settings["size"] == size
     assert {name: settings[name] for name in PREPROCESSING} == PREPROCESSING
-
-
-def test_a_classifier_from_the_hub_gives_its_mean_and_size(tmp_path):
-    """Its classes, and the words for them, make no difference to features."""
-    sizes = {"embedding_size": 4, "hidden_sizes": [4, 8], "depths": [1, 1], "layer_type": "basic"}
-    ResNetForImageClassification(ResNetConfig(**sizes, id2label={0: "cat"})).save_pretrained(tmp_path / "resnet")
-    ConvNextImageProcessor(size={"shortest_edge": 40}, crop_pct=0.875, image_mean=[0.1] * 3).save_pretrained(
-        tmp_path / "resnet"
-    )
-    vision = {"backbone_config": {"model_type": "resnet", **sizes}, "pretrained": str(tmp_path / "resnet")}
-    config = pixel_config(tmp_path, {"vision_config": vision}, data={"image_size": None})
-    model, processor = new_captioner(config, ["word"])
-    assert dict(processor.image_processor.size) == {"height": 40, "width": 40}
-    assert list(processor.image_processor.image_mean) == [0.1] * 3
-    extracting = load_vision(tmp_path / "resnet")
-    own = vision_provenance(model.model.vision, processor.image_processor)
-    assert provenance_difference(vision_provenance(*extracting), own) is None
-
-
-def test_a_backbone_needs_no_description_where_it_is_named(named, tmp_path):
-    vision = {name: value for name, value in named.items() if name != "backbone_config"}
-    data = {"image_size": None}
-    models = [
-        new_captioner(pixel_config(tmp_path, {"vision_config": one}, data=data), ["word"]) for one in (named, vision)
-    ]
-    described, found = (vision_provenance(model.model.vision, processor.image_processor) for model, processor in models)
-    assert found == described
-    assert models[1][0].config.vision_config.grid_size == VISION["grid_size"]
-
-
-def test_fine_tuning_can_change_the_size_of_images(trained, tmp_path):
-    _, result = trained
-    config = pixel_config(tmp_path / "run", data={"image_size": 16})
-    config.model.clear()
-    config.model["init_from"] = str(result.best_dir)
-    _, processor = new_captioner(config, [])
-    processor.save_pretrained(tmp_path / "processor")
-    assert dict(type(processor).from_pretrained(tmp_path / "processor").image_processor.size) == {
-        "height": 16,
-        "width": 16,
-    }
 
 
 def test_data_without_images_need_features_of_the_right_width(tmp_path):

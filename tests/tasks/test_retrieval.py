@@ -1,9 +1,6 @@
 """Training and evaluating a dual encoder: stages, resuming, scores, and what is refused."""
 
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -228,9 +225,8 @@ def test_the_commands_train_and_evaluate(tmp_path, capsys):
     assert main(["train", "--config", str(tmp_path / "tiny.yaml")]) == 0
     capsys.readouterr()
     arguments = ["evaluate", "--model", str(tmp_path / "run"), "--data", SPEC, "--output", str(tmp_path / "ranks.json")]
-    assert main([*arguments, "--folds", "2", "--head-diversity"]) == 0
+    assert main([*arguments, "--folds", "2"]) == 0
     printed = json.loads(capsys.readouterr().out)
-    assert printed["heads"]["image_diversity_penalty"] > 0 and 0 <= printed["heads"]["text_head_overlap"] <= 1
     assert (printed["images"], printed["captions"]) == (6, 30)
     ranks = json.loads((tmp_path / "ranks.json").read_text())
     assert [len(ranks[direction]) for direction in ("image_to_text", "text_to_image")] == [6, 30]
@@ -238,21 +234,3 @@ def test_the_commands_train_and_evaluate(tmp_path, capsys):
     assert printed["mean of 2 folds"]["rsum"] >= printed["all"]["rsum"]
     assert "--folds 4" in fails(capsys, *arguments, "--folds", "4")
     assert "--metrics" in fails(capsys, *arguments, "--metrics", "bleu")
-
-
-@pytest.mark.slow
-def test_processes_and_accumulation_steps_change_nothing(tmp_path):
-    """Negatives are those of the whole batch, and dropout masks belong to rows, in every stage."""
-    runs = {"one": [], "parts": ["training.gradient_accumulation_steps=3"], "two": ["--num-processes", "2"]}
-    (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(tiny_sections(tmp_path, training={"stage": "staged"})))
-    for name, options in runs.items():
-        command = [sys.executable, "-m", "hf_ngsan.cli", "train", "--config", str(tmp_path / "tiny.yaml")]
-        command += [f"training.output_dir={tmp_path / name}", *options]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=500)
-        assert result.returncode == 0, result.stderr
-    one = weights(tmp_path / "one" / "last")
-    for name in ("parts", "two"):
-        other = weights(tmp_path / name / "last")
-        for key, value in one.items():
-            torch.testing.assert_close(other[key], value, atol=2e-3, rtol=0)

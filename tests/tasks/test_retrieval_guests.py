@@ -6,21 +6,14 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_ngsan.guests import DualEncoder, dual_encoder_of, register_guest
-from hf_ngsan.guests.dual_encoders import DUAL_ENCODERS as DESCRIPTIONS
-from hf_ngsan.loading.models import load_model
+from hf_ngsan.guests import DualEncoder, dual_encoder_of
 from hf_ngsan.tasks import RetrievalConfig, train
-from hf_ngsan.tasks.retrieval import RetrievalTask, pairs_of_guest
-from hf_ngsan.tasks.retrieval_search import embed_pairs
+from hf_ngsan.tasks.retrieval import pairs_of_guest
 from hf_ngsan.training.batches import MicroBatch
-from hf_ngsan.training.config import ConfigError
-from hf_ngsan.training.objectives.contrastive import Contrastive, ContrastiveSettings
+from hf_ngsan.training.objectives.contrastive import Contrastive
 from hf_ngsan.training.task import Update
 from tests.guests.tiny import DUAL_ENCODERS, photos, save_all, tiny
 from tests.tables import each_row
-
-from ..training.test_loop import same_weights, scores
-from .test_captioning import KilledError, die_at
 
 SPEC = "scenes:size=16,validation=4,images=true,image_size=32"
 CAPTIONS = ["a red ball", "two dog on the photo", "the blue cat", "it"]
@@ -76,25 +69,6 @@ def test_the_loss_and_its_gradient_are_the_models_own(name):
         torch.testing.assert_close(found[key], value, rtol=1e-4, atol=1e-5)
 
 
-@each_row("own", [True, False])
-@each_row("captions", [1, 3])
-@each_row("name", ["clip", "siglip", "chinese_clip"])
-def test_a_batch_in_parts_has_the_gradient_of_the_whole(name, captions, own):
-    encoder = tiny_encoder(name)
-    batch = batch_of(encoder, captions)
-    objective = (
-        Contrastive(None, encoder.pair_losses, encoder.loss_parameters)
-        if own
-        else Contrastive(ContrastiveSettings(), None, encoder.loss_parameters)
-    )
-    whole = gradients(encoder, objective, parts(batch, 1))
-    for number in (2, 4):
-        cut = gradients(encoder, objective, parts(batch, number))
-        for key, value in whole.items():
-            torch.testing.assert_close(cut[key], value, rtol=1e-4, atol=1e-5)
-    assert (whole["logit_scale"] != 0) == own
-
-
 @each_row("name", ["clip", "siglip", "align"])
 def test_texts_of_one_image_are_not_negatives_of_each_other(name):
     """Against a loop over pairs, each with the others of its own image left out."""
@@ -145,59 +119,9 @@ def config_of(start: Path, folder: Path, lora=(), **training) -> RetrievalConfig
     return RetrievalConfig.from_dict({**sections(start, folder, **training), "lora": dict(lora)})
 
 
-def test_the_evaluation_of_the_training_is_that_of_the_saved_model(start, tmp_path):
-    config = config_of(start / "siglip", tmp_path / "run")
-    result = train(config)
-    model, processor = load_model(tmp_path / "run" / "last", "retrieval")
-    task = RetrievalTask(config)
-    rows = task.evaluation_rows(model, processor, task.load_rows("validation"))
-    found = embed_pairs(model, processor, rows).scores()
-    assert found["rsum"] == pytest.approx(result.history[-1]["rsum"])
-    assert result.history[-1]["loss"] < result.history[0]["loss"]
-
-
-@pytest.mark.parametrize("lora", [{"rank": 2, "target_modules": ["q_proj"]}, pytest.param({}, marks=pytest.mark.slow)])
-def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, lora):
-    settings = {"ema_decay": 0.5, "gradient_accumulation_steps": 2, "save_every_steps": 1}
-    expected = train(config_of(start / "clip", tmp_path / "straight", lora, **settings))
-    killed = config_of(start / "clip", tmp_path / "run", lora, **settings)
-    with monkeypatch.context() as patch:
-        die_at(patch, "update", 3)
-        with pytest.raises(KilledError):
-            train(killed)
-    assert scores(train(killed, resume=True).history) == scores(expected.history)
-    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
-
-
 @each_row(("own", "lora"), [(True, {}), (False, {}), (True, {"rank": 2})])
 def test_a_frozen_scale_stays_as_it_is(start, tmp_path, own, lora):
     train(config_of(start / "siglip", tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
     before, after = (load_file(one / "model.safetensors") for one in (start / "siglip", tmp_path / "run" / "last"))
     assert torch.equal(before["logit_scale"], after["logit_scale"])
     assert torch.equal(before["logit_bias"], after["logit_bias"]) == bool(lora or not own)
-
-
-@each_row(
-    ("section", "values"),
-    [
-        ("data", {"max_caption_length": 7}),
-        ("training", {"stage": "staged"}),
-    ],
-)
-def test_settings_that_a_dual_encoder_cannot_have_are_named(start, tmp_path, section, values):
-    given = sections(start / "clip", tmp_path / "run")
-    given[section] = {**given[section], **values}
-    with pytest.raises(ConfigError, match=next(iter(values))):
-        train(RetrievalConfig.from_dict(given))
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_strangers_description_says_what_the_loss_is(start, tmp_path, monkeypatch):
-    class Worthless(DualEncoder):
-        def pair_losses(self, cosines, is_own):
-            return cosines.sum(0) * 0.0 + self.model.logit_scale * 0.0 + 7.0
-
-    monkeypatch.setitem(DESCRIPTIONS, "clip", DualEncoder)
-    register_guest("clip", Worthless)
-    result = train(config_of(start / "clip", tmp_path / "run", epochs=1))
-    assert result.history[0]["loss"] == pytest.approx(7.0)

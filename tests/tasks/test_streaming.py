@@ -12,12 +12,10 @@ from safetensors.torch import load_file
 
 from hf_ngsan.data import load_data, shuffle_buffer_of
 from hf_ngsan.tasks import train
-from hf_ngsan.training.config import save_training_config
 from hf_ngsan.training.loop import TrainingLoop
 from tests.data.images.photos import write_parquet
 from tests.tasks.test_pixels import BACKBONE, VISION, pixel_config
-from tests.test_journeys import start
-from tests.training.test_loop import NO_DROPOUT, same_weights
+from tests.training.test_loop import NO_DROPOUT
 
 
 def write_photographs(folder):
@@ -34,40 +32,6 @@ def test_captions_are_weighted_and_images_shuffled_in_windows(tmp_path):
     assert shuffle_buffer_of(load_data(spec, "train")) == 7
     config = pixel_config(tmp_path / "run", data={"spec": spec}, training={"epochs": 1, "consensus_power": 1.0})
     assert len(train(config).history) == 1
-
-
-KILLING = """
-import os, signal
-
-from hf_ngsan.training.loop import TrainingLoop
-
-original = TrainingLoop.update
-
-def update(self, *arguments):
-    if self.progress.step == {fatal}:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return original(self, *arguments)
-
-TrainingLoop.update = update
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_a_run_that_was_killed_within_an_epoch_ends_as_one_that_was_not(num_workers, tmp_path):
-    spec = f"images:{write_photographs(tmp_path / 'photos')},streaming=true,shuffle_buffer=7"
-    data = {"spec": spec, "num_workers": num_workers}
-    training = {"batch_size": 4, "save_every_steps": 3}  # 8 updates an epoch
-    configs = [pixel_config(tmp_path / name, data=data, training=training) for name in ("straight", "killed")]
-    train(configs[0])
-    save_training_config(configs[1], tmp_path / "killed.yaml")
-    (tmp_path / "killing.py").write_text(KILLING.format(fatal=13))
-    process = start("-m", "hf_ngsan.cli", "--import", "killing", "train", "--config", "killed.yaml", cwd=tmp_path)
-    assert process.wait() == -signal.SIGKILL
-    assert max(path.name for path in (tmp_path / "killed" / "checkpoints").iterdir()) == "step-000000012"
-    train(configs[1], resume=True)
-    for name in ("best", "last", "checkpoints/step-000000016"):
-        assert same_weights(tmp_path / "killed" / name, tmp_path / "straight" / name)
 
 
 def train_as(index, num_processes, port, config, fatal, seen):

@@ -8,7 +8,7 @@ from hf_ngsan.loading.models import load_captioner, save_model
 from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning_analysis import captions_with_visualness, table_of_words
-from tests.commands.running import fails, prints
+from tests.commands.running import prints
 from tests.models.rstnet.tiny import tiny_captioner
 from tests.models.tiny import tiny_tokenizer
 from tests.tables import each_row
@@ -67,9 +67,3 @@ def test_the_command_prints_the_table_and_draws_figures(folder, tmp_path, capsys
     often = max(entry.occurrences for entry in table)
     few = prints(capsys, "visualness", "--model", folder, *arguments[:-2], "--min-count", often)
     assert 2 <= len(few.splitlines()) <= len(table)
-
-
-def test_a_captioner_without_adaptive_attention(tmp_path, capsys):
-    captioner = tiny_captioner(visual_feature_size=10, adaptive_attention=False)
-    save_model(captioner, RSTNetProcessor(tokenizer=tiny_tokenizer()), tmp_path / "base")
-    assert "adaptive attention" in fails(capsys, "visualness", "--model", tmp_path / "base", "--data", SPEC)

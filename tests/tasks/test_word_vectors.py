@@ -39,21 +39,6 @@ def test_word_vectors_as_they_are_published(tmp_path, contents):
     assert {word: vector.tolist() for word, vector in found.items()} == {"blue": [1.0, 2.0]}
 
 
-def test_word_vectors_of_other_words_are_refused(tmp_path):
-    (tmp_path / "vectors.txt").write_text("zebra 1 1 1 1 1 1 1 1\n")
-    with pytest.raises(DataError, match=r"vectors\.txt"):
-        new_dual_encoder(
-            tiny_training_config(tmp_path, data={"word_vectors": str(tmp_path / "vectors.txt")}), ["red box"], 10
-        )
-
-
-def test_a_dictionary_has_a_word_a_line(tmp_path):
-    """Python's splitlines() would also split at other characters."""
-    np.save(tmp_path / "vectors.npy", np.array([[1.0], [2.0]]))
-    (tmp_path / "words.txt").write_text("a\x85b\nred\n", encoding="utf-8")
-    assert read_word_vectors(str(tmp_path / "vectors.npy"), str(tmp_path / "words.txt"), ["red"])["red"] == [2.0]
-
-
 def test_vectors_that_are_not_those_of_the_words_are_refused(tmp_path):
     np.save(tmp_path / "table.npy", np.ones((2, 3)))
     (tmp_path / "words").write_text("red\n")

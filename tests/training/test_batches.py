@@ -35,9 +35,11 @@ def test_a_share_without_rows_is_a_filler_and_loading_leaves_the_random_state_al
 
 
 def test_loading_starts_in_the_middle_and_in_other_processes():
-    batches = UpdateBatches(list(range(10)), collate, [[index] for index in range(10)], num_parts=1)
+    shares = [[9 - index] for index in range(10)]
+    batches = UpdateBatches(list(range(10, 20)), collate, shares, num_parts=1, with_row_index=True)
     loaded = list(update_loader(batches, first=7, num_workers=1))
-    assert [update[0].inputs["rows"].item() for update in loaded] == [7, 8, 9]
+    assert [update[0].inputs["rows"].item() for update in loaded] == [12, 11, 10]
+    assert [update[0].inputs["row_index"].item() for update in loaded] == [2, 1, 0]
 
 
 class Rows(list):
@@ -57,12 +59,6 @@ def test_an_error_of_a_row_is_the_same_from_another_process(num_workers):
     with pytest.raises(ValueError) as error:
         next(updates)
     assert str(error.value) == "Row 2 is damaged."
-
-
-def test_rows_are_numbered_where_that_is_asked():
-    batches = UpdateBatches(list(range(10)), lambda rows: {"rows": torch.tensor(rows)}, [[4, 9, 2], []], 2, True)
-    numbered = [[batch.inputs["row_index"].tolist() for batch in batches[update]] for update in range(2)]
-    assert numbered == [[[4], [9, 2]], [[0]]]
 
 
 @each_row("num_items", [0, 1, 5, 12])

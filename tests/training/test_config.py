@@ -3,11 +3,10 @@ import types
 import typing
 
 import pytest
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.io.bounds import MAX_INTEGER
+from hf_ngsan.io import MAX_INTEGER
 from hf_ngsan.tasks import CaptioningConfig, load_training_config
 from hf_ngsan.training.config import ConfigError, save_training_config
 from tests.tables import each_row
@@ -28,13 +27,15 @@ def test_an_empty_config_is_the_default_one_in_its_own_folder(tmp_path):
     assert config.training == dataclasses.replace(expected.training, output_dir="runs/mine")
 
 
-def test_base_files_hold_where_the_file_is_silent(tmp_path):
+def test_base_files_hold_where_the_file_is_silent(tmp_path, monkeypatch):
     (tmp_path / "deep").mkdir()
     write(tmp_path / "deep" / "root.yaml", "model: {hidden_size: 8, dropout: 0.5}\ntraining: {epochs: 9, seed: 4}")
     write(tmp_path / "base.yaml", "base: deep/root.yaml\ntraining: {epochs: 7}")
-    config = load_training_config(write(tmp_path / "top.yaml", "base: base.yaml\nmodel: {hidden_size: 16}"))
+    write(tmp_path / "top.yaml", "base: ~/base.yaml\nmodel: {hidden_size: 16}")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    config = load_training_config("~/top.yaml", ["training.output_dir=~/x"])
     assert config.model == {"model_type": "ngsan", "hidden_size": 16, "dropout": 0.5}
-    assert (config.training.epochs, config.training.seed) == (7, 4)
+    assert (config.training.epochs, config.training.seed, config.output_dir) == (7, 4, tmp_path / "x")
 
 
 def test_adapters_have_their_own_values_unless_a_key_is_set(tmp_path):
@@ -82,7 +83,6 @@ def test_overrides_are_yaml_and_short_keys_are_looked_up(tmp_path):
         ("training: {schedule: steps}", r"training\.schedule .*step, cosine, inverse_sqrt, constant"),
         ("training: {epochs: 3", "line"),
         ("base: nowhere.yaml", r"nowhere\.yaml"),
-        ("base: r.yaml", "base"),
     ],
 )
 def test_a_bad_config_is_refused_in_one_sentence(tmp_path, text, named):
@@ -91,23 +91,16 @@ def test_a_bad_config_is_refused_in_one_sentence(tmp_path, text, named):
     assert "r.yaml" in str(error.value) and "\n" not in str(error.value)
 
 
-@each_row(
-    ("override", "named"),
-    [
-        ("epoch=3", r"'epoch'.* training\.epochs"),
-        ("batch_size=3", r"training\.batch_size or evaluation\.batch_size"),
-        ("training.epoch=3", r"training\.epoch;.* training\.epochs"),
-        ("train.epochs=3", "'train'.* training"),
-    ],
-)
-def test_a_bad_override_is_refused(tmp_path, override, named):
-    with pytest.raises(ConfigError, match=named):
-        load_training_config(write(tmp_path / "r.yaml", ""), [override])
-
-
-def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(FileNotFoundError, match=r"absent\.yaml"):
-        load_training_config(tmp_path / "absent.yaml")
+def test_a_bad_override_is_refused(tmp_path):
+    file = write(tmp_path / "r.yaml", "")
+    for override, named in {
+        "epoch=3": r"'epoch'.* training\.epochs",
+        "batch_size=3": r"training\.batch_size or evaluation\.batch_size",
+        "training.epoch=3": r"training\.epoch;.* training\.epochs",
+        "train.epochs=3": "'train'.* training",
+    }.items():
+        with pytest.raises(ConfigError, match=named):
+            load_training_config(file, [override])
 
 
 VALUES = st.recursive(
@@ -164,11 +157,11 @@ def test_a_saved_config_explains_every_key(tmp_path):
     save_training_config(CaptioningConfig(), file)
     sections = {part.split(":")[0]: part.splitlines()[1:] for part in file.read_text().split("\n\n")}
     for section, kind in SECTIONS.items():
-        lines = sections[section]
         for entry in dataclasses.fields(kind):
-            (line,) = [line for line in lines if line.startswith(f"  {entry.name}:") and entry.metadata["help"] in line]
-            assert "#" in line
-    assert set(yaml.safe_load(file.read_text())) == {"model", *SECTIONS}
+            end = f"  # {entry.metadata['help']}"
+            assert [line.startswith(f"  {entry.name}:") for line in sections[section] if line.endswith(end)].count(
+                True
+            ) == 1
 
 
 def test_only_keys_that_change_the_result_forbid_resuming():
@@ -185,11 +178,3 @@ def test_only_keys_that_change_the_result_forbid_resuming():
     cosine = changed(schedule="cosine")
     longer = dataclasses.replace(cosine, training=dataclasses.replace(cosine.training, epochs=99))
     assert cosine.changes_that_break_resuming(longer) == ["training.epochs"]
-
-
-def test_the_home_folder_of_the_user_is_found(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    (tmp_path / "mine.yaml").write_text("training:\n  seed: 7\n")
-    (tmp_path / "yours.yaml").write_text("base: ~/mine.yaml\n")
-    config = load_training_config("~/yours.yaml", ["training.output_dir=~/x"])
-    assert config.output_dir == tmp_path / "x" and config.training.seed == 7

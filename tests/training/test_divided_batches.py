@@ -30,14 +30,15 @@ ROWS = {"spec": "scenes:size=24,seed=3", "limit": 24, "validation_split": None}
 
 def captioning(folder: Path, stage: str = "xe", training=(), **critical) -> dict:
     model = {**NO_DROPOUT, "geometric_bias": ["query", "key"]}
-    settings = {**ONE_STEP, "stage": stage, **dict(training)}
-    sections = tiny.tiny_sections(folder / "run", model, ROWS, settings)
+    sections = tiny.tiny_sections(folder / "run", model, ROWS, {**ONE_STEP, "stage": stage, **dict(training)})
     if stage == "scst":
-        start = captioning(folder / "start")
-        start["training"] |= {"learning_rate": 0.01, "adam_epsilon": 1e-8}
-        sections["model"] = {"init_from": write_and_train(folder / "start", start)}
+        sections["model"] = {"init_from": trained_captioner(folder / "start")}
         sections["self_critical"] = {"learning_rate": 1e6, "epochs": 1, "max_new_tokens": 8, **critical}
     return sections
+
+
+def trained_captioner(folder: Path) -> str:
+    return write_and_train(folder, captioning(folder, training={"learning_rate": 0.01, "adam_epsilon": 1e-8}))
 
 
 def retrieval(folder: Path, **contrastive) -> dict:
@@ -81,9 +82,7 @@ def guest(folder: Path, name: str, **critical) -> dict:
 
 def taught(folder: Path) -> dict:
     """A captioner that also learns from a trained one, with the same words."""
-    teacher = captioning(folder / "teacher")
-    teacher["training"] |= {"learning_rate": 0.01, "adam_epsilon": 1e-8}
-    return captioning(folder, training={"teachers": [write_and_train(folder / "teacher", teacher)]})
+    return captioning(folder, training={"teachers": [trained_captioner(folder / "teacher")]})
 
 
 def clip_reward(folder: Path) -> dict:
@@ -153,13 +152,7 @@ def gradient(folder: Path, base: Path) -> dict[str, torch.Tensor]:
 
 
 class Whole(NamedTuple):
-    """What a batch in one piece gives.
-
-    Attributes:
-        config: file of the training config.
-        base: folder of a run that learns nothing.
-        gradient: of the whole batch.
-    """
+    """What a batch in one piece gives; `base` is the folder of a run that learns nothing."""
 
     config: Path
     base: Path

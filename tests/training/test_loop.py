@@ -40,26 +40,18 @@ def test_an_update_is_adam_on_the_mean_loss_per_token_of_the_global_batch(tmp_pa
     (whole,) = micro_batches(loop, 0, 1)
     optimizer = torch.optim.AdamW(reference.parameters(), lr=0.01, betas=(0.9, 0.98), eps=1e-4, weight_decay=0.0)
     reference.train()
-    reference(**whole.inputs).loss.backward()
+    mean = reference(**whole.inputs).loss
+    mean.backward()
     torch.nn.utils.clip_grad_norm_(reference.parameters(), 0.5)
     optimizer.step()
 
     loop.model.train()
     loop.update(micro_batches(loop, 0, parts))
+    loop.gather_sums()
+    assert loop.progress.sums["rows"] == 8
+    assert loop.progress.sums["loss"] / loop.progress.sums["weight"] == pytest.approx(mean.item(), rel=1e-5)
     for (name, expected), actual in zip(reference.named_parameters(), loop.bare_model.parameters(), strict=True):
         torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5, msg=name)
-
-
-def test_statistics_are_those_of_all_micro_batches(tmp_path):
-    config = tiny_training_config(tmp_path, model=NO_DROPOUT)
-    sums = []
-    for parts in (1, 4):
-        loop = make_loop(config)
-        loop.update(micro_batches(loop, 0, parts))
-        loop.gather_sums()
-        sums.append({name: value for name, value in loop.progress.sums.items() if name != "update_seconds"})
-    assert sums[0]["rows"] == 8
-    assert sums[0] == pytest.approx(sums[1], rel=1e-5)
 
 
 def test_random_states_depend_on_seed_step_and_process():
@@ -88,14 +80,11 @@ def test_a_loss_that_is_no_number_stops_the_run_and_keeps_the_checkpoints(tmp_pa
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir()) == checkpoints
 
 
-@each_row("score", [math.nan, math.inf, -math.inf])
-@each_row("greater_is_better", [True, False])
-def test_a_score_that_is_no_number_is_never_the_best(tmp_path, score, greater_is_better):
+def test_a_score_that_is_no_number_is_never_the_best(tmp_path):
     loop = make_loop(tiny_training_config(tmp_path))
-    loop.greater_is_better = greater_is_better
-    for best in (None, 0.5):
-        assert not loop.is_better(score, best)
-    assert loop.is_better(0.5, None)
+    for loop.greater_is_better in (True, False):
+        assert not any(loop.is_better(score, best) for score in (math.nan, math.inf, -math.inf) for best in (None, 0.5))
+        assert loop.is_better(0.5, None)
 
 
 def test_a_run_that_ends_without_a_score_has_diverged(tmp_path, monkeypatch):

@@ -5,9 +5,11 @@ import shutil
 import threading
 
 import pytest
+import torch
 from filelock import FileLock
 
 from hf_ngsan.tasks import train
+from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.output_folder import LOCK
 
 from ..tasks.tiny import tiny_training_config
@@ -55,21 +57,17 @@ def test_a_folder_that_no_run_wrote_is_not_overwritten(tmp_path):
     assert (tmp_path / "project" / "best").is_dir()
 
 
-def test_a_second_run_in_the_same_folder_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("hf_ngsan.io.folders.LOCK_SECONDS", 0.1)
+def test_a_second_run_in_the_same_folder_is_refused_and_one_waits_for_the_end_of_a_killed_one(tmp_path, monkeypatch):
     (tmp_path / "run").mkdir()
-    with FileLock(tmp_path / "run" / LOCK), pytest.raises(FileExistsError, match="run"):
-        train(tiny_training_config(tmp_path / "run", training={"epochs": 1}))
-    assert files_in(tmp_path / "run") == [LOCK]
-    train(tiny_training_config(tmp_path / "run", training={"epochs": 1}))
-
-
-def test_a_run_waits_for_the_last_processes_of_a_killed_one(tmp_path):
-    (tmp_path / "run").mkdir()
+    config = tiny_training_config(tmp_path / "run", training={"epochs": 1})
     lock = FileLock(tmp_path / "run" / LOCK, thread_local=False)
     lock.acquire()
+    with monkeypatch.context() as patch, pytest.raises(FileExistsError, match="run"):
+        patch.setattr("hf_ngsan.io.folders.LOCK_SECONDS", 0.1)
+        train(config)
+    assert files_in(tmp_path / "run") == [LOCK]
     threading.Timer(0.1, lock.release).start()
-    assert len(train(tiny_training_config(tmp_path / "run", training={"epochs": 1})).history) == 1
+    assert len(train(config).history) == 1
 
 
 def test_a_finished_run_is_left_as_it_is(tmp_path, finished):
@@ -81,11 +79,6 @@ def test_a_finished_run_is_left_as_it_is(tmp_path, finished):
 
 
 def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
-    import torch
-
-    from hf_ngsan.training import TrainingDivergedError
-    from hf_ngsan.training.loop import TrainingLoop
-
     settings = {"save_every_steps": 1, "epochs": 2}
     config = tiny_training_config(tmp_path / "run", data={"validation_split": None}, training=settings)
     update = TrainingLoop.update
@@ -110,7 +103,6 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_stage_begins_with_the_best_model_of_the_whole_stage_before(tmp_path, monkeypatch):
     """The run is killed when the folder between the stages is there, and resumed with more epochs of the first."""
-    from hf_ngsan.training.loop import TrainingLoop
 
     class KilledError(BaseException):
         pass

@@ -3,86 +3,131 @@
 import subprocess
 import sys
 
-import numpy
+import numpy as np
 import pytest
-from matplotlib.colors import to_hex
-from matplotlib.offsetbox import AnnotationBbox, TextArea
-from matplotlib.patches import Rectangle
 from PIL import Image
 
-from hf_ngsan.visualization import WordAttention, plot_caption, plot_words, save_figure
-from hf_ngsan.visualization.plots import ACCENT
+from hf_ngsan.visualization import (
+    plot_caption,
+    plot_contact_sheet,
+    plot_question,
+    plot_training_curve,
+    plot_visual_words,
+    plot_visualness,
+    plot_word_maps,
+    save_figure,
+)
 from tests.tables import each_row
 
-WORDS = ["the", "red", "circle", "lies", "left", "of", "the", "blue", "square"]
-BOXES = numpy.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.0, 0.9, 0.25], [0.4, 0.6, 0.6, 0.9]])
+WORDS = ["the", "red", "circle", "lies", "left"]
+BOXES = np.array([[0.1, 0.2, 0.3, 0.4], [0.5, 0.0, 0.9, 0.25], [0.4, 0.6, 0.6, 0.9]])
 IMAGE = Image.new("RGB", (200, 100), "white")
+SQUARE = Image.new("RGB", (20, 20), "red")
 
 
-@pytest.fixture
-def attention():
-    weights = numpy.random.default_rng(0).dirichlet([1, 1, 1], size=len(WORDS)).astype(numpy.float32)
+def titles_of(figure) -> list[str]:
+    return [panel.get_title() for panel in figure.axes]
+
+
+def test_a_caption_has_the_boxes_and_the_weights_of_one_word():
+    names, weights = ["red circle", "green star", "blue square"], np.full((5, 3), 1 / 3)
     weights[4] = [0.7, 0.2, 0.1]
-    return WordAttention(WORDS, weights)
-
-
-def rectangles(panel):
-    return [patch for patch in panel.patches if isinstance(patch, Rectangle)]
-
-
-def test_caption_figure_has_the_boxes_and_the_weights_of_one_word(attention):
-    figure = plot_caption(IMAGE, BOXES, attention, "left", ["red circle", "green star", "blue square"])
-    _, picture, attended = figure.axes
-    assert [text.get_text() for text in picture.texts] == ["red circle", "green star", "blue square"]
+    figure = plot_caption(IMAGE, BOXES, WORDS, weights, 4, names)
+    picture, attended = figure.axes
+    assert figure.get_suptitle() == "the red circle lies left" and titles_of(figure)[1] == "attention of “left”"
+    assert [text.get_text() for text in picture.texts] == names
     assert [text.get_text() for text in attended.texts] == ["10%", "20%", "70%"]  # the heaviest on top
-    assert attended.get_title() == "attention of “left”"
-    numpy.testing.assert_allclose(
-        [(*patch.get_xy(), patch.get_width(), patch.get_height()) for patch in rectangles(picture)],
+    np.testing.assert_allclose(
+        [(*patch.get_xy(), patch.get_width(), patch.get_height()) for patch in picture.patches],
         [[20, 20, 40, 20], [100, 0, 80, 25], [80, 60, 40, 30]],
     )
-    opacity = [patch.get_facecolor()[3] for patch in rectangles(attended)]
-    numpy.testing.assert_allclose(numpy.array(opacity) / opacity[-1], [1 / 7, 2 / 7, 1], rtol=1e-5)
+    opacity = np.array([patch.get_facecolor()[3] for patch in attended.patches])
+    np.testing.assert_allclose(opacity / opacity[-1], [1 / 7, 2 / 7, 1], rtol=1e-5)
 
 
-@each_row("word", ["left", 4, -5])
-def test_the_word_stands_out_in_the_caption(attention, word):
-    [block] = [
-        artist
-        for artist in plot_caption(IMAGE, BOXES, attention, word).axes[0].artists
-        if isinstance(artist, AnnotationBbox)
-    ]
-    areas = block.offsetbox.findobj(TextArea)
-    assert [area.get_text() for area in areas] == WORDS
-    assert [area.get_text() for area in areas if to_hex(area._text.get_color()) == ACCENT] == ["left"]
+def peaks(number: int) -> np.ndarray:
+    maps = np.zeros((number, 100, 200), dtype=np.float32)
+    maps[range(number), range(number), range(number)] = 0.25
+    return maps
 
 
-def test_long_captions_take_several_lines(attention):
-    words = WordAttention(WORDS * 3, numpy.tile(attention.weights, (3, 1)))
-    block = plot_caption(IMAGE, BOXES, words, 0).axes[0].artists[0].offsetbox
-    assert len(block.get_children()) == 3
+def check_maps(figure, titles):
+    assert titles_of(figure)[: len(titles)] == titles
+    for number, panel in enumerate(figure.axes[: len(titles)]):
+        picture, heat = (image.get_array() for image in panel.images)
+        assert picture.shape == (100, 200, 3) and heat.max() == 1
+        assert np.unravel_index(heat.argmax(), heat.shape) == (number, number)
 
 
-def test_words_figure_has_a_panel_for_each_word(attention):
-    figure = plot_words(numpy.asarray(IMAGE), BOXES, attention)
-    shown = [panel for panel in figure.axes if panel.axison]
-    assert [panel.get_title() for panel in shown] == WORDS
-    assert all(len(rectangles(panel)) == len(BOXES) for panel in shown)
+def test_every_word_and_the_answer_to_a_question_have_their_map():
+    check_maps(plot_word_maps(IMAGE, WORDS, peaks(5)), WORDS)
+    *maps, of_answer = peaks(3)
+    check_maps(plot_question(IMAGE, ["what", "color"], maps, "red", of_answer), ["what", "color", "answer: red"])
 
 
-@each_row("name", ["figure.png", "new/figure.pdf"])
-def test_saved_figures_are_whole(attention, tmp_path, name):
-    path = save_figure(plot_caption(IMAGE, BOXES, attention, "left"), tmp_path / name)
-    assert path.stat().st_size > 1000
-    assert [file.name for file in path.parent.iterdir()] == [path.name]
-    if path.suffix == ".png":
-        with Image.open(path) as picture:
-            assert picture.size == (1260, 705)
+@each_row(("words", "shape"), [([], (0, 100, 200)), (WORDS, (4, 100, 200)), (WORDS, (5, 200, 100))])
+def test_maps_that_do_not_fit(words, shape):
+    with pytest.raises(ValueError, match="maps"):
+        plot_word_maps(IMAGE, words, np.zeros(shape))
 
 
-def test_a_failed_save_leaves_the_old_file(attention, tmp_path, monkeypatch):
-    path = save_figure(plot_words(IMAGE, BOXES, attention), tmp_path / "figure.png")
+@each_row(("number", "panels"), [(1, 1), (3, 3), (4, 6)])
+def test_every_image_of_a_contact_sheet_has_a_panel(number, panels):
+    labels = [f"{place}.jpg" for place in range(number)]
+    figure = plot_contact_sheet([SQUARE] * number, labels, "red squares")
+    assert titles_of(figure) == [*labels, *[""] * (panels - number)]
+    assert [len(panel.images) for panel in figure.axes[:number]] == [1] * number
+    assert figure.get_suptitle() == "red squares"
+
+
+def test_a_contact_sheet_without_a_thumbnail_and_with_names_that_are_no_formulas(tmp_path):
+    names = ["a$b$_{", "x" * 100, "line\nbreak \x07"]
+    figure = plot_contact_sheet([None, SQUARE, SQUARE.convert("L")], names, "$\\frac$")
+    save_figure(figure, tmp_path / "sheet.png")
+    first, second, third = titles_of(figure)
+    assert first == names[0] and len(second) < 40 and third == "line?break ?"
+    assert not figure.axes[0].images
+    with pytest.raises(ValueError, match="labels"):
+        plot_contact_sheet([SQUARE], [])
+
+
+def test_words_stand_under_the_image_in_the_colours_of_their_visualness():
+    words = [(f"word{place}", place / 11) for place in range(12)]
+    figure = plot_visualness(SQUARE, words)
+    picture, text = figure.axes[:2]
+    assert picture.images[0].get_array().shape == (20, 20, 3)
+    assert [word.get_text() for word in text.texts] == [word for word, _ in words]
+    assert len({tuple(word.get_bbox_patch().get_facecolor()) for word in text.texts}) == 12
+    places = [word.get_position() for word in text.texts]
+    lines = sorted({y for _, y in places}, reverse=True)
+    assert len(lines) == 2 and places == sorted(places, key=lambda place: (-place[1], place[0]))
+    assert all(x < 1 for x, _ in places)
+    plot_visualness(SQUARE, [])
+
+
+@each_row(("number", "shown"), [(3, [0, 1, 2, 37, 38, 39]), (20, range(40)), (100, range(40))])
+def test_the_extremes_of_a_table_of_words_are_shown(number, shown):
+    table = [(f"word{place}", 1 - place / 40, 50 - place, 0.05) for place in range(40)]
+    [axes] = plot_visual_words(table, number).axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == [f"word{n} ({50 - n})" for n in shown]
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx([1 - n / 40 for n in shown])
+
+
+def test_a_training_curve_has_an_axis_for_a_score_that_was_computed():
+    history = [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": 1.5, "cider_d": 0.25}, {"epoch": 3, "loss": 1.25}]
+    figure = plot_training_curve(history, "cider_d")
+    points = [list(zip(*panel.lines[0].get_data(), strict=True)) for panel in figure.axes]
+    assert points == [[(1, 2.5), (2, 1.5), (3, 1.25)], [(2, 0.25)]]
+    assert [panel.get_ylabel() for panel in figure.axes] == ["loss", "cider_d"]
+    assert len(plot_training_curve(history[:1], "cider_d").axes) == len(plot_training_curve(history).axes) == 1
+
+
+def test_saved_figures_are_whole_and_a_failed_save_leaves_the_old_file(tmp_path, monkeypatch):
+    figure = plot_training_curve([{"epoch": 1, "loss": 2.5}])
+    for name in ("figure.png", "new/figure.pdf"):
+        path = save_figure(figure, tmp_path / name)
+        assert path.stat().st_size > 1000 and [file.name for file in path.parent.iterdir()] == [path.name]
     before = path.read_bytes()
-    figure = plot_words(IMAGE, BOXES, attention)
 
     def break_off(file, **options):
         file.write(b"half")
@@ -91,18 +136,7 @@ def test_a_failed_save_leaves_the_old_file(attention, tmp_path, monkeypatch):
     monkeypatch.setattr(figure, "savefig", break_off)
     with pytest.raises(OSError, match="disk full"):
         save_figure(figure, path)
-    assert path.read_bytes() == before
-    assert [file.name for file in tmp_path.iterdir()] == ["figure.png"]
-
-
-def test_what_does_not_belong_together_is_named(attention):
-    for named, boxes, names in (("weights", BOXES[:2], None), ("names", BOXES, ["star"])):
-        with pytest.raises(ValueError, match=named):
-            plot_caption(IMAGE, boxes, attention, "left", names)
-    with pytest.raises(ValueError, match="4, 3"):
-        plot_words(IMAGE, BOXES.T, attention)
-    with pytest.raises(ValueError, match="words"):
-        plot_words(IMAGE, BOXES, WordAttention([], numpy.zeros((0, 3), numpy.float32)))
+    assert path.read_bytes() == before and [file.name for file in path.parent.iterdir()] == ["figure.pdf"]
 
 
 @pytest.mark.slow
@@ -110,11 +144,9 @@ def test_importing_is_light_and_a_missing_matplotlib_is_one_sentence():
     code = (
         "import sys\nimport hf_ngsan.visualization as visualization\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "assert not [name for name in dir(visualization) if name.startswith('plot_')] == []\n"
         "sys.modules['matplotlib'] = None\n"
         "try:\n    visualization.check_matplotlib()\n"
         "except visualization.MissingPlotsError as error:\n    print(error)\n"
     )
     result = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert "hf-ngsan[plots]" in result.stdout
-    assert not result.stderr
+    assert "hf-ngsan[plots]" in result.stdout and not result.stderr

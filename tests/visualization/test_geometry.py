@@ -55,12 +55,10 @@ def test_arguments_broadcast():
 
 def test_layers_are_counted_from_the_end_too():
     model = tiny_captioner(geometric_bias=["content"])
-    first, last = (geometric_weights(model, *GEOMETRY[0], layer=layer) for layer in (0, 1))
-    assert (geometric_weights(model, *GEOMETRY[0], layer=-1) == last).all() and not (first == last).all()
-    assert (geometric_weights(model, *GEOMETRY[0], layer=-2) == first).all()
-    for layer in (-3, 2):
-        with pytest.raises(ValueError, match=rf"no layer {layer}"):
-            geometric_weights(model, *GEOMETRY[0], layer=layer)
+    first, last, counted = (geometric_weights(model, *GEOMETRY[0], layer=layer) for layer in (0, 1, -1))
+    assert (counted == last).all() and not (first == last).all()
+    with pytest.raises(ValueError, match="no layer 2"):
+        geometric_weights(model, *GEOMETRY[0], layer=2)
 
 
 @each_row("vary", ["position", "size"])
@@ -86,16 +84,6 @@ def test_figures_show_the_weights(vary, features):
 
 
 def test_only_a_content_independent_bias_can_be_shown():
-    with pytest.raises(ValueError, match="'query'"):
-        plot_geometric_weights(tiny_captioner())
-    with pytest.raises(ValueError, match=r"\[\]"):
-        geometric_weights(tiny_captioner(geometric_bias=[]), 1, 1, 1, 1)
-
-
-def test_wrong_choices_are_named():
-    model = tiny_captioner(geometric_bias=["content"])
-    for wrong, named in (({"vary": "colour"}, "'colour'"), ({"head": 4}, "head 4"), ({"layer": 5}, "layer 5")):
-        with pytest.raises(ValueError, match=named):
-            plot_geometric_weights(model, **wrong)
-    with pytest.raises(ValueError, match="dw"):
-        geometric_weights(model, 1, 1, 0, 1)
+    for kinds in ([], ["query"]):
+        with pytest.raises(ValueError, match="content"):
+            plot_geometric_weights(tiny_captioner(geometric_bias=kinds))

@@ -10,7 +10,6 @@ import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
-from pkgutil import resolve_name
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DataError, naming_damage
@@ -26,14 +25,9 @@ FOLDERS_LOOKED_AT = 16
 class FeatureFormat(NamedTuple):
     """One layout of feature files.
 
-    Attributes:
-        name: value of `--from`.
-        summary: description in one line.
-        suffixes: suffixes of its files.
-        source: class of [`layouts`] that reads a path.
-        recognises: function of [`layouts`] that returns whether a file with such a suffix has this format; empty if the
-            suffix is enough.
-        is_file: whether a source is one file; otherwise it may be a folder of files.
+    `name` is the value of `--from`; `source` a class of [`layouts`], or a function that reads one file, and
+    `recognises` one that decides where the suffix is not enough. A source is one file if `is_file`; otherwise it may be
+    a folder of files.
     """
 
     name: str
@@ -44,16 +38,20 @@ class FeatureFormat(NamedTuple):
     is_file: bool = False
 
     def open(self, path: Path) -> "Source":
-        """Opens a file or folder; raises a DataError if it cannot be read."""
+        from . import layouts
+
         with naming_damage(str(path)):
-            return resolve_name(f"{__name__}.layouts:{self.source}")(path)
+            if self.source.startswith("read_"):
+                return layouts.FileSource(path, self.suffixes[0], getattr(layouts, self.source))
+            return getattr(layouts, self.source)(path)
 
     def fits(self, file: Path) -> bool:
-        """Returns whether a file is of this format; raises a DataError for a damaged one."""
+        from . import layouts
+
         if file.suffix.lower() not in self.suffixes:
             return False
         with naming_damage(str(file)):
-            return not self.recognises or resolve_name(f"{__name__}.layouts:{self.recognises}")(file)
+            return not self.recognises or getattr(layouts, self.recognises)(file)
 
 
 HDF5 = (".hdf5", ".h5")
@@ -70,10 +68,10 @@ FORMATS = {
         ),
         FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "GridSource", "is_grid", True),
         FeatureFormat("cocobu", COCOBU, (".npz", ".npy"), "CocobuSource", "is_cocobu"),
-        FeatureFormat("vqa-npz", VQA, (".npz",), "VqaSource", "is_vqa"),
-        FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "TensorSource"),
-        FeatureFormat("grid-npy", "an array (D, h, w) in ID.npy", (".npy",), "ArraySource", "is_feature_map"),
-        FeatureFormat("vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "VatexSource", "is_vatex"),
+        FeatureFormat("vqa-npz", VQA, (".npz",), "read_vqa", "is_vqa"),
+        FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "read_tensor"),
+        FeatureFormat("grid-npy", "an array (D, h, w) in ID.npy", (".npy",), "read_map", "is_map"),
+        FeatureFormat("vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "read_video", "is_video"),
         FeatureFormat("webdataset", TARS, (".tar",), "TarSource"),
         FeatureFormat("parquet", "images with captions in Parquet files", (".parquet",), "ParquetSource", is_file=True),
     )
@@ -85,15 +83,7 @@ SUFFIXES = {suffix for layout in FORMATS.values() for suffix in layout.suffixes}
 
 
 def open_sources(path: Path, name: str | None = None) -> list["Source"]:
-    """Opens the feature files that a path names.
-
-    Args:
-        path: a file or folder.
-        name: name of its format; recognised if None.
-
-    Raises:
-        DataError: the path does not exist, has no known format or files of several, or cannot be read.
-    """
+    """Opens the feature files that a path names, in a format that is recognised if its name is None."""
     from .layouts import files_in
 
     if not path.exists():

@@ -1,19 +1,7 @@
-"""The layouts of feature files that others have released, and of images, one class each. No pickle but torch's tensors
-is loaded.
-
-| class | layout |
-| --- | --- |
-| [`TsvSource`] | bottom-up attention (Anderson et al. 2018): lines of six fields, boxes and features in base64 |
-| [`M2Source`] | the Meshed-Memory Transformer (Cornia et al. 2020): `ID_features` and `ID_boxes` in HDF5 |
-| [`GridSource`] | RSTNet (Zhang et al. 2021): `ID_grids` in HDF5 |
-| [`CocobuSource`] | ImageCaptioning.pytorch: `NAME_att/ID.npz` with the key `feat`, and `NAME_box/ID.npy` |
-| [`VqaSource`] | `ID.npz` with `x`, (D, n) of MCAN and OpenVQA or (n, D) of bottom-up-attention.pytorch |
-| [`TensorSource`], [`ArraySource`] | grid-feats-vqa: a tensor (1, D, h, w), or an array (D, h, w) of NumPy |
-| [`VatexSource`] | VATEX: `VIDEO.npy` of shape (1, T, D) |
-| [`TarSource`], [`ParquetSource`] | images with captions |
+"""The layouts of feature files that others have released, and of images. No pickle but torch's tensors is loaded.
 
 ```python
-for entry in VqaSource(Path("val2014")).entries():
+for entry in FileSource(Path("val2014"), ".npz", read_vqa).entries():
     name, record = entry.read()  # "391895", VisualRecord(features=..., boxes=...)
 ```
 """
@@ -57,9 +45,9 @@ class VisualRecord:
     Attributes:
         features: `(N, D)` numbers; None for an image.
         boxes: `(N, 4)` in the convention of the file; None without.
-        grid: rows and columns of a grid of N cells, row by row; None for regions.
         size: width and height of the image in pixels, if the file has them.
-        image, captions, split: the bytes and the name of an image file, its captions and split; empty without.
+        grid: rows and columns of a grid of N cells, row by row; None for regions.
+        image: the bytes and the name of an image file.
     """
 
     features: np.ndarray | None = None
@@ -72,14 +60,8 @@ class VisualRecord:
 
 
 class Entry(NamedTuple):
-    """A record that has not been read yet.
-
-    Attributes:
-        name: name of the image in the file; None if it is known only after reading.
-        where: name of the record in messages.
-        end: place of the next record, for [`Source.entries`].
-        load: returns name and record.
-    """
+    """A record that has not been read yet: the image's name, if known before, its place in messages, the place of the
+    next record for [`Source.entries`], and a function that returns name and record."""
 
     name: str | None
     where: str
@@ -93,15 +75,9 @@ class Entry(NamedTuple):
 
 
 class Source:
-    """An opened file or folder that knows the names of all its records.
+    """An opened file or folder, whose records have names and keys that [`read_record`] takes.
 
-    Args:
-        path: path of the file or folder.
-        names: name of each record, and the key that [`read_record`] takes.
-
-    Attributes:
-        unit, total: unit and value of the `end` of the last entry.
-        is_numbered: whether the names of images are numbers; otherwise places in the source become image ids.
+    `total` is the `end` of the last entry, in `unit`. If not all names are numbers (`is_numbered`), places become ids.
     """
 
     unit = "images"
@@ -127,11 +103,9 @@ class Source:
         return name, self.read_record(key)
 
     def where(self, key: str) -> str:
-        """Returns the name of a record in messages."""
         return f"{self.path / key if self.path.is_dir() else self.path}"
 
     def read_record(self, key: str) -> VisualRecord:
-        """Reads a record; raises an exception for a damaged one."""
         raise NotImplementedError
 
     def has_captions(self) -> bool:
@@ -152,15 +126,19 @@ def files_in(path: Path, *suffixes: str) -> list[str]:
 
 
 class FileSource(Source):
-    """A folder, searched recursively, with a file for each image, named by its stem; or one such file."""
+    """A folder, searched recursively, with a file of a suffix for each image, named by its stem; or one such file."""
 
-    suffix: ClassVar[str]
+    def __init__(self, path: Path, suffix: str, read: Callable[[Path], VisualRecord]) -> None:
+        super().__init__(path, [((path / key).stem, key) for key in files_in(path, suffix)])
+        self.read = read
 
-    def __init__(self, path: Path) -> None:
-        super().__init__(path, [((path / key).stem, key) for key in files_in(path, self.suffix)])
+    def read_record(self, key: str) -> VisualRecord:
+        return self.read(self.path / key)
 
 
 class TsvSource(Source):
+    """Bottom-up attention (Anderson et al. 2018): lines of six fields, boxes and features in base64."""
+
     unit = "bytes"
 
     def __init__(self, path: Path) -> None:
@@ -180,7 +158,6 @@ class TsvSource(Source):
 
 
 def parse_line(line: bytes, where: str) -> tuple[str, VisualRecord]:
-    """Returns the image id and the record of a line; raises a DataError for a damaged one."""
     fields = line.rstrip(b"\r\n").split(b"\t")
     if len(fields) != len(TSV_FIELDS):
         raise DataError(f"{where} has {len(fields)} fields; it must have {len(TSV_FIELDS)}: {', '.join(TSV_FIELDS)}.")
@@ -244,12 +221,9 @@ def open_hdf5(path: Path) -> "h5py.File":
     return h5py.File(path, "r")
 
 
-def has_keys(path: Path, suffix: str) -> bool:
-    with open_hdf5(path) as file:
-        return any(key.endswith(suffix) for key in file)
-
-
 class M2Source(Hdf5Source):
+    """The Meshed-Memory Transformer (Cornia et al. 2020)."""
+
     suffixes = (FEATURES, BOXES)
 
     def read_record(self, key: str) -> VisualRecord:
@@ -258,7 +232,7 @@ class M2Source(Hdf5Source):
 
 
 class GridSource(Hdf5Source):
-    """Square grids."""
+    """Square grids of RSTNet (Zhang et al. 2021)."""
 
     suffixes = (GRIDS,)
 
@@ -271,19 +245,18 @@ class GridSource(Hdf5Source):
 
 
 def is_m2(path: Path) -> bool:
-    return has_keys(path, FEATURES)
+    with open_hdf5(path) as file:
+        return any(key.endswith(FEATURES) for key in file)
 
 
 def is_grid(path: Path) -> bool:
-    return has_keys(path, GRIDS)
+    with open_hdf5(path) as file:
+        return any(key.endswith(GRIDS) for key in file)
 
 
 class CocobuSource(Source):
-    """Features, with boxes if there is a folder of boxes. `NAME_fc`, the means of the features, is not read.
-
-    Args:
-        path: the parent folder, `NAME_att` itself, or one file of `NAME_att` or `NAME_box`.
-    """
+    """ImageCaptioning.pytorch: features, with boxes if there is a folder of boxes. The path is the parent folder,
+    `NAME_att` itself, or one file of `NAME_att` or `NAME_box`; `NAME_fc` is not read."""
 
     def __init__(self, path: Path) -> None:
         folder = path if path.is_dir() else path.parent
@@ -317,58 +290,42 @@ def is_cocobu(path: Path) -> bool:
     return path.parent.name.endswith(COCOBU_PARTS) or (path.suffix == ".npz" and "feat" in keys_of_npz(path))
 
 
-class VqaSource(FileSource):
-    """Files of regions. The number of boxes decides whether `x` is (D, n) or (n, D)."""
-
-    suffix = ".npz"
-
-    def read_record(self, key: str) -> VisualRecord:
-        with np.load(self.path / key, allow_pickle=False) as arrays:
-            features, boxes = arrays["x"], arrays["bbox"]
-            size = int(arrays["image_w"].item()), int(arrays["image_h"].item())
-            number = int(arrays["num_bbox"].item()) if "num_bbox" in arrays else len(boxes)
-        is_square = features.ndim == 2 and features.shape[0] == features.shape[1]
-        if len(boxes) != number or features.ndim != 2 or number not in features.shape or is_square:
-            raise DataError(
-                f"{self.where(key)}: x has shape {features.shape} and bbox {boxes.shape}, which do not show {number}"
-                f" boxes{' as rows or columns' if is_square else ''}."
-            )
-        return VisualRecord(features.T if features.shape[1] == number else features, boxes, size)
+def read_vqa(path: Path) -> VisualRecord:
+    """Reads regions. The number of boxes decides whether `x` is (D, n) or (n, D)."""
+    with np.load(path, allow_pickle=False) as arrays:
+        features, boxes = arrays["x"], arrays["bbox"]
+        size = int(arrays["image_w"].item()), int(arrays["image_h"].item())
+        number = int(arrays["num_bbox"].item()) if "num_bbox" in arrays else len(boxes)
+    if len(boxes) != number or features.ndim != 2 or features.shape.count(number) != 1:
+        raise DataError(
+            f"{path}: x has shape {features.shape} and bbox {boxes.shape}, which do not show {number} boxes as rows or"
+            " columns."
+        )
+    return VisualRecord(features.T if features.shape[1] == number else features, boxes, size)
 
 
 def is_vqa(path: Path) -> bool:
     return "x" in keys_of_npz(path)
 
 
-class TensorSource(FileSource):
-    """Tensors in either of torch's file formats."""
+def read_tensor(path: Path) -> VisualRecord:
+    """Reads a feature map in either of torch's file formats."""
+    import torch
 
-    suffix = ".pth"
-
-    def read_record(self, key: str) -> VisualRecord:
-        import torch
-
-        try:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about old formats
-                tensor = torch.load(self.path / key, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError:  # its message explains how to load the file anyway
-            raise DataError(f"{self.where(key)} holds other objects than tensors, which are never loaded.") from None
-        features = tensor.detach().float().numpy() if tensor.dtype == torch.bfloat16 else tensor.detach().numpy()
-        if features.ndim != 4 or features.shape[0] != 1:
-            raise DataError(
-                f"{self.where(key)} has shape {features.shape}; it must be (1, feature dimension, height, width)."
-            )
-        return record_of_map(features[0])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about old formats
+            tensor = torch.load(path, map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError:  # its message explains how to load the file anyway
+        raise DataError(f"{path} holds other objects than tensors, which are never loaded.") from None
+    features = tensor.detach().float().numpy() if tensor.dtype == torch.bfloat16 else tensor.detach().numpy()
+    if features.ndim != 4 or features.shape[0] != 1:
+        raise DataError(f"{path} has shape {features.shape}; it must be (1, feature dimension, height, width).")
+    return record_of_map(features[0])
 
 
-class ArraySource(FileSource):
-    """Arrays `(D, h, w)` of NumPy."""
-
-    suffix = ".npy"
-
-    def read_record(self, key: str) -> VisualRecord:
-        return record_of_map(read_npy(self.path / key))
+def read_map(path: Path) -> VisualRecord:
+    return record_of_map(read_npy(path))
 
 
 def record_of_map(features: np.ndarray) -> VisualRecord:
@@ -376,25 +333,19 @@ def record_of_map(features: np.ndarray) -> VisualRecord:
     return VisualRecord(features.reshape(dimension, height * width).T, grid=(height, width))
 
 
-def is_feature_map(path: Path) -> bool:
+def is_map(path: Path) -> bool:
     shape = read_npy(path).shape
     return len(shape) == 3 and shape[0] != 1
 
 
-class VatexSource(FileSource):
-    """Files of video features. Names of videos are no numbers, so their places become ids."""
-
-    suffix = ".npy"
-    is_numbered = False
-
-    def read_record(self, key: str) -> VisualRecord:
-        features = read_npy(self.path / key)
-        if features.ndim != 3 or features.shape[0] != 1:
-            raise DataError(f"{self.where(key)} has shape {features.shape}; it must be (1, frames, feature dimension).")
-        return VisualRecord(features[0])
+def read_video(path: Path) -> VisualRecord:
+    features = read_npy(path)
+    if features.ndim != 3 or features.shape[0] != 1:
+        raise DataError(f"{path} has shape {features.shape}; it must be (1, frames, feature dimension).")
+    return VisualRecord(features[0])
 
 
-def is_vatex(path: Path) -> bool:
+def is_video(path: Path) -> bool:
     shape = read_npy(path).shape
     return len(shape) == 2 or (len(shape) == 3 and shape[0] == 1)
 
@@ -411,8 +362,8 @@ def keys_of_npz(path: Path) -> set[str]:
 class TarSource(Source):
     """The samples of a tar file, or of all tar files in a folder.
 
-    An image is named by the last part of its key. Where two images of the source would have one name, or one number,
-    all are named by their whole keys, and where these are not unique either, by file and key.
+    An image is named by the last part of its key. Where two images would have one name, or one number, all are named by
+    their whole keys, and where these are not unique either, by file and key.
     """
 
     def __init__(self, path: Path) -> None:

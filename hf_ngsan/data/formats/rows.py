@@ -33,16 +33,8 @@ class LeftOutError(DataError):
 class ConversionPlan:
     """The inputs of a folder of features, and the columns of its rows; conversion.json.
 
-    Attributes:
-        key: key of inputs and options; a run with another key starts again.
-        inputs: paths of the inputs.
-        dtype: type of the stored features.
-        has_captions, has_split: whether rows have `captions` and `split`; so if any image of all has.
-        is_known: whether the first row was made; it decides the fields below.
-        feature_size: D; 0 for images.
-        has_images, has_boxes, has_sizes, has_names: whether rows have `image`; `visual_boxes`; `width` and `height`;
-            `file_name`.
-        guesses_sizes: whether boxes are in pixels and the sizes of images are unknown.
+    A run with another `key` starts again. The first row decides the fields from `is_known` on. `feature_size` is D, 0
+    for images. `guesses_sizes`: boxes are in pixels and the sizes of images are unknown.
     """
 
     key: str
@@ -99,19 +91,10 @@ class ConversionPlan:
 
 
 class RowMaker:
-    """Makes rows from the records of sources.
+    """Makes rows from the records of sources, in order; the first completes the plan.
 
-    Args:
-        sources: all sources, in order.
-        plan: columns of the rows; completed by the first.
-        annotations: annotations of the images, possibly empty.
-        convention: convention of the boxes, see [`contract_boxes`].
-        grid_size: rows and columns that grids are pooled to; left as they are if None.
-        split: split of images without one in the annotations.
-
-    Attributes:
-        seen: ids of the images that have rows.
-        names: their names, where names are no numbers.
+    `seen` are ids of the images that have rows, `names` their names where these are no numbers. Grids are pooled to
+    `grid_size`; `split` is that of images without one in the annotations.
     """
 
     def __init__(
@@ -129,12 +112,7 @@ class RowMaker:
         self.names: set[str] = set()
 
     def make_row(self, number: int, entry: Entry, name: str, record: VisualRecord) -> dict[str, Any]:
-        """Returns a row of the contract of an entry of the source with a number.
-
-        Raises:
-            DataError: the record is broken, its id is taken, or it does not fit the rows before.
-            LeftOutError: the annotations have no record of this image.
-        """
+        """Returns a row of the contract; a DataError if it is broken, its id is taken or it fits no row before."""
         where = entry.where if entry.name else f"{entry.where} (image {name})"
         is_numbered = self.sources[number].is_numbered
         before = sum(source.total for source in self.sources[:number] if not source.is_numbered)
@@ -208,18 +186,13 @@ def pool(features: np.ndarray, grid: tuple[int, int], grid_size: tuple[int, int]
 def contract_boxes(
     boxes: np.ndarray, size: tuple[float, float] | None, convention: str | None, where: str
 ) -> np.ndarray:
-    """Returns boxes as `x1, y1, x2, y2` divided by the image's width and height.
+    """Returns boxes `(N, 4)` as `x1, y1, x2, y2` divided by the image's width and height, float32, clipped to [0, 1].
 
     Args:
-        boxes: `(N, 4)`.
         size: width and height of the image in pixels; None = those of the smallest image from (0, 0) with all boxes,
             of `MAX_GUESSED_SIDE` pixels a side at most.
         convention: one of `CONVENTIONS`; if None, `xyxy-normalized` where most boxes end within [0, 1], and else
             `xyxy`.
-        where: name of the image in errors.
-
-    Returns:
-        `(N, 4)`, float32, clipped to [0, 1] after rounding.
 
     Raises:
         DataError: another shape; a box that is not finite, has no area or leads beyond the image.

@@ -34,11 +34,7 @@ NAMED_IMAGES = "hf_ngsan_images"
 
 
 class OwnFiles:
-    """The files of a dataset.
-
-    Args:
-        source: a folder, a file, whose folder counts, or a name on the Hub, whose files are there or in the caches.
-    """
+    """The files of a dataset: of a folder, of the folder of a file, or of a name on the Hub, there or in the caches."""
 
     def __init__(self, source: str) -> None:
         self.hub = ""
@@ -54,15 +50,11 @@ class OwnFiles:
         self.real_folder_of = cache(os.path.realpath)
 
     def find(self, path: str, where: str) -> str:
-        """Returns where a file lies that the dataset names.
+        """Returns where a file lies that the dataset names; raises a DataError for a URL, or a file outside of the
+        dataset.
 
-        Args:
-            path: absolute, or relative to the dataset's folder; or `zip://MEMBER::ARCHIVE` with such a path of an
-                archive.
-            where: place of the name, for errors.
-
-        Raises:
-            DataError: a URL, or a file outside of the dataset.
+        The path is absolute, or relative to the dataset's folder; or `zip://MEMBER::ARCHIVE` with such a path of an
+        archive.
         """
         if path.startswith(ZIP):
             member, _, archive = path.removeprefix(ZIP).partition("::")
@@ -113,11 +105,8 @@ def with_own_files(dataset: Dataset, column: str, source: str, name: str) -> Dat
 def decode_image(value: Mapping | PIL.Image.Image | None, feature: Image) -> PIL.Image.Image | None:
     """Decodes an image that is stored as `{"bytes", "path"}`: of a raster format, turned upright, in its stored mode.
 
-    The pixels are those of the datasets library.
-
-    Raises:
-        DataError: the path is a URL.
-        Exception: an error of Pillow for a damaged or missing file, another format, or too many pixels.
+    The pixels are those of the datasets library. Pillow's error is raised for a damaged or missing file, another format
+    or too many pixels, a DataError for a URL.
     """
     if not isinstance(value, Mapping):
         return value
@@ -160,10 +149,7 @@ def with_raster_images(dataset: Dataset) -> Dataset:
 def with_named_images(rows: Dataset, name: str, stream: Any = None) -> Dataset:
     """Returns rows whose images are decoded by [`decode_image`], and whose errors name the dataset and the row.
 
-    Args:
-        rows: a dataset with a column of images.
-        name: name of the dataset.
-        stream: the [`~loading.ImageStream`] with the images, if the rows only have their numbers there.
+    `stream` is the [`~loading.ImageStream`] with the images, if the rows only have their numbers there.
     """
     return rows.with_format(NAMED_IMAGES, origin=Origin(name), stream=stream)
 

@@ -123,11 +123,6 @@ class ImageStream:
     """The images of a stream by the numbers of their rows, in any order.
 
     A number that is further behind the largest one so far than the buffer is long makes the stream start again.
-
-    Args:
-        source, config, split: the stream, see [`open_stream`].
-        column: column of the images.
-        buffer: number of images that are kept behind the largest number so far.
     """
 
     def __init__(self, source: str, config: str | None, split: str, column: str, buffer: int) -> None:

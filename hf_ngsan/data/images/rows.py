@@ -41,15 +41,8 @@ TYPES = {
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a dataset that are read.
-
-    Attributes:
-        image: column of images, their bytes or the paths of their files.
-        captions: columns of strings or lists of strings; empty without captions.
-        id, file_name: columns of the id and the file name of the image, or None.
-        row_id: column `id`, of the image or of the caption, or None.
-        size: width and height in pixels, or none.
-    """
+    """The columns of a dataset that are read, None without; `row_id` is a column `id`, of the image or of the
+    caption."""
 
     image: str
     captions: tuple[str, ...]
@@ -60,22 +53,17 @@ class Columns:
 
     @property
     def key(self) -> str | None:
-        """The column that is equal in the rows of one image, or None."""
+        """The column that is equal in the rows of one image."""
         return self.id or self.file_name
 
     @property
     def besides_images(self) -> list[str]:
-        """The columns other than that of the images, each once."""
         names = (*self.captions, self.id, self.row_id, self.file_name, *self.size)
         return list(dict.fromkeys(filter(None, names)))
 
 
 def find_columns(dataset: Dataset, source: str, image: str | None, captions: str | None) -> Columns:
-    """Finds the columns by their types and names, unless they are given; `source` is a name for errors.
-
-    Raises:
-        DataError: no image column, several of them, or a given column that is not there or of another type.
-    """
+    """Finds the columns by their types and names, unless they are given; `source` is a name for errors."""
     if image is None:
         image = find_image_column(dataset, source)
     else:
@@ -211,12 +199,7 @@ def all_but_images(
 ) -> tuple[dict[str, Any], np.ndarray]:
     """Returns the columns besides the images, with the types of `TYPES`, and the rows to keep.
 
-    Args:
-        table: columns of a dataset of n rows.
-        columns: their names.
-        owners: `(n,)`, the first row of the image of each row; -1 for a row that is left out.
-        file_names: file names of the images, if known.
-        name: name of the dataset in messages.
+    `owners` `(n,)` is the first row of the image of each row; -1 for a row that is left out.
     """
     chosen = np.flatnonzero(owners == np.arange(len(owners)))
     is_image_a_row = len(chosen) == np.count_nonzero(owners >= 0)
@@ -362,12 +345,7 @@ def whole_numbers(column: pa.ChunkedArray) -> np.ndarray | None:
 
 
 def gather_captions(columns: list[pa.ChunkedArray], owners: np.ndarray) -> list[list[str]]:
-    """Returns for each of n rows the captions of the image that begins there, those with words.
-
-    Args:
-        columns: n strings or lists of strings each; null for no caption.
-        owners: `(n,)`, the row that gets the captions of each row; -1 leaves them out.
-    """
+    """Returns for each row the captions, with words, of the image that begins there; see [`all_but_images`]."""
     captions: list[list[str]] = [[] for _ in owners]
     for owner, *cells in zip(owners.tolist(), *(column.to_pylist() for column in columns), strict=True):
         for cell in cells if owner >= 0 else ():

@@ -65,9 +65,6 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
 
     Returns:
         The dataset, memory-mapped, and the numbers of its rows in the split; None for all.
-
-    Raises:
-        DataError: there is no such dataset or split, or it cannot be read.
     """
     parts = open_source(source, config)
     column = column_of_splits(parts)
@@ -285,19 +282,13 @@ def holds_photographs(folder: Path) -> bool:
 
 
 def read_folder(folder: Path) -> dict[str, Dataset]:
-    """Reads a folder of photographs, one dataset a split.
+    """Reads a folder of photographs, one dataset a split, with `image`, undecoded, and the columns of the metadata.
 
     A split is a folder `train`, `validation` (`val`, `valid`, `dev`) or `test` directly below the root, unless the root
     has metadata. No other name of a file or folder makes a split; all images are then `train`.
 
     The images of a split with metadata are those that these name. Of a split without, they are all, and the lines of
     `photo.txt` (or `photo.caption`) are the captions of `photo.jpg`.
-
-    Returns:
-        Rows with `image`, undecoded, and the other columns of the metadata or, if there are any, `captions`.
-
-    Raises:
-        DataError: metadata or captions cannot be read, name a file outside of the folder, or splits are unclear.
     """
     names = sorted(visible_files(folder))
     parts = {}

@@ -37,15 +37,8 @@ FEATURES = Features({"image": Image(), "captions": List(Value("string")), "file_
 class TarFile:
     """The samples of an uncompressed tar file, in the order of their first members; nothing is unpacked to the disk.
 
-    Args:
-        path: path of the file.
-        name: its name in messages; the path if None.
-
-    Attributes:
-        samples: members by suffix, by key.
-
-    Raises:
-        DataError: the file is compressed, cut, damaged, several joined ones or no tar file.
+    `samples` has the members by suffix, by key. A file that is compressed, cut, damaged, several joined ones or no tar
+    file is a DataError; `name` is its name there.
     """
 
     def __init__(self, path: Path, name: str | None = None) -> None:
@@ -139,15 +132,7 @@ def with_words(captions: list[str]) -> tuple[str, ...]:
 
 
 def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict[str, Dataset | IterableDataset]:
-    """Opens the samples of tar files by split, as `IterableDataset` or else as `Dataset`, prepared in the cache.
-
-    Args:
-        places: paths or URLs of the tar files of each split.
-        streaming: whether samples are read when they are iterated over.
-
-    Raises:
-        DataError: a file or a sample cannot be read.
-    """
+    """Opens the samples of tar files, paths or URLs by split, as `IterableDataset` or as `Dataset` in the cache."""
     parts: dict[str, Dataset | IterableDataset] = {}
     for split, files in ((str(split), list(map(str, files))) for split, files in places.items()):
         if streaming:

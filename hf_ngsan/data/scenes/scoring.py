@@ -8,7 +8,7 @@ relation_swaps(row)[0].answer  # "right of"
 ```
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError
+from .chinese import in_english, prompt_in_chinese
 from .relations import AMBIGUOUS, DIRECTIONAL, FAMILIES, FAMILY_OF, LANDMARK, SYMMETRIC, Statement, answer_families
 
 if TYPE_CHECKING:
@@ -26,13 +27,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class RelationPrompt:
-    """A question to a captioner: the beginning of a caption.
-
-    text: the caption up to its relation, e.g. `the red circle lies`; always four words.
-    answer: the true relation, e.g. `left of`.
-    caption: the whole caption.
-    family, group: of the relation, e.g. `horizontal` and `directional`.
-    """
+    """The beginning of a caption, always four words, and the true relation, such as `left of`, with its family."""
 
     text: str
     answer: str
@@ -45,9 +40,6 @@ def relation_prompts(row: Row) -> list[RelationPrompt]:
     """Returns the prompts of a row of the `scenes` dataset, one for each of its captions and in their order.
 
     The verb of a prompt leaves two relations, equally likely given everything but geometry: chance is 0.5.
-
-    Raises:
-        DataError: a caption of the row is not one of a scene.
     """
     return [prompt_of(caption) for caption in field_of(row, "captions")]
 
@@ -72,9 +64,6 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
     Returns:
         The dict of `score_relations`; both chances are 0.5. A text is right if it continues with the true relation, and
         `coverage` is the share of texts that continue with either relation of the family; the others count as wrong.
-
-    Raises:
-        DataError: there are not as many texts as rows and prompts.
     """
     tally = Tally()
     for index, (texts, row) in enumerate(pairs_of(completions, rows)):
@@ -108,9 +97,6 @@ def score_relations(predictions: Sequence[str], rows: Sequence[Row]) -> dict[str
         - `coverage`: share of the predictions that were scored;
         - `symmetric_count`, `directional_count`: how many were scored;
         - `families`: `accuracy`, `chance` and `count` of every family.
-
-    Raises:
-        DataError: there are not as many predictions as rows, or the rows are not scenes.
     """
     pairs = pairs_of(predictions, rows)
     answers = [answers_by_object(row) for row in rows]
@@ -120,22 +106,15 @@ def score_relations(predictions: Sequence[str], rows: Sequence[Row]) -> dict[str
         statement = Statement.parse(caption)
         truth = None if statement is None else true_relation(statement, row["objects"], answer)
         if statement is None or truth is None:
-            tally.skip()
+            tally.asked += 1
         else:
             tally.add(statement.family.name, statement.relation == truth, chance=shares[statement.relation])
     return tally.report()
 
 
 def score_objects(predictions: Sequence[str], rows: Sequence[Row]) -> float:
-    """Returns the share of captions that name two objects of their scene, both with the right colour and shape.
-
-    Args:
-        predictions: one caption for each row.
-        rows: rows of the `scenes` dataset; their `objects` are used.
-
-    Raises:
-        DataError: there are not as many predictions as rows, or the rows are not scenes.
-    """
+    """Returns the share of captions, one for each row of `scenes`, that name two objects of their scene, both with the
+    right colour and shape."""
     pairs = pairs_of(predictions, rows)
     named = 0
     for caption, row in pairs:
@@ -163,17 +142,13 @@ def true_relation(statement: Statement, objects: list[str], answers: Mapping[str
     return None if answer == AMBIGUOUS else statement.family.relations[answer]
 
 
-def shares_of(answers: Iterable[Mapping[str, np.ndarray]]) -> dict[str, float]:
+def shares_of(answers: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
     """Returns for every relation its share among the objects that its family decides."""
-    counts: Counter[str] = Counter()
-    for answer in answers:
-        for family in FAMILIES:
-            for index, relation in enumerate(family.relations):
-                counts[relation] += int(np.count_nonzero(answer[family.name] == index))
-    return {
-        relation: counts[relation] / max(1, sum(counts[name] for name in family.relations))
-        for relation, family in FAMILY_OF.items()
-    }
+    shares = {}
+    for family in FAMILIES:
+        counts = [sum(int((answer[family.name] == index).sum()) for answer in answers) for index in (0, 1)]
+        shares |= {name: count / max(1, sum(counts)) for name, count in zip(family.relations, counts, strict=True)}
+    return shares
 
 
 def pairs_of(texts: Sequence, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
@@ -192,26 +167,18 @@ class Tally:
     """Counts of asked, covered and right answers by family."""
 
     def __init__(self) -> None:
-        self.right: Counter[str] = Counter()
-        self.count: Counter[str] = Counter()
-        self.chance: defaultdict[str, float] = defaultdict(float)
+        self.answers: dict[str, list[tuple[bool, float]]] = {family.name: [] for family in FAMILIES}
         self.asked = self.covered = 0
-
-    def skip(self) -> None:
-        self.asked += 1
 
     def add(self, family: str, right: bool, chance: float, covered: bool = True) -> None:
         self.asked += 1
-        self.covered += bool(covered)
-        self.right[family] += bool(right)
-        self.count[family] += 1
-        self.chance[family] += chance
+        self.covered += covered
+        self.answers[family].append((right, chance))
 
     def report(self) -> dict[str, Any]:
-        report = {}
+        report: dict[str, Any] = {}
         for group in (SYMMETRIC, DIRECTIONAL):
-            names = [family.name for family in FAMILIES if family.group == group]
-            numbers = self.rates(names)
+            numbers = self.rates([family.name for family in FAMILIES if family.group == group])
             report[group] = numbers["accuracy"]
             report[f"{group}_chance"] = numbers["chance"]
             report[f"{group}_count"] = numbers["count"]
@@ -220,22 +187,18 @@ class Tally:
         return report
 
     def rates(self, names: Iterable[str]) -> dict[str, Any]:
-        count = sum(self.count[name] for name in names)
+        parts = [self.answers[name] for name in names]
+        count = sum(map(len, parts))
         if not count:
             return {"accuracy": None, "chance": None, "count": 0}
-        right, chance = (sum(counter[name] for name in names) for counter in (self.right, self.chance))
+        right = sum(right for part in parts for right, _ in part)
+        chance = sum(sum((chance for _, chance in part), 0.0) for part in parts)
         return {"accuracy": right / count, "chance": chance / count, "count": count}
 
 
 @dataclass(frozen=True)
 class RelationSwap:
-    """A caption's object in another object's place.
-
-    Attributes:
-        prompt: the caption up to its relation, and the relation that was true.
-        answer: the other relation of the family, which is true now.
-        boxes: float32 `(N, 4)`, the boxes after the exchange.
-    """
+    """A caption's object in another object's place: boxes float32 `(N, 4)`, for which the other relation is true."""
 
     prompt: RelationPrompt
     answer: str
@@ -294,12 +257,8 @@ def score_swaps(swaps: Sequence[RelationSwap], before: Sequence[str], after: Seq
 
 
 class SceneScores:
-    """Implements `ExtraScores` for rows of the synthetic scenes.
-
-    `objects` is the share of captions that name two objects of their scene; `symmetric` and `directional` are the
-    shares of right relations where the captioner finishes captions that break off before their relation, and chance is
-    0.5.
-    """
+    """The `ExtraScores` of the synthetic scenes: shares of captions that name two objects of their scene, and of right
+    relations where the captioner finishes captions that break off before them, of which chance is 0.5."""
 
     names = ("objects", "symmetric", "directional")
     completion_tokens = 6
@@ -308,11 +267,16 @@ class SceneScores:
         self, rows: "Dataset", captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
     ) -> dict[str, float]:
         """Computes the scores; a relation group without a single prompt is absent. See `ExtraScores.compute`."""
-        scores = {"objects": score_objects(captions, rows.select_columns("objects"))}
-        references = list(rows.select_columns("captions"))
+        references = [{"captions": [*map(in_english, texts)]} for texts in rows["captions"]]
+        is_chinese = references[0]["captions"] != rows[0]["captions"]
+        scores = {"objects": score_objects([*map(in_english, captions)], rows.select_columns("objects"))}
         prompts = [relation_prompts(row) for row in references]
-        questions = [(index, prompt.text) for index, row_prompts in enumerate(prompts) for prompt in row_prompts]
-        texts = iter(complete([index for index, _ in questions], [text for _, text in questions]))
+        questions = [
+            (index, prompt_in_chinese(prompt.caption) if is_chinese else prompt.text)
+            for index, row_prompts in enumerate(prompts)
+            for prompt in row_prompts
+        ]
+        texts = map(in_english, complete([index for index, _ in questions], [text for _, text in questions]))
         report = score_relation_completions([[next(texts) for _ in row] for row in prompts], references)
         return scores | {group: report[group] for group in ("symmetric", "directional") if report[group] is not None}
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from ...io.lazy import lazy_names
+from ...io import lazy_names
 
 if TYPE_CHECKING:
     from ..task import Objective, Update

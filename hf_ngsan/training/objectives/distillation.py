@@ -36,8 +36,7 @@ class OnPolicyDistillation(Objective):
     are left out of both distributions.
 
     Args:
-        teacher: a captioner, or an ensemble, with the vocabulary and the inputs of the one that is trained; its outputs
-            are logits or log-probabilities.
+        teacher: a captioner, or an ensemble, with the vocabulary and the inputs of the one that is trained.
         policy: the distribution that captions are drawn from.
         samples_per_image: captions drawn for each image.
         temperature: softens the probabilities of both; the loss is multiplied by its square.

@@ -19,14 +19,8 @@ class Policy:
     """The distribution of the next word that captions are drawn from, a function of the model's logits.
 
     Sampling and the log-probabilities of the samples use the same function, so that the gradient belongs to the sampled
-    distribution for any temperature and nucleus.
-
-    Attributes:
-        eos_token_id, pad_token_id, start_token_id: special tokens.
-        suppressed_tokens: ids that no caption contains: start, padding and the unknown word.
-        temperature: logits are divided by it.
-        top_p: probability of the nucleus (Holtzman et al. 2020); 1 = all words.
-        max_new_tokens: longest caption, its end token included.
+    distribution for any temperature and nucleus (`top_p`, Holtzman et al. 2020). No caption has `suppressed_tokens`:
+    start, padding and the unknown word.
     """
 
     eos_token_id: int
@@ -40,7 +34,7 @@ class Policy:
     @classmethod
     def of(cls, model: PreTrainedModel, **settings: Any) -> "Policy":
         """Returns the policy of a captioner with the special tokens of its configuration."""
-        config = model.config
+        config: Any = model.config
         special = {config.pad_token_id, config.decoder_start_token_id, config.bos_token_id}
         special |= set(model.generation_config.suppress_tokens or ())
         return cls(
@@ -90,13 +84,8 @@ def tokens_on(device: torch.device, tokens: tuple[int, ...]) -> torch.Tensor:
 def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
     """Draws the next words of captions from given random numbers, by inverse transform sampling.
 
-    The word of a caption depends on its own number alone, not on the batch, so that any number of processes draw the
-    same captions.
-
-    Args:
-        policy: the distribution to draw from.
-        logits: the model's, `(batch_size, vocab_size)`.
-        uniforms: `(batch_size,)`, independent, uniform in [0, 1).
+    The word of a caption depends on its own number in [0, 1) alone, not on the batch, so that any number of processes
+    draw the same captions.
     """
     cumulative = policy.logits(logits).softmax(-1).cumsum(-1)
     total = cumulative[:, -1:]
@@ -125,18 +114,9 @@ def sample_captions(
     attention_mask: torch.Tensor | None,
     uniforms: torch.Tensor,
 ) -> torch.Tensor:
-    """Draws captions; those of an image share its encoder states, as they do in the loss.
+    """Draws captions `(B * k, T)` by numbers `(B * k, max_new_tokens)`; see [`search`] and [`draw_words`].
 
-    Args:
-        model: a captioner in evaluation mode, not wrapped.
-        policy: the distribution to draw from.
-        states: last hidden states of the encoder, `(B, N, hidden_size)`.
-        attention_mask: `(B, N)`, 1 = real, 0 = padding.
-        uniforms: `(B * k, max_new_tokens)`, see [`draw_words`].
-
-    Returns:
-        Token ids `(B * k, T)` without the start token, the captions of an image next to each other, padded after their
-        ends.
+    Those of an image are next to each other and share its encoder states, as they do in the loss.
     """
     return search(model, policy, states, attention_mask, custom_generate=drawing(policy, uniforms.to(states.device)))
 
@@ -182,7 +162,16 @@ def search(
     num_beams: int = 1,
     **arguments: Any,
 ) -> torch.Tensor:
-    """Returns greedy captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token."""
+    """Returns greedy captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token.
+
+    Args:
+        model: a captioner in evaluation mode, not wrapped.
+        policy: special tokens and length of captions.
+        states: last hidden states of the encoder, `(B, N, hidden_size)`.
+        attention_mask: `(B, N)`, 1 = real, 0 = padding.
+        num_beams: width of the search.
+        arguments: of `generate()`.
+    """
     if attention_mask is not None:
         arguments["attention_mask"] = attention_mask
     own = BaseModelOutput(last_hidden_state=states)  # beam search expands it in place

@@ -111,9 +111,8 @@ class SelfCritical(Objective):
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Draws and rewards captions; those of a row are a function of the update and the row's number.
 
-        Images are encoded once where the loss can have the encoder states that captions are drawn from: a frozen
-        encoder's, or with one process and one micro-batch, and no dropout in the loss, those of one that is
-        backpropagated through. Otherwise the loss encodes them again.
+        Images are encoded once where the loss can have the encoder states that captions are drawn from: those of a
+        frozen encoder, or with one process, one micro-batch, and no dropout in the loss.
         """
         keeps_graph = update.keeps_graph(batches) and not self.settings.dropout
         return [self.prepare_batch(model, batch.inputs, update, keeps_graph) for batch in batches]
@@ -139,10 +138,7 @@ class SelfCritical(Objective):
         }
 
     def encode(self, model: Any, visual: dict, keeps_graph: bool) -> tuple[dict, dict]:
-        """Returns inputs that captions are drawn from, without a graph, and those of the loss.
-
-        With `keeps_graph` the loss may have the encoding that captions are drawn from.
-        """
+        """Returns inputs that captions are drawn from, without a graph, and those of the loss."""
         frozen = self.settings.freeze_encoder
         with torch.set_grad_enabled(keeps_graph and not frozen):
             states, mask = encode_images(model, visual)
@@ -180,7 +176,7 @@ class SelfCritical(Objective):
         self, samples: torch.Tensor, greedy: torch.Tensor | None, rows: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Returns rewards and baselines of the samples, `(B, k)` both."""
-        number = self.settings.samples_per_image
+        number, baseline = self.settings.samples_per_image, self.settings.baseline
         images = rows.repeat_interleave(number)
         if greedy is not None:
             width = max(samples.shape[1], greedy.shape[1])
@@ -190,12 +186,10 @@ class SelfCritical(Objective):
         scores = self.rewards(samples, images)
         scores = scores - self.settings.bad_ending_penalty * self.ends_badly(samples)
         rewards = scores[: len(rows) * number].view(len(rows), number)
-        if self.settings.baseline == "greedy":
+        if baseline == "greedy":
             return rewards, scores[len(rows) * number :, None].expand_as(rewards)
         mean = rewards.mean(-1, keepdim=True)
-        if self.settings.baseline == "mean":
-            return rewards, mean.expand_as(rewards)
-        return rewards, (mean * number - rewards) / (number - 1)
+        return rewards, mean.expand_as(rewards) if baseline == "mean" else (mean * number - rewards) / (number - 1)
 
     def ends_badly(self, samples: torch.Tensor) -> torch.Tensor:
         """Returns which of the captions `(R, T)` end with a word like "a" or "of", or not at all; `(R,)`."""

@@ -11,13 +11,14 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedTokenizerBase
 
 from ...data import build_tokenizer
-from ...io.user_modules import import_user_module
+from ...io import import_user_module
+from ...languages import ENGLISH
 from ...metrics import CiderDReward, DocumentFrequency
+from ...metrics.cider import PreparedReferences
 from ...metrics.clip_score import ClipScore, cosines
-from ...metrics.formulas import bleu_scores
+from ...metrics.evaluation import bleu_scores
 from ...metrics.meteor import PreparedCaption, meteor_scores, shared_scorer
 from ...metrics.ngrams import ScoredGroups, count_ngrams, cut_sequences, expand_ranges
-from ...metrics.reward import PreparedReferences
 from ...metrics.tokenization import PTBTokenizer
 
 RewardFunction = Callable[[list[str], list[list[str]]], Sequence[float] | np.ndarray | torch.Tensor]
@@ -94,6 +95,9 @@ class CaptionRewards:
         numbers = {**weights, **{name: weight for name, (_, weight) in functions.items()}}
         if not any(numbers.values()) or not all(map(math.isfinite, numbers.values())):
             raise RewardError(f"The weights of the rewards must be finite, and one other than 0, not {numbers}.")
+        if weights.get("clip_score") and clip_score is None:
+            raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
+        self.clip_score = clip_score
         self.weights = {name: float(weight) for name, weight in numbers.items() if weight}
         self.functions = {name: function for name, (function, weight) in functions.items() if weight}
         self.tokenizer: Any = tokenizer
@@ -102,9 +106,6 @@ class CaptionRewards:
         self.ignored_tokens = tuple(ignored if end_token else {*ignored, self.eos_token_id})
         self.texts = [list(captions) for captions in references]
         self.references = self.prepare_references()
-        self.clip_score = clip_score
-        if "clip_score" in self.weights and clip_score is None:
-            raise RewardError("The reward clip_score needs images and a dual encoder; give clip_score.")
         if "cider_d" in self.weights:
             rows = np.repeat(np.arange(len(self.references)), self.references.number)
             levels, special = count_ngrams(self.references.captions), (self.eos_token_id, self.ignored_tokens)
@@ -197,6 +198,7 @@ class TextRewards(CaptionRewards):
         references: see [`CaptionRewards`].
         decode: returns the texts of samples `(R, T)`.
         end_token_id: token that ends a sample.
+        language: of the captions, see [`~hf_ngsan.data.build_tokenizer`].
         options: further arguments of [`CaptionRewards`].
     """
 
@@ -205,10 +207,11 @@ class TextRewards(CaptionRewards):
         references: Sequence[Sequence[str]],
         decode: Callable[[torch.Tensor], list[str]],
         end_token_id: int,
+        language: str = ENGLISH,
         **options: Any,
     ) -> None:
         self.decode, self.end_token_id = decode, end_token_id
-        tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1)
+        tokenizer = build_tokenizer([text for texts in references for text in texts], min_count=1, language=language)
         super().__init__(references, tokenizer, **options)
 
     def parts(

@@ -3,8 +3,7 @@ import pytest
 from PIL import Image, ImageColor
 
 from hf_ngsan.data import draw_scene, load_data, make_scene
-from hf_ngsan.data.scenes import Scene
-from hf_ngsan.data.scenes.generator import BACKGROUND, PAINT
+from hf_ngsan.data.scenes import BACKGROUND, PAINT, Scene
 
 
 def pixels_of(picture, colour):

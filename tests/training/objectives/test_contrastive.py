@@ -20,62 +20,42 @@ from ...tasks.tiny_retrieval import tiny_training_config
 LOSSES = ("hardest", "all", "info_nce")
 
 
-def loss_by_loops(images, texts, image_rows, text_rows, settings) -> list[float]:
-    """The formulae of `Contrastive`, one pair and one negative at a time."""
-    values = []
+def loss_by_loops(similarities, image_rows, text_rows, settings) -> list[float]:
+    """The formulae of `pair_losses`, one pair and one negative at a time."""
+    values, rows = [], image_rows.tolist()
     for text, row in enumerate(text_rows.tolist()):
-        image = image_rows.tolist().index(row)
-        own = float(images[image] @ texts[text])
-        over_texts = [float(images[image] @ texts[t]) for t in range(len(texts)) if int(text_rows[t]) != row]
-        over_images = [float(images[i] @ texts[text]) for i in range(len(images)) if int(image_rows[i]) != row]
+        own = float(similarities[rows.index(row), text])
+        over_texts = [float(similarities[rows.index(row), t]) for t in range(len(text_rows)) if text_rows[t] != row]
+        over_images = [float(similarities[i, text]) for i in range(len(rows)) if rows[i] != row]
         if settings.loss == "info_nce":
-            halves = []
-            for others in (over_texts, over_images):
-                scores = [math.exp(value / settings.temperature) for value in (own, *others)]
-                halves.append(-math.log(scores[0] / sum(scores)) / 2)
-            values.append(sum(halves))
+            sums = [sum(math.exp((x - own) / settings.temperature) for x in over) for over in (over_texts, over_images)]
+            values.append(sum(math.log(1 + total) for total in sums) / 2)
             continue
-        excesses = [
-            [max(settings.margin - own + value, 0.0) for value in others] for others in (over_texts, over_images)
-        ]
-        reduce = sum if settings.loss == "all" else lambda values: max(values, default=0.0)
-        values.append(sum(reduce(others) for others in excesses))
+        reduce = sum if settings.loss == "all" else max
+        excesses = [[max(settings.margin - own + x, 0.0) for x in over] for over in (over_texts, over_images)]
+        values.append(sum(reduce([*others, 0.0]) for others in excesses))
     return values
 
 
-def losses_of(images, texts, image_rows, text_rows, settings) -> torch.Tensor:
-    return pair_losses(
-        images @ texts.mT,
-        image_rows[:, None] == text_rows,
-        loss=settings.loss,
-        margin=settings.margin,
-        temperature=settings.temperature,
-    )
+def losses_of(similarities, image_rows, text_rows, settings) -> torch.Tensor:
+    options = {"loss": settings.loss, "margin": settings.margin, "temperature": settings.temperature}
+    return pair_losses(similarities, image_rows[:, None] == text_rows, **options)
 
 
 @each_row("texts_per_image", [1, 3])
+@each_row("rows", [[7, 2, 30, 11], [5]])
 @each_row("loss", LOSSES)
-def test_losses_are_the_formulae(loss, texts_per_image):
-    generator = torch.Generator().manual_seed(texts_per_image)
-    image_rows = torch.tensor([7, 2, 30, 11])
+def test_losses_are_the_formulae_and_one_image_alone_has_none(loss, rows, texts_per_image):
+    image_rows = torch.tensor(rows)
     text_rows = image_rows.repeat_interleave(texts_per_image)
-    images, texts = (
-        torch.nn.functional.normalize(torch.randn(number, 5, generator=generator).double(), dim=-1)
-        for number in (4, len(text_rows))
-    )
+    similarities = torch.randn(len(rows), len(text_rows)).double().requires_grad_()
     settings = ContrastiveSettings(loss=loss, margin=0.3, temperature=0.2)
-    expected = loss_by_loops(images, texts, image_rows, text_rows, settings)
-    assert losses_of(images, texts, image_rows, text_rows, settings).tolist() == pytest.approx(expected, abs=1e-12)
-    assert max(expected) > 0
-
-
-@each_row("loss", LOSSES)
-def test_one_image_alone_has_no_negative_and_no_loss(loss):
-    images, texts, rows = torch.ones(1, 3), torch.rand(2, 3, requires_grad=True), torch.tensor([5])
-    losses = losses_of(images, texts, rows, rows.repeat(2), ContrastiveSettings(loss=loss))
+    expected = loss_by_loops(similarities.detach(), image_rows, text_rows, settings)
+    losses = losses_of(similarities, image_rows, text_rows, settings)
+    assert losses.tolist() == pytest.approx(expected, abs=1e-12)
+    assert (max(expected) > 0) == (len(rows) > 1)
     losses.sum().backward()
-    assert losses.tolist() == pytest.approx([0.0, 0.0], abs=1e-6)
-    assert torch.isfinite(texts.grad).all()
+    assert similarities.grad.isfinite().all()
 
 
 class Linear(torch.nn.Module):
@@ -95,7 +75,8 @@ def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls):
     torch.manual_seed(0)
     model, settings = Linear(), ContrastiveSettings(loss=loss)
     pixels, words, rows = torch.randn(4, 6), torch.randn(8, 6), torch.tensor([3, 9, 4, 0])
-    losses = losses_of(model.of_images(pixels), model.of_texts(words), rows, rows.repeat_interleave(2), settings)
+    similarities = model.of_images(pixels) @ model.of_texts(words).mT
+    losses = losses_of(similarities, rows, rows.repeat_interleave(2), settings)
     expected = torch.autograd.grad(losses.sum(), list(model.parameters()))
 
     batches, start = [], 0
@@ -121,33 +102,25 @@ def test_gradients_are_those_of_the_whole_batch(loss, cuts, one_process, calls):
     assert summary["chance_recall"] == pytest.approx(1 / 4)
 
 
-def weights(folder) -> torch.Tensor:
-    state = load_file(folder / "last" / "model.safetensors")
-    return torch.cat([state[name].double().flatten() for name in sorted(state)])
-
-
 DATA = {"spec": "scenes:size=41,validation=12,seed=4"}
-DROPPING = {"dropout": 0.3}
-"""Dropout masks must not depend on how a batch is cut."""
 
 
-@pytest.mark.parametrize(
-    ("loss", "captions"),
-    [
-        pytest.param(loss, captions, marks=[pytest.mark.slow] * ((loss, captions) != ("hardest", 2)))
-        for loss in LOSSES
-        for captions in (1, 2)
-    ],
-)
-def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss, captions):
-    runs = {"start": {"learning_rate": 0.0}}
-    runs |= {str(steps): {"gradient_accumulation_steps": steps} for steps in (1, 3, 8)}
-    for name, training in runs.items():
-        data = {**DATA, "captions_per_image": captions}
-        sections = {"model": DROPPING, "data": data, "contrastive": {"loss": loss}}
-        config = tiny_training_config(tmp_path / name, training={"epochs": 1, **training}, **sections)
-        assert train(config).history[-1]["step"] == 6
-    start, one, *others = (weights(tmp_path / name) for name in runs)
+@pytest.mark.parametrize("loss", ["hardest", pytest.param("info_nce", marks=pytest.mark.slow)])
+def test_any_number_of_accumulation_steps_gives_the_same_weights(tmp_path, loss):
+    """Dropout masks, too, must not depend on how a batch is cut."""
+    found = []
+    for number, training in enumerate(
+        [{"learning_rate": 0.0}, *({"gradient_accumulation_steps": n} for n in (1, 3, 8))]
+    ):
+        data, contrastive = {**DATA, "captions_per_image": 2}, {"loss": loss}
+        sections = {"model": {"dropout": 0.3}, "data": data, "contrastive": contrastive}
+        folder = tmp_path / str(number)
+        assert (
+            train(tiny_training_config(folder, training={"epochs": 1, **training}, **sections)).history[-1]["step"] == 6
+        )
+        state = load_file(folder / "last" / "model.safetensors")
+        found.append(torch.cat([state[name].double().flatten() for name in sorted(state)]))
+    start, one, *others = found
     for other in others:
         torch.testing.assert_close(other, one, rtol=0, atol=1e-3)
     assert float((one - start).abs().max()) > 0.02
@@ -189,14 +162,11 @@ def drop(rows, shape, p=0.4, seed=3, step=5):
         return functional.dropout(torch.ones(shape), p)
 
 
-def test_a_rows_mask_does_not_depend_on_the_rows_beside_it_or_on_padding():
+def test_a_rows_mask_depends_on_update_row_and_call_and_not_on_the_rows_beside_it_or_on_padding():
     whole = drop([4, 7, 9], (3, 6, 5))
+    assert torch.equal(drop([4, 7, 9], (3, 6, 5)), whole)
     assert torch.equal(drop([9, 4], (2, 6, 5)), whole[[2, 0]])
     assert torch.equal(drop([7], (1, 4, 5)), whole[1:2, :4])
-    assert torch.equal(drop([4, 7, 9], (3, 6, 5)), whole)
-
-
-def test_masks_differ_between_rows_updates_seeds_calls_and_parts_of_a_row():
     masks = [drop([4], (1, 64)), drop([5], (1, 64)), drop([4], (1, 64), step=6), drop([4], (1, 64), seed=4)]
     with RowDropout(torch.tensor([4]), 3, 5):
         first, second = (functional.dropout(torch.ones(2, 64), 0.4) for _ in range(2))
@@ -209,55 +179,38 @@ def test_values_are_kept_with_probability_one_minus_p_and_scaled():
     kept = drop(list(range(200)), (200, 500), p=0.3)
     assert kept.unique().tolist() == pytest.approx([0.0, 1 / 0.7])
     assert float((kept > 0).float().mean()) == pytest.approx(0.7, abs=0.01)
-    means = (kept > 0).float().mean(0)
-    assert float(means.std()) == pytest.approx((0.3 * 0.7 / 200) ** 0.5, rel=0.2)
-    everything = drop([1, 2], (2, 8), p=1.0)
-    assert torch.equal(everything, torch.zeros(2, 8))
+    assert float((kept > 0).float().mean(0).std()) == pytest.approx((0.3 * 0.7 / 200) ** 0.5, rel=0.2)
+    assert torch.equal(drop([1, 2], (2, 8), p=1.0), torch.zeros(2, 8))
 
 
-def test_modules_drop_in_training_mode_only_and_in_place_where_asked():
+def test_modules_drop_in_training_mode_only_in_place_where_asked_and_other_tensors_by_the_generator():
     states = torch.ones(2, 50)
     with RowDropout(torch.tensor([1, 2]), 0, 0):
         assert torch.equal(nn.Dropout(0.5).eval()(states), states)
-    with RowDropout(torch.tensor([1, 2]), 0, 0):
         dropped = nn.Dropout(0.5, inplace=True)(states)
+        torch.manual_seed(1)
+        of_no_rows = functional.dropout(torch.ones(5, 40), 0.5)
     assert dropped is states
     assert torch.equal(dropped, drop([1, 2], (2, 50), p=0.5, seed=0, step=0))
-
-
-@each_row(
-    ("mask", "options"),
-    [
-        (None, {}),
-        (None, {"is_causal": True}),
-        (None, {"scale": 0.3}),
-        ("bool", {}),
-        ("float", {}),
-        ("float", {"scale": 2}),
-    ],
-)
-def test_attention_is_softmax_with_a_mask_of_its_own(mask, options):
-    generator = torch.Generator().manual_seed(0)
-    query, key, value = torch.randn(3, 2, 4, 5, 8, generator=generator).double()
-    allowed = torch.rand(5, 5, generator=generator) > 0.3
-    allowed |= torch.eye(5, dtype=torch.bool)
-    bias = {None: None, "bool": allowed, "float": torch.randn(5, 5, generator=generator).double()}[mask]
-    with RowDropout(torch.tensor([1, 2]), 0, 0):
-        dropped = functional.scaled_dot_product_attention(query, key, value, bias, dropout_p=0.5, **options)
-    identity = torch.eye(5).double().expand(2, 4, 5, 5)
-    weights = functional.scaled_dot_product_attention(query, key, identity, bias, **options)
-    with RowDropout(torch.tensor([1, 2]), 0, 0):
-        expected = functional.dropout(weights, 0.5) @ value
-    torch.testing.assert_close(dropped, expected)
-    with RowDropout(torch.tensor([1, 2]), 0, 0):
-        plain = functional.scaled_dot_product_attention(query, key, value, bias, **options)
-    torch.testing.assert_close(plain, weights @ value)
-
-
-def test_tensors_that_are_not_of_rows_take_the_masks_of_the_generator():
-    states = torch.ones(5, 40)
-    with RowDropout(torch.tensor([1, 2]), 0, 0):
-        torch.manual_seed(1)
-        ours = functional.dropout(states, 0.5)
     torch.manual_seed(1)
-    assert torch.equal(ours, functional.dropout(states, 0.5))
+    assert torch.equal(of_no_rows, functional.dropout(torch.ones(5, 40), 0.5))
+
+
+@each_row("options", [{}, {"is_causal": True}, {"scale": 0.3}, {"mask": "bool"}, {"mask": "float", "scale": 2}])
+def test_attention_is_softmax_with_a_mask_of_its_own(options):
+    options, generator = dict(options), torch.Generator().manual_seed(0)
+    query, key, value = torch.randn(3, 2, 4, 5, 8, generator=generator).double()
+    allowed = (torch.rand(5, 5, generator=generator) > 0.3) | torch.eye(5, dtype=torch.bool)
+    masks = {None: None, "bool": allowed, "float": torch.randn(5, 5, generator=generator).double()}
+    bias, attention = masks[options.pop("mask", None)], functional.scaled_dot_product_attention
+    weights = attention(query, key, torch.eye(5).double().expand(2, 4, 5, 5), bias, **options)
+    found = []
+    for compute in (
+        lambda: attention(query, key, value, bias, dropout_p=0.5, **options),
+        lambda: functional.dropout(weights, 0.5) @ value,
+        lambda: attention(query, key, value, bias, **options),
+    ):
+        with RowDropout(torch.tensor([1, 2]), 0, 0):
+            found.append(compute())
+    torch.testing.assert_close(found[0], found[1])
+    torch.testing.assert_close(found[2], weights @ value)

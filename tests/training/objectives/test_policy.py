@@ -88,11 +88,13 @@ def test_words_are_drawn_as_often_as_the_policy_says(settings):
         assert abs(counts[index].item() / number - expected) <= 4.5 * deviation
 
 
-def test_the_largest_number_below_one_draws_a_possible_word():
+def test_the_largest_number_below_one_draws_a_possible_word_and_a_chosen_one_stays_possible():
     policy = Policy(END, PAD, START, suppressed_tokens=(PAD, START, NUM_WORDS - 1))
-    uniforms = torch.tensor([0.0, 1 - 2**-24])
-    chosen = draw_words(policy, torch.randn(2, NUM_WORDS), uniforms)
+    chosen = draw_words(policy, torch.randn(2, NUM_WORDS), torch.tensor([0.0, 1 - 2**-24]))
     assert not set(chosen.tolist()) & {PAD, START, NUM_WORDS - 1}
+    policy, logits = Policy(END, PAD, START, top_p=0.5), torch.tensor([[0.0, 0.0, 5.0, 0.0]])
+    assert policy.logits(logits)[0, 3] == -torch.inf
+    assert policy.logits(logits, chosen=torch.tensor([3]))[0, 3] == 0.0
 
 
 def test_captions_of_an_image_depend_on_its_own_key_only(model, images):
@@ -104,15 +106,6 @@ def test_captions_of_an_image_depend_on_its_own_key_only(model, images):
     assert alone == together[:3]
     assert as_captions(draw(model, images, [9, 1, 2, 3]))[3:] == together[3:]
     assert len(set(map(tuple, together))) > 6
-
-
-def test_captions_that_share_encoder_states_are_those_that_have_copies(model, images):
-    uniforms = image_uniforms([(0, row) for row in range(4)], 3, LONGEST)
-    policy, states, mask = Policy.of(model, max_new_tokens=LONGEST), encode(model, images), images["attention_mask"]
-    with torch.no_grad():
-        shared = sample_captions(model, policy, states, mask, uniforms)
-        copies = states.repeat_interleave(3, dim=0), mask.repeat_interleave(3, dim=0)
-        assert torch.equal(sample_captions(model, policy, *copies, uniforms), shared)
 
 
 def test_special_tokens_are_never_said(model, images):
@@ -158,10 +151,3 @@ def test_labels_stop_at_the_first_end(rows):
     for row, label in zip(rows, labels, strict=True):
         length = row.index(END) + 1 if END in row else len(row)
         assert label == row[:length] + [-100] * (len(row) - length)
-
-
-def test_a_chosen_word_stays_possible_at_the_rim_of_the_nucleus():
-    policy = Policy(END, PAD, START, top_p=0.5)
-    logits = torch.tensor([[0.0, 0.0, 5.0, 0.0]])
-    assert policy.logits(logits)[0, 3] == -torch.inf
-    assert policy.logits(logits, chosen=torch.tensor([3]))[0, 3] == 0.0

@@ -74,23 +74,12 @@ def assert_mean_is(found: torch.Tensor, expected: torch.Tensor):
 
 
 TEMPERED = {"temperature": 0.7, "top_p": 0.8}
+SLOW = [("leave_one_out", 1.0, TEMPERED), ("greedy", 1.0, TEMPERED), ("mean", 2 / 3, {})]
 
 
 @pytest.mark.parametrize(
     ("baseline", "share", "policy"),
-    [
-        ("leave_one_out", 1.0, {}),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in [
-                ("leave_one_out", 1.0, TEMPERED),
-                ("greedy", 1.0, {}),
-                ("greedy", 1.0, TEMPERED),
-                ("mean", 2 / 3, {}),
-                ("mean", 2 / 3, TEMPERED),
-            ]
-        ),
-    ],
+    [("leave_one_out", 1.0, {}), *(pytest.param(*row, marks=pytest.mark.slow) for row in SLOW)],
 )
 def test_the_estimate_is_the_gradient_of_the_expected_reward(baseline, share, policy):
     model = toy_captioner()
@@ -98,32 +87,29 @@ def test_the_estimate_is_the_gradient_of_the_expected_reward(baseline, share, po
     assert_mean_is(found, share * exact_gradient(model, **policy))
 
 
-def test_baselines_are_those_of_the_definitions():
-    model = toy_captioner()
-    batch = {**toy_image(4), "row_index": torch.arange(4)}
-    rewards = ToyRewards()
-    for baseline in ("greedy", "mean", "leave_one_out"):
-        prepared = self_critical(baseline=baseline).prepare_batch(model, batch, Update(0, 0))
-        worth = [rewards.of([word for word in ids if word >= 0]) for ids in prepared["labels"].tolist()]
-        for row in range(12):
-            image = worth[row // 3 * 3 : row // 3 * 3 + 3]
-            others = [value for other, value in enumerate(image) if other != row % 3]
-            greedy = max(log_greedy(model).items(), key=lambda item: item[1])[0] if baseline == "greedy" else None
-            expected = {
-                "greedy": lambda greedy=greedy: rewards.of(greedy),
-                "mean": lambda image=image: sum(image) / 3,
-                "leave_one_out": lambda others=others: sum(others) / 2,
-            }[baseline]()
-            assert prepared["advantages"][row].item() == pytest.approx(worth[row] - expected, abs=1e-5)
-
-
-def log_greedy(model) -> dict[tuple, float]:
+def greedy_caption(model) -> tuple[int, ...]:
     """The caption of the likeliest words, one after the other, by enumeration of one more word at a time."""
     caption: tuple[int, ...] = ()
     while END not in caption and len(caption) < LONGEST:
         options = log_probabilities(model, [(*caption, word) for word in (END, *WORDS)])
         caption = max(options, key=lambda option: options[option].item())
-    return {caption: 0.0}
+    return caption
+
+
+def test_baselines_are_those_of_the_definitions():
+    model, rewards = toy_captioner(), ToyRewards()
+    batch = {**toy_image(4), "row_index": torch.arange(4)}
+    baselines = {
+        "greedy": lambda image, own: rewards.of(greedy_caption(model)),
+        "mean": lambda image, own: sum(image) / 3,
+        "leave_one_out": lambda image, own: (sum(image) - own) / 2,
+    }
+    for baseline, expected in baselines.items():
+        prepared = self_critical(baseline=baseline).prepare_batch(model, batch, Update(0, 0))
+        worth = [rewards.of([word for word in ids if word >= 0]) for ids in prepared["labels"].tolist()]
+        for row, own in enumerate(worth):
+            image = worth[row // 3 * 3 : row // 3 * 3 + 3]
+            assert prepared["advantages"][row].item() == pytest.approx(own - expected(image, own), abs=1e-5)
 
 
 def test_dropout_changes_log_probabilities_and_nothing_else():
@@ -170,35 +156,24 @@ def test_statistics_are_sums_over_slow_loops():
     assert "bad endings" in objective.describe(summary)
 
 
-def test_the_share_of_greedy_samples_is_that_of_captions_equal_to_the_greedy_one():
+def test_greedy_samples_are_counted_and_the_likelihood_of_each_images_first_reference_is_taken():
     model = toy_captioner()
+    first, second = (WORDS[0], WORDS[1], END), (WORDS[2], END)
+    labels = torch.tensor([[*first], [*second, -100]] * 100)
     objective = self_critical(policy={"temperature": 0.5})
-    prepared = objective.prepare_batch(model, {**toy_image(100), "row_index": torch.arange(100)}, Update(0, 0))
-    _, sums = objective.loss(model, prepared)
-    (greedy,) = log_greedy(model)
+    batch = {**toy_image(100), "row_index": torch.arange(100), "labels": labels}
+    _, sums = objective.loss(model, objective.prepare_batch(model, batch, Update(0, 0)))
+    greedy = greedy_caption(model)
+    prepared = objective.prepare_batch(model, batch, Update(0, 0))
     captions = [tuple(word for word in row if word != -100) for row in prepared["labels"].tolist()]
     assert 0 < captions.count(greedy) < 300
     assert sums["greedy_samples"] == captions.count(greedy)
-
-
-def test_likelihood_of_the_references_is_that_of_each_images_first_caption():
-    model = toy_captioner()
-    first, second = (WORDS[0], WORDS[1], END), (WORDS[2], END)
-    labels = torch.tensor([[*first], [*second, -100]] * 4)
-    objective = self_critical()
-    batch = {**toy_image(4), "row_index": torch.arange(4), "labels": labels}
-    prepared = objective.prepare_batch(model, batch, Update(0, 0))
-    ids = torch.tensor([[START, *first[:-1]]])
     with torch.no_grad():
+        ids = torch.tensor([[START, *first[:-1]]])
         log_p = model(**toy_image(), decoder_input_ids=ids).logits[0].log_softmax(-1)
-    expected = 4 * sum(log_p[position, word].item() for position, word in enumerate(first))
-    assert prepared["statistics"]["reference_log_likelihood"].item() == pytest.approx(expected, rel=1e-5)
-    assert prepared["statistics"]["reference_words"] == 12
-
-
-def test_no_graph_is_kept_through_decoding():
-    batch = {**toy_image(2), "row_index": torch.arange(2)}
-    prepared = self_critical().prepare_batch(toy_captioner(), batch, Update(0, 0))
+    expected = 100 * sum(log_p[position, word].item() for position, word in enumerate(first))
+    assert sums["reference_log_likelihood"].item() == pytest.approx(expected, rel=1e-5)
+    assert sums["reference_words"] == 300
     assert not any(value.requires_grad for value in prepared.values() if isinstance(value, torch.Tensor))
 
 
@@ -251,11 +226,9 @@ HEALTHY = {"reward": 1.0, "bad_endings": 0.01, "reference_log_likelihood": -2.0}
     ("last", "words"),
     [
         ({"reward": 1.2}, []),
-        ({"bad_endings": 0.05}, []),
         ({"bad_endings": 0.06}, ["6.0%"]),
         ({"reward": 1.2, "reference_log_likelihood": -5.0}, ["20.1 times less"]),
         ({"reward": 0.9, "reference_log_likelihood": -5.0}, []),
-        ({"reward": 1.2, "reference_log_likelihood": -3.9}, []),
         ({"reward": 1.2, "bad_endings": 0.5, "reference_log_likelihood": -5.0}, ["50.0%", "20.1 times less"]),
     ],
 )

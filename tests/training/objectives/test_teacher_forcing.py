@@ -1,3 +1,5 @@
+"""Teacher forcing, from captions and from a trained captioner, against loops over words."""
+
 import math
 from types import SimpleNamespace
 
@@ -24,36 +26,72 @@ class FixedLogits:
     def prepare_decoder_input_ids_from_labels(self, labels):
         return labels + 1000
 
+    def to(self, device):
+        return self
 
-def slow_loss(logits, labels, smoothing):
-    """Sum over targets of (1 - s) * -log p(target) + s * mean over words of -log p(word), one position at a time."""
-    total = 0.0
-    for row, targets in zip(logits.tolist(), labels.tolist(), strict=True):
-        for scores, target in zip(row, targets, strict=True):
-            if target != -100:
-                log_norm = math.log(sum(math.exp(score) for score in scores))
-                smooth = sum(log_norm - score for score in scores) / len(scores)
-                total += (1 - smoothing) * (log_norm - scores[target]) + smoothing * smooth
-    return total
+    def eval(self):
+        return self
 
 
-@each_row("smoothing", [0.0, 0.1])
-def test_loss_is_the_sum_over_target_tokens(smoothing):
+def slow_loss(scores, target, smoothing=0.0):
+    """(1 - s) * -log p(target) + s * mean over words of -log p(word)."""
+    log_norm = math.log(sum(math.exp(score) for score in scores))
+    smooth = sum(log_norm - score for score in scores) / len(scores)
+    return (1 - smoothing) * (log_norm - scores[target]) + smoothing * smooth
+
+
+def slow_divergence(scores, taught, temperature):
+    """KL(teacher || captioner) of one word, both softened."""
+    softened = []
+    for logits in (taught, scores):
+        powers = [math.exp(score / temperature) for score in logits]
+        softened.append([power / sum(powers) for power in powers])
+    return sum(p * math.log(p / q) for p, q in zip(*softened, strict=True))
+
+
+@each_row(
+    ("smoothing", "caption_weights", "weight", "temperature"),
+    [
+        (0.0, None, None, 1.0),
+        (0.1, None, None, 1.0),
+        (0.0, [0.5, 2.0, 0.0], None, 1.0),
+        (0.1, [0.5, 1.0, 2.0], 0.3, 1.0),
+        (0.1, [0.5, 1.0, 2.0], 0.5, 2.0),
+        (0.0, None, 1.0, 0.7),
+        (0.1, None, 0.0, 1.0),
+    ],
+)
+def test_the_loss_is_the_weighted_sum_over_target_words(smoothing, caption_weights, weight, temperature):
     torch.manual_seed(0)
-    logits = torch.randn(3, 4, VOCABULARY)
+    logits, taught = torch.randn(2, 3, 4, VOCABULARY).unbind()
     labels = torch.randint(0, VOCABULARY, (3, 4))
-    labels[0, 2:] = labels[2] = -100
-    model, objective = FixedLogits(logits), TeacherForcing(smoothing)
-    inputs = objective.prepare_batch(model, {"labels": labels, "visual_features": torch.ones(1)}, Update(0, 0))
-    assert objective.weight(inputs) == 6
+    labels[0, 2:] = labels[2, 1:] = -100
+    teacher = FixedLogits(taught)
+    distillation = None if weight is None else Distillation(teacher, weight, temperature)
+    model, objective = FixedLogits(logits), TeacherForcing(smoothing, distillation=distillation)
+    given = {"labels": labels, "visual_features": torch.ones(1)}
+    if caption_weights is not None:
+        given["caption_weights"] = torch.tensor(caption_weights)
+    inputs = objective.prepare_batch(model, given, Update(0, 0))
     loss, statistics = objective.loss(model, inputs)
-    assert loss.item() == pytest.approx(slow_loss(logits, labels, smoothing), rel=1e-5)
+    expected = weights = 0.0
+    for row, of_caption in enumerate(caption_weights or [1.0] * 3):
+        for place in range(4):
+            if labels[row, place] == -100:
+                continue
+            scores, of_teacher, share = logits[row, place].tolist(), taught[row, place].tolist(), weight or 0.0
+            learnt = (1 - share) * slow_loss(scores, labels[row, place], smoothing)
+            learnt += share * temperature**2 * slow_divergence(scores, of_teacher, temperature)
+            expected, weights = expected + of_caption * learnt, weights + of_caption
+    assert loss.item() == pytest.approx(expected, rel=1e-4)
+    assert objective.weight(inputs) == pytest.approx(weights)
     assert set(model.inputs) == {"visual_features", "decoder_input_ids", "use_cache"}
     assert torch.equal(model.inputs["decoder_input_ids"], labels + 1000)
-
+    if weight is not None:
+        assert set(teacher.inputs) == {"visual_features", "decoder_input_ids"}
     correct = ((logits.argmax(-1) == labels) & (labels != -100)).sum().item()
     summary = objective.summary({name: float(value) for name, value in statistics.items()})
-    assert summary == pytest.approx({"loss": loss.item() / 6, "token_accuracy": correct / 6})
+    assert summary == pytest.approx({"loss": loss.item() / weights, "token_accuracy": correct / 7})
 
 
 def test_a_batch_without_targets_has_no_loss_and_no_gradient():
@@ -62,25 +100,6 @@ def test_a_batch_without_targets_has_no_loss_and_no_gradient():
     loss.backward()
     assert loss == 0
     assert logits.grad.abs().sum() == 0
-
-
-def test_the_words_of_a_caption_count_as_much_as_its_weight():
-    torch.manual_seed(0)
-    logits = torch.randn(3, 4, VOCABULARY)
-    labels = torch.randint(0, VOCABULARY, (3, 4))
-    labels[0, 2:] = labels[2] = -100
-    model, objective = FixedLogits(logits), TeacherForcing()
-    weights = [0.5, 2.0, 0.0]
-    inputs = objective.prepare_batch(model, {"labels": labels, "caption_weights": torch.tensor(weights)}, Update(0, 0))
-    assert objective.weight(inputs) == 2 * 0.5 + 4 * 2.0
-    loss, statistics = objective.loss(model, inputs)
-    expected = sum(
-        weight * slow_loss(logits[row : row + 1], labels[row : row + 1], 0) for row, weight in enumerate(weights)
-    )
-    assert loss.item() == pytest.approx(expected, rel=1e-5)
-    assert "caption_weights" not in model.inputs
-    summary = objective.summary({name: float(value) for name, value in statistics.items()})
-    assert summary["loss"] == pytest.approx(loss.item() / 9)
 
 
 def test_word_dropout_makes_words_unknown_in_training_only_and_never_the_first():
@@ -98,62 +117,15 @@ def test_word_dropout_makes_words_unknown_in_training_only_and_never_the_first()
     model.training = False
     objective.loss(model, inputs)
     assert torch.equal(model.inputs["decoder_input_ids"], inputs["decoder_input_ids"])
-
-
-def test_word_dropout_without_an_unknown_word_is_refused():
     with pytest.raises(ValueError, match="word_dropout"):
         TeacherForcing(word_dropout=0.1)
-
-
-class Teacher(FixedLogits):
-    """A model of given logits that notes what it was asked."""
-
-    def to(self, device):
-        return self
-
-    def eval(self):
-        return self
-
-
-def slow_divergence(logits, taught, temperature):
-    """KL(teacher || captioner) of one word, both softened."""
-    softened = []
-    for scores in (taught, logits):
-        powers = [math.exp(score / temperature) for score in scores]
-        softened.append([power / sum(powers) for power in powers])
-    return sum(p * math.log(p / q) for p, q in zip(*softened, strict=True))
-
-
-@each_row(("weight", "temperature"), [(0.3, 1.0), (0.5, 2.0), (1.0, 0.7), (0.0, 1.0)])
-def test_a_teacher_shares_the_loss(weight, temperature):
-    torch.manual_seed(0)
-    logits, taught = torch.randn(2, 3, 4, VOCABULARY).unbind()
-    labels = torch.randint(0, VOCABULARY, (3, 4))
-    labels[0, 2:] = -100
-    weights = torch.tensor([0.5, 1.0, 2.0])
-    teacher = Teacher(taught)
-    objective = TeacherForcing(0.1, distillation=Distillation(teacher, weight, temperature))
-    given = {"labels": labels, "caption_weights": weights, "visual_features": torch.ones(1)}
-    inputs = objective.prepare_batch(FixedLogits(logits), given, Update(0, 0))
-    assert set(teacher.inputs) == {"visual_features", "decoder_input_ids"}
-    loss, _ = objective.loss(FixedLogits(logits), inputs)
-    expected = 0.0
-    for row, caption_weight in enumerate(weights.tolist()):
-        for place in range(4):
-            target = labels[row : row + 1, place : place + 1]
-            if target.item() != -100:
-                here = logits[row : row + 1, place : place + 1]
-                divergence = slow_divergence(here[0, 0].tolist(), taught[row, place].tolist(), temperature)
-                learnt = (1 - weight) * slow_loss(here, target, 0.1) + weight * temperature**2 * divergence
-                expected += caption_weight * learnt
-    assert loss.item() == pytest.approx(expected, rel=1e-4)
 
 
 def test_a_captioner_has_nothing_to_learn_from_itself():
     torch.manual_seed(0)
     logits = torch.randn(2, 3, VOCABULARY, requires_grad=True)
     labels = torch.randint(0, VOCABULARY, (2, 3))
-    objective = TeacherForcing(distillation=Distillation(Teacher(logits.detach() + 3), 1.0))
+    objective = TeacherForcing(distillation=Distillation(FixedLogits(logits.detach() + 3), 1.0))
     inputs = objective.prepare_batch(FixedLogits(logits), {"labels": labels}, Update(0, 0))
     loss, _ = objective.loss(FixedLogits(logits), inputs)
     loss.backward()

@@ -1,4 +1,4 @@
-"""The reward on token ids against dictionaries, and what it must not depend on."""
+"""Document frequencies, and the reward on token ids, against dictionaries."""
 
 from itertools import chain
 
@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from hf_ngsan.metrics import CiderD, CiderDReward, DocumentFrequency
 from tests.tables import each_row
+
+from .plain import document_frequencies
 
 END, PAD = 2, 0
 TRAIN = [[[5, 6, 7, END], [5, 6, END]], [[5, 8, 9, END]], [[6, 9, 4, END], [9, 9, 9, END]]]
@@ -85,13 +87,6 @@ def test_the_number_of_a_word_changes_nothing():
     assert rewards[0] == rewards[1] and rewards[0][0] == pytest.approx(10)
 
 
-def test_explicit_end_token():
-    captions = [[[*caption[:-1], 3] for caption in image] for image in TRAIN]
-    frequency = DocumentFrequency.from_captions(captions)
-    rewards = CiderDReward(frequency, eos_token_id=3)(torch.tensor([[5, 6, 3, 7], [5, 6, 3, 8]]), captions[:1])
-    assert rewards[0] == rewards[1] > 0
-
-
 def test_references_are_prepared_once_for_a_whole_dataset(reward):
     references = reward.prepare(TRAIN)
     assert len(references) == 3
@@ -106,7 +101,7 @@ def test_references_are_prepared_once_for_a_whole_dataset(reward):
 
 
 def test_duplicates_are_scored_once(reward, monkeypatch):
-    from hf_ngsan.metrics import reward as module
+    from hf_ngsan.metrics import cider as module
 
     scored = []
     monkeypatch.setattr(module, "cider_scores", lambda g, *a: scored.append(len(g.candidates)) or np.arange(scored[-1]))
@@ -124,18 +119,6 @@ def test_empty_captions_and_batches(reward):
     assert reward(torch.full((3, 4), -100), references).tolist() == [0, 0, 0]
     no_words = CiderDReward(reward.document_frequency).prepare([[[]]])
     assert reward(torch.tensor([[5, 6, 7]]), no_words).tolist() == [0]
-
-
-def test_int32_strided_and_graph_free(reward):
-    candidates = torch.tensor([[5, 0], [6, 0], [7, 0], [END, 0]], dtype=torch.int32)[:, :1].T
-    assert reward(candidates, TRAIN[:1]).item() == reward(torch.tensor([[5, 6, 7, END]]), TRAIN[:1]).item()
-    assert not reward(candidates, TRAIN[:1]).requires_grad
-
-
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
-def test_the_device_of_the_input_comes_out(reward):
-    rewards = reward(torch.tensor([[5, 6, 7, END]], device="cuda"), TRAIN[:1])
-    assert rewards.device.type == "cuda"
 
 
 CANDIDATES = torch.tensor([[5, 6, END], [5, 6, END]])
@@ -157,3 +140,64 @@ def test_bad_input_is_named(reward, arguments, named):
 def test_frequencies_of_text_are_refused():
     with pytest.raises(ValueError, match="text"):
         CiderDReward(DocumentFrequency.from_captions([["a"], ["b"]]))
+
+
+CAPTIONS = [["A cat, a mat!", "a cat sleeps"], ["two cats"], ["a dog barks at a cat"]]
+TOKENIZED = [["a cat a mat", "a cat sleeps"], ["two cats"], ["a dog barks at a cat"]]
+
+
+def test_counts_images_not_captions():
+    frequency = DocumentFrequency.from_captions(CAPTIONS)
+    table = frequency.to_dict()
+    assert table == document_frequencies([[c.split() for c in image] for image in TOKENIZED])
+    assert table[("a", "cat")] == 2
+    assert (frequency.num_documents, len(frequency)) == (3, len(table))
+    assert DocumentFrequency.from_captions(TOKENIZED, tokenizer=None).to_dict() == table
+
+
+@each_row("kind", [list, np.array, torch.tensor])
+def test_token_ids_end_with_the_end_token(kind):
+    images = [[[1, 5, 6, 2, 0, 0], [1, 5, 2, 9, 9, 2]], [[1, 6, 7, -100, -100]]]
+    frequency = DocumentFrequency.from_captions(
+        [[kind(caption) for caption in image] for image in images], eos_token_id=2, ignored_token_ids=[1]
+    )
+    assert frequency.to_dict() == document_frequencies([[[5, 6, 2], [5, 2]], [[6, 7]]])
+    assert (frequency.eos_token_id, frequency.ignored_token_ids) == (2, (1,))
+
+
+def test_saved_and_loaded(tmp_path):
+    for number, frequency in enumerate(
+        [
+            DocumentFrequency.from_captions([*CAPTIONS, ["caf\u00e9 \u732b"]]),
+            DocumentFrequency.from_captions([[[4, 5, 2]], [[70_000, 2]]], eos_token_id=2, ignored_token_ids=(0, 1)),
+        ]
+    ):
+        path = tmp_path / "new" / f"{number}.npz"
+        frequency.save(path)
+        loaded = DocumentFrequency.load(str(path))
+        assert loaded.to_dict() == frequency.to_dict()
+        for name in ("num_documents", "vocabulary", "eos_token_id", "ignored_token_ids"):
+            assert getattr(loaded, name) == getattr(frequency, name)
+        assert [file.name for file in path.parent.iterdir() if file.suffix != ".npz"] == []
+
+
+def test_files_of_others(tmp_path):
+    pickled = tmp_path / "pickled.npz"
+    np.savez(pickled, header=np.array([object()], dtype=object))
+    np.savez(tmp_path / "newer.npz", header=np.frombuffer(b'{"format": "something else"}', dtype=np.uint8))
+    for path in (pickled, tmp_path / "newer.npz"):
+        with pytest.raises(ValueError, match=path.name):
+            DocumentFrequency.load(path)
+
+
+@each_row(
+    ("captions", "named"),
+    [
+        ([["a cat"]], "1"),
+        ([["a cat"], []], "image 1"),
+        ([["a cat"], [[1, 2]]], "token ids"),
+    ],
+)
+def test_bad_captions_are_named(captions, named):
+    with pytest.raises(ValueError, match=named):
+        DocumentFrequency.from_captions(captions)

@@ -1,0 +1,83 @@
+"""Words and characters of any language, as vocabularies, metrics and fingerprints count them.
+
+English keeps the rules of its field, such as the Penn Treebank tokenizer of the COCO evaluation in metrics. Elsewhere
+words are those of Unicode (UAX 29): runs of letters between spaces, single characters in Chinese, Japanese and Thai.
+
+```python
+segment("Ein Hund, 3.5 kg")  # ["ein", "hund", "3.5", "kg"]
+segment("一只狗在草地上跑", "characters")  # ["一", "只", "狗", "在", "草", "地", "上", "跑"]
+```
+"""
+
+from typing import Any, Literal
+
+from tokenizers import Regex, decoders, normalizers, pre_tokenizers
+
+ENGLISH = "en"
+Units = Literal["words", "characters"]
+
+CONTENT = r"\p{L}\p{M}\p{N}\p{So}"
+"""Letters, their marks, digits, and symbols such as emoji: what a word has, and punctuation has not."""
+SKIN_TONES = "\U0001f3fb-\U0001f3ff"
+INVISIBLE = "[\u00ad\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]"
+"""Soft hyphens, and marks of the direction of text; not the joiners within words and emoji."""
+UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+"""Letters of scripts without spaces between words."""
+PLAIN = normalizers.Sequence(
+    [
+        normalizers.NFC(),
+        normalizers.Lowercase(),
+        normalizers.Replace(Regex(INVISIBLE), ""),
+        normalizers.Replace(Regex("[‘’`´]"), "'"),
+    ]
+)
+WITHOUT_PUNCTUATION = normalizers.Sequence(
+    [
+        PLAIN,
+        normalizers.Replace(Regex(r"(?<!\p{L})'|'(?!\p{L})"), " "),
+        normalizers.Replace(Regex(r"(?<!\p{N})[.,]|[.,](?!\p{N})"), " "),
+        normalizers.Replace(Regex(rf"[^{CONTENT}\u200c\u200d'.,{SKIN_TONES}]+"), " "),
+        normalizers.Strip(),
+    ]
+)
+"""Text of which every character is a token: punctuation becomes a space, but for that within words and numbers."""
+WORDS = pre_tokenizers.Sequence(
+    [
+        pre_tokenizers.Split(Regex(r"(?y{w})\X"), "isolated"),
+        pre_tokenizers.Split(Regex(rf"^[^{CONTENT}]+$"), "removed"),
+    ]
+)
+CHARACTERS = pre_tokenizers.Split(Regex(r"\X"), "isolated")
+
+
+def segment(text: str, units: Units = "words") -> list[str]:
+    """Returns the words (UAX 29) or the characters (grapheme clusters) of a text, in lower case, without punctuation.
+
+    Spaces are no characters here: they say nothing in scripts that have none.
+    """
+    if units == "words":
+        return [word for word, _ in WORDS.pre_tokenize_str(PLAIN.normalize_str(text))]
+    characters = CHARACTERS.pre_tokenize_str(WITHOUT_PUNCTUATION.normalize_str(text))
+    return [character for character, _ in characters if character != " "]
+
+
+def joining_words() -> decoders.Decoder:
+    """Returns the decoder that puts spaces between words, but not beside those of scripts without spaces."""
+    return decoders.Sequence(
+        [
+            decoders.Replace(Regex("^"), " "),
+            decoders.Fuse(),
+            decoders.Replace(Regex(rf"(?<={UNSPACED}) | (?={UNSPACED})"), ""),
+            decoders.Strip(" ", 1, 0),
+        ]
+    )
+
+
+def language_of(tokenizer: Any) -> str:
+    """Returns the language of the captions that a tokenizer was made for; English if it does not say."""
+    return getattr(tokenizer, "init_kwargs", {}).get("language") or ENGLISH
+
+
+def caption_units(language: str) -> str:
+    """Returns the tokenizer of metrics for a language: "ptb" (Penn Treebank) for English, "words" (UAX 29) else."""
+    return "ptb" if language.partition("-")[0] == ENGLISH else "words"

@@ -1,0 +1,416 @@
+"""CIDEr and CIDEr-D (Vedantam et al. 2015): document frequencies, scores, and the reward of self-critical training."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+from zipfile import BadZipFile
+
+import numpy as np
+
+from ..io.files import write_file_atomically
+from .ngrams import (
+    ORDER,
+    NGramLevel,
+    ScoredGroups,
+    WordSequences,
+    count_documents,
+    count_ngrams,
+    cut_sequences,
+    expand_ranges,
+    starts_of_runs,
+)
+from .tokenization import TokenizerChoice, encode_words, tokenize
+
+if TYPE_CHECKING:
+    import torch
+
+    from .ngrams import TokenIds
+
+FORMAT = "hf_ngsan.document_frequency.1"
+SIGMA = 6.0
+"""Width of the Gaussian length penalty of CIDEr-D (section 5 of the paper)."""
+FACTOR = 10.0
+"""Of both variants: eq. 4 of the paper has it for CIDEr-D, and the public code of its authors for CIDEr as well."""
+
+
+class DocumentFrequency:
+    """Document frequencies of all n-grams of order 1 to 4; a document is an image with all its captions.
+
+    Build one from the training captions with `from_captions`, keep it with `save` and get it back with `load`. Words
+    are either text (for `CiderD`, `Cider`, `CaptionMetrics`) or token ids (for `CiderDReward`).
+
+    Attributes:
+        parents, words: for each order int64 `(D,)`, see [`NGramLevel`].
+        counts (`list[np.ndarray]`): for each order int64 `(D,)`, the number of images of each n-gram.
+        num_documents (`int`): number of images counted; its logarithm is the weight of an n-gram nobody used.
+        vocabulary (`tuple[str]` or `None`): the words, or `None` where the words are token ids.
+        eos_token_id (`int` or `None`): token ids only: sequences end with the first such token.
+        ignored_token_ids (`tuple[int]`): token ids only: tokens left out everywhere (start, padding).
+
+    Example:
+
+    ```python
+    >>> from hf_ngsan.metrics import DocumentFrequency
+    >>> frequency = DocumentFrequency.from_captions([["a red bus", "a bus"], ["a cat"], ["the cat on a bus"]])
+    >>> frequency.num_documents
+    3
+    >>> frequency.to_dict()["a",], frequency.to_dict()["a", "bus"]
+    (3, 2)
+
+    ```
+    """
+
+    def __init__(
+        self,
+        parents: Sequence[np.ndarray],
+        words: Sequence[np.ndarray],
+        counts: Sequence[np.ndarray],
+        num_documents: int,
+        vocabulary: Iterable[str] | None = None,
+        eos_token_id: int | None = None,
+        ignored_token_ids: Iterable[int] = (),
+    ) -> None:
+        self.parents, self.words, self.counts = parents, words, counts
+        self.num_documents = int(num_documents)
+        self.vocabulary = None if vocabulary is None else tuple(vocabulary)
+        self.eos_token_id = eos_token_id
+        self.ignored_token_ids = tuple(ignored_token_ids)
+        self.base = max((int(level.max(initial=0)) for level in words), default=0) + 1
+        self.keys = [p * self.base + w for p, w in zip(parents, words, strict=True)]
+
+    @classmethod
+    def from_captions(
+        cls,
+        captions: Iterable[Iterable[str] | Iterable[TokenIds]],
+        tokenizer: TokenizerChoice = "ptb",
+        eos_token_id: int | None = None,
+        ignored_token_ids: Sequence[int] = (),
+    ) -> DocumentFrequency:
+        """Counts the n-grams of a corpus.
+
+        Args:
+            captions: for each image the list of its captions. A caption is a string, or a sequence of token ids (list,
+                array or tensor; negative ids are padding and left out).
+            tokenizer: makes words of strings; see [`CaptionMetric`].
+            eos_token_id: token ids only: the end token. It is counted, everything after it is not.
+            ignored_token_ids: token ids only: tokens to leave out, such as the start token.
+
+        Raises:
+            ValueError: there are fewer than two images (with one, every weight would be log 1 = 0), an image has no
+                captions, or a caption is of the wrong type.
+        """
+        rows = []
+        for row, image in enumerate(captions):
+            if isinstance(image, str) or not (of_image := list(image)):
+                raise ValueError(f"Document frequencies: image {row} needs a list of at least one caption.")
+            rows.append(of_image)
+        flat: list[Any] = [caption for image in rows for caption in image]
+        images = np.repeat(np.arange(len(rows)), [len(image) for image in rows])
+        strings = sum(isinstance(caption, str) for caption in flat)
+        if 0 < strings < len(flat):
+            raise ValueError("Document frequencies: give all captions as strings or all as token ids.")
+        if strings:
+            sequences, vocabulary = encode_words(tokenize(flat, tokenizer))
+            return cls.from_sequences(count_ngrams(sequences), images, vocabulary)
+        levels = count_ngrams(cut_sequences(flat, eos_token_id, ignored_token_ids))
+        return cls.from_sequences(levels, images, None, eos_token_id, ignored_token_ids)
+
+    @classmethod
+    def from_sequences(
+        cls,
+        levels: Sequence[NGramLevel],
+        images: np.ndarray,
+        vocabulary: Iterable[str] | None = None,
+        eos_token_id: int | None = None,
+        ignored_token_ids: Iterable[int] = (),
+    ) -> DocumentFrequency:
+        """Counts documents from the n-grams and the image of each sequence (non-decreasing); see `from_captions`."""
+        num_documents = int(starts_of_runs(images).sum())
+        check_num_documents(num_documents)
+        counts = [count_documents(level.ngrams, images[level.sequences], len(level.words)) for level in levels]
+        parents, words = [level.parents for level in levels], [level.words for level in levels]
+        return cls(parents, words, counts, num_documents, vocabulary, eos_token_id, ignored_token_ids)
+
+    def __len__(self) -> int:
+        """Returns the number of distinct n-grams."""
+        return sum(map(len, self.words))
+
+    def to_dict(self) -> dict[tuple[str | int, ...], int]:
+        """Returns all frequencies as `{(word, ...): number of images}`, for looking at them."""
+        frequencies: dict[tuple[str | int, ...], int] = {}
+        above: list[tuple[str | int, ...]] = [()]
+        for parents, words, counts in zip(self.parents, self.words, self.counts, strict=True):
+            ids = words.tolist()
+            names = ids if self.vocabulary is None else [self.vocabulary[word] for word in ids]
+            above = [(*above[parent], word) for parent, word in zip(parents.tolist(), names, strict=True)]
+            frequencies.update(zip(above, counts.tolist(), strict=True))
+        return frequencies
+
+    def log_frequencies(self, levels: Sequence[NGramLevel], vocabulary: Sequence[str] | None = None) -> np.ndarray:
+        """Returns the natural logarithm of each n-gram's frequency, 0 for one never seen, as if it were seen once.
+
+        float64, the n-grams of all levels one after another; `vocabulary` has the words of n-grams of text.
+        """
+        word_ids = None
+        if vocabulary is not None:
+            if self.vocabulary is None:
+                raise ValueError(
+                    "These document frequencies were counted on token ids; scoring text needs some of text."
+                )
+            known_words = {word: index for index, word in enumerate(self.vocabulary)}
+            word_ids = np.array([known_words.get(word, -1) for word in vocabulary], dtype=np.int64)
+        above, frequencies = np.zeros(1, dtype=np.int64), []
+        for level, keys, counts in zip(levels, self.keys, self.counts, strict=True):
+            parents = above[level.parents]
+            last = level.words if word_ids is None else word_ids[level.words]
+            known = np.flatnonzero((parents >= 0) & (last >= 0) & (last < self.base))
+            above = np.full(len(parents), -1)
+            if len(keys):
+                wanted = parents[known] * self.base + last[known]
+                places = np.minimum(np.searchsorted(keys, wanted), len(keys) - 1)
+                above[known] = np.where(keys[places] == wanted, places, -1)
+            frequencies.append(np.where(above >= 0, counts[above], 1) if len(counts) else np.ones(len(above)))
+        return np.log(np.concatenate(frequencies))
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes one `.npz` file without pickled objects, whole or not at all; missing parent folders are made."""
+        header = {
+            "format": FORMAT,
+            "num_documents": self.num_documents,
+            "eos_token_id": self.eos_token_id,
+            "ignored_token_ids": self.ignored_token_ids,
+            "vocabulary": self.vocabulary,
+        }
+        arrays: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+        for n in range(ORDER):
+            arrays[f"parents_{n + 1}"] = self.parents[n]
+            arrays[f"words_{n + 1}"] = self.words[n]
+            arrays[f"counts_{n + 1}"] = self.counts[n]
+        write_file_atomically(path, lambda file: np.savez_compressed(file, **arrays))
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> DocumentFrequency:
+        """Loads a file that `save` wrote.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            ValueError: the file is not a document-frequency file, or is damaged.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                header = json.loads(arrays["header"].tobytes())
+                if header["format"] != FORMAT:
+                    raise ValueError(f"unknown format {header['format']!r}")
+                parents, words, counts = (
+                    [arrays[f"{name}_{n + 1}"].astype(np.int64) for n in range(ORDER)]
+                    for name in ("parents", "words", "counts")
+                )
+        except (ValueError, LookupError, BadZipFile) as error:
+            raise ValueError(
+                f"{path} is no file of DocumentFrequency.save, or damaged ({error}); build it again from the captions."
+            ) from None
+        special = header["eos_token_id"], header["ignored_token_ids"]
+        return cls(parents, words, counts, header["num_documents"], header["vocabulary"], *special)
+
+
+def check_num_documents(num_documents: int) -> None:
+    """Raises a ValueError where document frequencies would weigh nothing."""
+    if num_documents < 2:
+        raise ValueError(
+            f"CIDEr weighs n-grams by the number of images that use them, at least two, not {num_documents}: score "
+            "more images together, or pass document_frequency=DocumentFrequency.from_captions(...) of a larger corpus."
+        )
+
+
+def cider_scores(
+    groups: ScoredGroups,
+    log_frequencies: np.ndarray,
+    num_documents: int,
+    variant: Literal["cider_d", "cider"] = "cider_d",
+) -> np.ndarray:
+    """Scores the candidates of each image against its references; see [`CiderD`] and [`Cider`].
+
+    Args:
+        groups: the captions.
+        log_frequencies: float64 `(groups.num_ngrams,)`, the logarithm of each n-gram's document frequency.
+        num_documents: the number of documents behind these frequencies.
+        variant: "cider_d" is eq. 4 of the paper, "cider" eq. 2 and 3.
+
+    Returns:
+        float64 `(candidates,)`, a score from 0 to 10 for each candidate; 0 for an empty one.
+    """
+    weights = groups.counts * (np.log(float(num_documents)) - log_frequencies)[groups.ngrams]
+    vectors = groups.sequences * ORDER + groups.orders
+    norms = np.sqrt(np.bincount(vectors, weights=weights**2, minlength=len(groups.images) * ORDER)).reshape(-1, ORDER)
+
+    # Every candidate makes a pair with each reference of its image.
+    candidate_images, reference_images = groups.images[groups.candidates], groups.images[groups.references]
+    number_of_image = np.bincount(reference_images, minlength=int(candidate_images.max(initial=-1)) + 1)
+    first_of_image = np.cumsum(number_of_image) - number_of_image
+    number = number_of_image[candidate_images]
+    pair_candidate, reference = expand_ranges(first_of_image[candidate_images], number)
+    pair_candidate_sequence, pair_reference_sequence = groups.candidates[pair_candidate], groups.references[reference]
+    # References of an image are numbered in a row, so a pair is found from the candidate and the reference's number.
+    pair_base = np.empty(len(groups.images), dtype=np.int64)
+    pair_base[groups.candidates] = np.cumsum(number) - number - groups.references[first_of_image[candidate_images]]
+
+    match, shared = expand_ranges(groups.shared_starts, groups.shared_numbers)
+    candidate_entry, reference_entry = groups.candidate_entries[match], groups.reference_entries[shared]
+    candidate_weight, reference_weight = weights[candidate_entry], weights[reference_entry]
+    if variant == "cider_d":
+        candidate_weight = np.minimum(candidate_weight, reference_weight)
+    pair = pair_base[groups.sequences[candidate_entry]] + groups.sequences[reference_entry]
+    dots = (
+        np.bincount(
+            pair * ORDER + groups.orders[candidate_entry],
+            weights=candidate_weight * reference_weight,
+            minlength=len(pair_candidate) * ORDER,
+        )
+        .reshape(-1, ORDER)
+        .astype(float)
+    )
+    scale = norms[pair_candidate_sequence] * norms[pair_reference_sequence]
+    similarity = np.divide(dots, scale, out=dots, where=scale != 0).mean(axis=1)
+    if variant == "cider_d":
+        bigrams = np.maximum(groups.lengths - 1, 0).astype(float)
+        difference = bigrams[pair_candidate_sequence] - bigrams[pair_reference_sequence]
+        similarity *= FACTOR * np.exp(-(difference**2) / (2 * SIGMA**2))
+    else:
+        similarity *= FACTOR
+    return np.bincount(pair_candidate, weights=similarity, minlength=len(number)) / number
+
+
+@dataclass(frozen=True)
+class PreparedReferences:
+    """References, cut, image by image; int64 `(images,)`: the first caption of each image, and its captions' number."""
+
+    captions: WordSequences
+    first: np.ndarray
+    number: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+class CiderDReward:
+    """The reward of self-critical training (Rennie et al., CVPR 2017): CIDEr-D of each sampled caption.
+
+    It works on token ids and never on text, so document frequencies, references and candidates must come from one
+    tokenizer. A caption reaches up to its first end token, which counts; what follows does not.
+
+    Args:
+        document_frequency: counted on token ids of the training captions, with their end tokens.
+        eos_token_id: the end token; by default the one stored with `document_frequency`.
+        ignored_token_ids: tokens that are no words (start, padding), by default those stored with
+            `document_frequency`; negative ids are always left out.
+
+    Raises:
+        ValueError: the document frequencies were counted on text.
+
+    Example:
+
+    ```python
+    >>> import torch
+    >>> from hf_ngsan.metrics import CiderDReward, DocumentFrequency
+    >>> train = [[[5, 6, 7, 2]], [[5, 8, 9, 2]], [[6, 9, 4, 2]]]  # captions by image, 2 ends a caption
+    >>> reward = CiderDReward(DocumentFrequency.from_captions(train, eos_token_id=2))
+    >>> references = reward.prepare(train[:2])  # once; then for every batch:
+    >>> candidates = torch.tensor([[5, 6, 7, 2], [9, 9, 2, 0], [5, 8, 9, 2], [8, 2, 0, 0]])  # two an image
+    >>> reward(candidates, references).round(decimals=2)
+    tensor([10.0000,  0.0000, 10.0000,  2.1000], dtype=torch.float64)
+
+    ```
+    """
+
+    def __init__(
+        self,
+        document_frequency: DocumentFrequency,
+        eos_token_id: int | None = None,
+        ignored_token_ids: Sequence[int] | None = None,
+    ) -> None:
+        if document_frequency.vocabulary is not None:
+            raise ValueError("CiderDReward needs document frequencies counted on token ids, and these are of text.")
+        self.document_frequency = document_frequency
+        self.eos_token_id = document_frequency.eos_token_id if eos_token_id is None else eos_token_id
+        self.ignored_token_ids = (
+            document_frequency.ignored_token_ids if ignored_token_ids is None else tuple(ignored_token_ids)
+        )
+
+    def prepare(self, references: Iterable[Iterable[TokenIds]]) -> PreparedReferences:
+        """Prepares the references of a batch or of a whole dataset, so that it is done once.
+
+        Args:
+            references: for each image the list of its captions as token ids (lists, arrays or tensors).
+
+        Raises:
+            ValueError: an image has no references, or token ids are no integers.
+        """
+        images = [list(image) for image in references]
+        for row, image in enumerate(images):
+            if not image:
+                raise ValueError(f"Image {row} has no references; every image needs at least one.")
+        captions = self.cut([caption for image in images for caption in image])
+        number = np.fromiter(map(len, images), dtype=np.int64, count=len(images))
+        return PreparedReferences(captions, np.cumsum(number) - number, number)
+
+    def __call__(
+        self,
+        candidate_ids: torch.Tensor,
+        references: PreparedReferences | Iterable[Iterable[TokenIds]],
+        image_indices: torch.Tensor | np.ndarray | Sequence[int] | None = None,
+    ) -> torch.Tensor:
+        """Scores candidates; equal candidates of an image are scored once.
+
+        Args:
+            candidate_ids (`torch.Tensor` of shape `(R, T)`): token ids.
+            references: the result of `prepare`, or the references of each of B images, to be prepared now.
+            image_indices: `(R,)`, the image of each candidate, counted in `references`. Without it R must be a multiple
+                of B, and the candidates of an image stand next to each other, as `generate` returns them.
+
+        Returns:
+            `torch.DoubleTensor` of shape `(R,)` on the device of `candidate_ids`.
+
+        Raises:
+            ValueError: numbers do not fit, an image index is out of range, or an image has no references.
+        """
+        import torch
+
+        if not isinstance(references, PreparedReferences):
+            references = self.prepare(references)
+        number, num_images = len(candidate_ids), len(references)
+        if image_indices is None:
+            if number % num_images:
+                raise ValueError(f"{number} candidates cannot be split evenly among {num_images} images.")
+            image_indices = np.repeat(np.arange(num_images), number // num_images)
+        images = torch.as_tensor(image_indices).cpu().numpy().astype(np.int64)
+        if images.shape != (number,) or (number and not 0 <= images.min() <= images.max() < num_images):
+            raise ValueError(f"image_indices must be {number} numbers from 0 to {num_images - 1}.")
+
+        candidates, images, inverse = drop_duplicates(self.cut(candidate_ids), images)
+        used, candidate_images = np.unique(images, return_inverse=True)
+        reference_images, captions = expand_ranges(references.first[used], references.number[used])
+        groups = ScoredGroups(references.captions.take(captions), reference_images, candidates, candidate_images)
+        logs = self.document_frequency.log_frequencies(groups.levels)
+        scores = cider_scores(groups, logs, self.document_frequency.num_documents)[inverse]
+        return torch.from_numpy(scores).to(candidate_ids.device)
+
+    def cut(self, sequences: Any) -> WordSequences:
+        """Returns captions as the reward counts them: up to the end token, without ignored tokens."""
+        return cut_sequences(sequences, self.eos_token_id, self.ignored_token_ids)
+
+
+def drop_duplicates(candidates: WordSequences, images: np.ndarray) -> tuple[WordSequences, np.ndarray, np.ndarray]:
+    """Keeps one of several equal captions of an image, in the order of images; `inverse` leads from each to it."""
+    width = int(candidates.lengths.max(initial=0))
+    inside = np.arange(width) < candidates.lengths[:, None]
+    rows = np.full((len(candidates), 1 + width), -1, dtype=np.int64)
+    rows[:, 0] = images
+    rows[:, 1:][inside] = candidates.words
+    distinct, inverse = np.unique(rows, axis=0, return_inverse=True)
+    words = distinct[:, 1:]
+    kept = WordSequences(words[words >= 0], (words >= 0).sum(axis=1))
+    return kept, distinct[:, 0], inverse.reshape(-1)

@@ -1,0 +1,96 @@
+"""Captioners of other languages and units: trained, evaluated and rewarded on the words of the language."""
+
+import json
+
+import pytest
+import torch
+
+from hf_ngsan.data import build_tokenizer, load_data
+from hf_ngsan.data.scenes.chinese import in_chinese, in_english
+from hf_ngsan.data.scenes.scoring import SCENE_SCORES
+from hf_ngsan.languages import language_of
+from hf_ngsan.loading.models import load_captioner, load_model
+from hf_ngsan.metrics import CaptionMetrics
+from hf_ngsan.sharing.facts import EVALUATIONS
+from hf_ngsan.tasks import train
+from hf_ngsan.tasks.language_modeling import LanguageModelingConfig
+from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, TextRewards
+from tests.commands.running import prints
+from tests.tasks.test_language_modeling import sections
+from tests.tasks.tiny import tiny_training_config
+
+CHINESE = {"spec": "scenes:size=24,language=zh", "language": "zh"}
+
+
+def test_chinese_captions_say_what_the_english_say():
+    english, chinese = (load_data(f"scenes:size=20{more}", "train")["captions"] for more in ("", ",language=zh"))
+    for here, there in zip(english, chinese, strict=True):
+        assert [*map(in_chinese, here)] == there
+        assert [*map(in_english, there)] == here
+
+
+def test_captioners_of_characters_and_subwords_are_trained_and_scored_on_words(tmp_path, capsys):
+    for units in ("characters", "subwords"):
+        run = tmp_path / units
+        data = {**CHINESE, "tokenizer": units, "max_subwords": 100, "max_caption_length": 30}
+        train(tiny_training_config(run, data=data, training={"epochs": 1}, evaluation={"max_new_tokens": 20}))
+        _, processor = load_captioner(str(run))
+        assert language_of(processor.tokenizer) == "zh"
+        arguments = ["--model", run, "--data", CHINESE["spec"], "--num-beams", 1, "--record"]
+        scores = json.loads(prints(capsys, "evaluate", *arguments))
+        assert {"cider_d", "objects", "symmetric"} <= scores.keys()
+        assert "|tok:words|" in (run / "best" / EVALUATIONS).read_text()
+
+
+def test_references_as_predictions_are_perfect_in_chinese(tmp_path):
+    """BLEU and the scores of relations, from Chinese text to Chinese text."""
+    rows = load_data("scenes:size=60,language=zh", "test")
+    first = [texts[0] for texts in rows["captions"]]
+    answers = iter([text for texts in rows["captions"] for text in texts])
+    scores = SCENE_SCORES.compute(rows, first, lambda indices, prefixes: [next(answers) for _ in prefixes])
+    assert scores == {"objects": 1.0, "symmetric": 1.0, "directional": 1.0}
+
+
+def test_rewards_of_characters_are_those_of_their_words():
+    references = [["ein hund läuft", "der hund rennt"], ["zwei katzen"], ["ein kind spielt"]]
+    flat = [text for texts in references for text in texts]
+    words = build_tokenizer(flat, min_count=1, language="de")
+    characters = build_tokenizer(flat, min_count=1, language="de", units="characters")
+    samples, images = ["ein hund rennt", "zwei kind"], torch.tensor([0, 1])
+    ids = words(samples, padding=True, return_tensors="pt")["input_ids"]
+    expected = CaptionRewards(references, words, {"cider_d": 1.0, "bleu_4": 0.5})(ids, images)
+    of_characters = characters(samples, padding=True, return_tensors="pt")["input_ids"]
+
+    def decode(token_ids):
+        return characters.batch_decode(token_ids, skip_special_tokens=True)
+
+    rewards = TextRewards(references, decode, characters.eos_token_id, "de", weights={"cider_d": 1.0, "bleu_4": 0.5})
+    torch.testing.assert_close(rewards(of_characters, images), expected)
+
+
+def test_a_self_critical_stage_rewards_the_words_of_subwords(tmp_path):
+    data = {**CHINESE, "tokenizer": "subwords", "max_subwords": 100}
+    config = tiny_training_config(
+        tmp_path / "run",
+        data=data,
+        training={"stage": "auto", "epochs": 1},
+        self_critical={"epochs": 1, "samples_per_image": 2},
+    )
+    train(config)
+    history = [json.loads(line) for line in (tmp_path / "run" / "history.jsonl").read_text().splitlines()]
+    assert len(history) == 2 and history[1]["reward"] > 0
+
+
+def test_german_sentences_train_a_language_model(tmp_path):
+    for name in ("train", "val"):
+        (tmp_path / f"{name}.de").write_text("ein hund läuft\nzwei katzen schlafen\n" * 6)
+        (tmp_path / f"{name}.en").write_text("a dog runs\ntwo cats sleep\n" * 6)
+    data = {"spec": f"parallel:{tmp_path},source=en,target=de", "language": "de", "min_word_count": 1}
+    train(LanguageModelingConfig.from_dict(sections(tmp_path / "run", epochs=1) | {"data": data}))
+    _, processor = load_model(str(tmp_path / "run"), "language_modeling")
+    assert "läuft" in processor.tokenizer.get_vocab()
+
+
+def test_meteor_is_refused_outside_of_english():
+    with pytest.raises(ValueError):
+        CaptionMetrics(metrics=["meteor"], tokenizer="words")

@@ -1,0 +1,82 @@
+"""Words and characters of other languages, in tokenizers and metrics alike."""
+
+import pytest
+import regex
+from sacrebleu.metrics import BLEU
+from transformers import AutoTokenizer
+
+from hf_ngsan.data import DataError, build_tokenizer
+from hf_ngsan.languages import caption_units, language_of, segment
+from hf_ngsan.metrics import CaptionMetrics
+
+WORDS = {
+    "Ein Hund's Ball, 3.14 läuft!": ["ein", "hund's", "ball", "3.14", "läuft"],
+    "一只狗在草地上,跑 with iPhone。": ["一", "只", "狗", "在", "草", "地", "上", "跑", "with", "iphone"],
+    "كلب يجري في الحَديقة، سريعًا؟": ["كلب", "يجري", "في", "الحَديقة", "سريعًا"],
+    "\u202bمرحبا\u202c بالعالم": ["مرحبا", "بالعالم"],
+    "👩‍👩‍👧 lacht 👍🏽 🇩🇪 ❤️!": ["👩‍👩‍👧", "lacht", "👍🏽", "🇩🇪", "❤️"],
+    "カタカナと": ["カタカナ", "と"],
+    "नमस्ते दुनिया": ["नमस्ते", "दुनिया"],
+    "می‌خواهم": ["می‌خواهم"],
+    " ,.! ": [],
+}
+
+
+def test_words_are_those_of_unicode():
+    for text, words in WORDS.items():
+        assert segment(text) == words, text
+        # of another implementation of UAX 29, which keeps the same punctuation apart
+        others = [
+            word for word in regex.split(r"(?wV1)\b", text.lower()) if regex.search(r"[\p{L}\p{M}\p{N}\p{So}]", word)
+        ]
+        if "\u202b" not in text:
+            assert others == words, text
+
+
+def test_characters_are_what_a_reader_sees():
+    assert segment("น้ำ 👩‍👩‍👧 ok, é", "characters") == ["น้ำ", "👩‍👩‍👧", "o", "k", "é"]
+
+
+def test_tokenizers_give_text_back(tmp_path):
+    texts = {
+        "de": ["ein mädchen läuft", "zwei hunde laufen"],
+        "zh": ["一只狗在草地上跑", "两个人 iphone 14"],
+        "th": ["สุนัขวิ่งเร็ว", "แมวน้ำ"],
+        "ar": ["كلب يجري في الحَديقة", "قط"],
+        "en": ["a dog's ball", "two t shirts"],
+    }
+    for language, captions in texts.items():
+        for units in ("words", "characters", "subwords"):
+            built = build_tokenizer(captions, min_count=1, units=units, language=language, vocab_size=90)
+            built.save_pretrained(tmp_path)
+            tokenizer = AutoTokenizer.from_pretrained(tmp_path)
+            assert language_of(tokenizer) == language
+            assert tokenizer.convert_tokens_to_ids(["<pad>", "<s>", "</s>", "<unk>"]) == [0, 1, 2, 3]
+            for caption in captions:
+                ids = tokenizer(caption)["input_ids"]
+                assert (ids[0], ids[-1]) == (1, 2) and 3 not in ids
+                # words of Chinese, Japanese and Thai have no space between, nor beside them
+                expected = caption.replace("人 i", "人i") if units == "words" else caption
+                assert tokenizer.decode(ids, skip_special_tokens=True) == expected, units
+
+
+def test_rare_characters_are_unknown_and_unknown_units_an_error():
+    tokenizer = build_tokenizer(["狗跑", "狗坐", "狗跑"], min_count=2, units="characters", language="zh")
+    assert tokenizer("狗坐", add_special_tokens=False)["input_ids"] == [4, 3]
+    with pytest.raises(DataError):
+        build_tokenizer(["a dog"], units="syllables")
+
+
+def test_bleu_of_a_language_without_spaces_is_that_of_sacrebleu():
+    predictions = ["一只狗在草地上跑", "两个人在公园里走路", "一个女孩坐在椅子上"]
+    references = [["一只棕色的狗在草地上跑着"], ["两个人在公园里散步"], ["小女孩坐在红色的椅子上"]]
+    expected = BLEU(tokenize="zh", smooth_method="none").corpus_score(predictions, [[texts[0] for texts in references]])
+    for units in ("words", "characters"):
+        scores = CaptionMetrics(tokenizer=units).compute(predictions=predictions, references=references)
+        assert 100 * scores["bleu_4"] == pytest.approx(expected.score, abs=1e-3)
+    as_one_word = CaptionMetrics().compute(predictions=predictions, references=references)
+    assert as_one_word["bleu_1"] < 1e-3
+
+
+def test_each_language_has_its_metric_words():
+    assert [caption_units(language) for language in ("en", "en-GB", "de", "zh")] == ["ptb", "ptb", "words", "words"]
