@@ -21,7 +21,7 @@ from datasets import Dataset, Features, Image, List, Value
 
 from .errors import DataError
 from .prepared import Rows, fingerprint, prepare
-from .scenes.generator import BACKGROUND, PAINT, outline
+from .scenes import BACKGROUND, PAINT, outline
 from .scenes.relations import COLOURS, SHAPES
 
 if TYPE_CHECKING:

@@ -251,6 +251,14 @@ for built_in in (
         extra_scores="hf_ngsan.data.moving_scenes:ACTION_SCORES",
     ),
     Reader(
+        name="videos",
+        loader="hf_ngsan.data.videos:load_videos",
+        source="FOLDER",
+        summary="a folder of videos, with captions as photographs have them (extra `video`)",
+        columns=("video", "captions", "file_name"),
+        keys={"captions": str},
+    ),
+    Reader(
         name="coco-layout",
         loader="hf_ngsan.data.published:load_coco_layout",
         source="DIR",

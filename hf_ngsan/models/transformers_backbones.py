@@ -229,7 +229,7 @@ def encoder_map(detected: Any, height: int, width: int) -> torch.Tensor:
 
 
 def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.Tensor, ...]:
-    """Returns features `(B, N, C)`, boxes `(B, N, 4)`, mask, classes and scores `(B, N)` of the best queries of images."""
+    """Returns features `(B, N, C)`, boxes `(B, N, 4)`, mask, classes and scores `(B, N)` of the best queries."""
     boxes = corner_boxes(detected.pred_boxes)
     queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
     scores, classes = class_scores(detected.logits, num_labels).max(-1)

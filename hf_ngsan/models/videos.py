@@ -16,7 +16,6 @@ from PIL import Image
 
 from .image_processing_captioning import ImageError
 
-SUFFIXES = (".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".gif")
 MAX_FRAMES = 512
 """Most frames of a clip that are kept."""
 SEEK_SECONDS = 10
@@ -34,10 +33,6 @@ class Frames:
 
     images: list[Image.Image]
     seconds: list[float]
-
-
-def is_video(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES)
 
 
 def read_frames(

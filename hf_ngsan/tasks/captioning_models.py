@@ -66,6 +66,9 @@ def new_captioner(
             kind(**fields, **new_models.special_token_ids(tokenizer)), "AutoModelForImageTextToText"
         )
         processor = new_models.new_processor(model, tokenizer, config.data.image_size)
+    for name in ("num_frames", "seconds_per_frame"):
+        if getattr(config.data, name) is not None and processor.image_processor is not None:
+            setattr(processor.image_processor, name, getattr(config.data, name))
     new_models.set_generation_defaults(model, config.evaluation)
     model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
     return model, processor
