@@ -31,12 +31,15 @@ from .tasks.captioning_generation import load_captioners
 from .tasks.retrieval_search import embed_pixels
 
 
-class OfImages:
-    """Base of the classes: reads images and adds the model's columns, with nulls for images that cannot be read."""
+def device() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
 
-    def __init__(self, column: str) -> None:
-        self.column = column
-        self.device = "cuda" if torch.cuda.is_available() else "cpu"
+
+class OfImages:
+    """Base of the classes: reads the images in a column and adds the model's columns, of these Arrow types."""
+
+    def __init__(self, column: str, types: Mapping[str, pa.DataType]) -> None:
+        self.column, self.types = column, types
 
     def __call__(self, batch: Mapping[str, Any] | pa.Table) -> pa.Table:
         columns = batch.to_pydict() if isinstance(batch, pa.Table) else {name: list(batch[name]) for name in batch}
@@ -51,25 +54,22 @@ class OfImages:
             except Exception as error:  # libraries say in many ways that an image cannot be read
                 errors.append(one_sentence(error))
         added = self.of_images(images) if images else {}
-        for name, kind in self.types().items():
+        for name, kind in self.types.items():
             values = iter(added.get(name, ()))
             columns[name] = pa.array([None if error else next(values) for error in errors], kind)
         return pa.table({**columns, "error": pa.array(errors, pa.string())})
 
-    def types(self) -> dict[str, pa.DataType]:
-        """Returns the types of the columns that are added."""
-        raise NotImplementedError
-
     def of_images(self, images: list) -> dict[str, list]:
-        """Returns these columns for PIL images."""
+        """Returns the columns for PIL images."""
         raise NotImplementedError
 
 
 class ImageEncoder(OfImages):
     """Adds `visual_features (N, D)`, `visual_boxes (N, 4)`, `width` and `height`: rows of the feature contract.
 
-    Where there is a column `path` and none `image_id`, ids are made of the paths. A folder of the Parquet files becomes
-    a dataset that `features:` reads by `Dataset.from_parquet(files).save_to_disk(folder)`.
+    Where there is a column `path` and none `image_id`, ids are 63 bits of the SHA-256 of the paths, for any number of
+    workers. A folder of the Parquet files becomes a dataset that `features:` reads by
+    `Dataset.from_parquet(files).save_to_disk(folder)`.
 
     Args:
         backbone, fields: of [`~hf_ngsan.extraction.load_vision`].
@@ -78,31 +78,29 @@ class ImageEncoder(OfImages):
     """
 
     def __init__(self, backbone: str, column: str = "bytes", dtype: str = "float16", **fields: Any) -> None:
-        super().__init__(column)
         self.dtype = dtype
         self.model: Any
         self.model, self.image_processor = load_vision(backbone, **fields)
-        self.model.to(self.device)
-        self.features = caption_features(self.model.config.feature_size, dtype=dtype, size=True)
+        self.model.to(device())
+        schema = caption_features(self.model.config.feature_size, dtype=dtype, size=True).arrow_schema
+        names = ("visual_features", "visual_boxes", "width", "height")
+        super().__init__(column, {name: schema.field(name).type for name in names})
 
     def __call__(self, batch: Mapping[str, Any] | pa.Table) -> pa.Table:
         table = super().__call__(batch)
         if "path" in table.column_names and "image_id" not in table.column_names:
-            ids = [number_of_path(path) for path in table["path"].to_pylist()]
+            digests = [hashlib.sha256(path.encode()).digest() for path in table["path"].to_pylist()]
+            ids = [int.from_bytes(digest[:8], "big") >> 1 for digest in digests]
             table = table.append_column("image_id", pa.array(ids, pa.int64()))
         return table
-
-    def types(self) -> dict[str, pa.DataType]:
-        names = ("visual_features", "visual_boxes", "width", "height")
-        return {name: self.features.arrow_schema.field(name).type for name in names}
 
     def of_images(self, images: list) -> dict[str, list]:
         inputs = dict(self.image_processor(images=images, return_tensors="pt"))
         names = [f"image {number} of the batch" for number in range(len(images))]
-        found = encoded(self.model, inputs, self.dtype, names)
+        features, boxes = zip(*encoded(self.model, inputs, self.dtype, names), strict=True)
         return {
-            "visual_features": [list(features) for features, _ in found],
-            "visual_boxes": [list(boxes) for _, boxes in found],
+            "visual_features": list(map(list, features)),
+            "visual_boxes": list(map(list, boxes)),
             "width": [image.width for image in images],
             "height": [image.height for image in images],
         }
@@ -118,14 +116,11 @@ class Captioner(OfImages):
     """
 
     def __init__(self, model: str = CAPTIONER, column: str = "bytes", **generate_arguments: Any) -> None:
-        super().__init__(column)
+        super().__init__(column, {"caption": pa.string(), "score": pa.float32()})
         captioner: Any
         captioner, processor = load_captioners([model])
-        self.pipeline = CaptioningPipeline(model=captioner.to(self.device), processor=processor)
+        self.pipeline = CaptioningPipeline(model=captioner.to(device()), processor=processor)
         self.generate_arguments = generate_arguments
-
-    def types(self) -> dict[str, pa.DataType]:
-        return {"caption": pa.string(), "score": pa.float32()}
 
     def of_images(self, images: list) -> dict[str, list]:
         answers = self.pipeline(images, batch_size=len(images), return_scores=True, **self.generate_arguments)
@@ -142,18 +137,10 @@ class Embedder(OfImages):
     """
 
     def __init__(self, model: str = DUAL_ENCODER, column: str = "bytes") -> None:
-        super().__init__(column)
         dual_encoder: Any
         dual_encoder, processor = load_model(model, "retrieval")
-        self.encoder = dual_encoder_of(dual_encoder.to(self.device), processor)
-
-    def types(self) -> dict[str, pa.DataType]:
-        return {"embedding": pa.list_(pa.float32(), self.encoder.dimension)}
+        self.encoder = dual_encoder_of(dual_encoder.to(device()), processor)
+        super().__init__(column, {"embedding": pa.list_(pa.float32(), self.encoder.dimension)})
 
     def of_images(self, images: list) -> dict[str, list]:
         return {"embedding": list(embed_pixels(self.encoder, self.encoder.image_inputs(images)))}
-
-
-def number_of_path(path: str) -> int:
-    """Returns 63 bits of a path's SHA-256, which do not depend on the number of workers or their order."""
-    return int.from_bytes(hashlib.sha256(path.encode()).digest()[:8], "big") >> 1

@@ -29,14 +29,10 @@ CHANGES = {
 
 
 class FileOperations:
-    """Notes every operation in a folder that changes files, and ends the process at a chosen one.
+    """Notes every operation in a folder that changes files, and ends the process before the `fatal` one, from 1.
 
     A file that is opened for writing counts twice: before it is opened, and when it is there and empty. One that is
     written without Python counts three times: before, half written, and whole.
-
-    Args:
-        folder: whose operations count, by its absolute path.
-        fatal: number of the operation, from 1, before which the process ends; None = never.
     """
 
     def __init__(self, folder: Path, fatal: int | None = None) -> None:
@@ -136,12 +132,8 @@ def in_process(
 ) -> int:
     """Runs work in a fork of this process, in a folder; returns its exit code, `DIED` if it died as it should.
 
-    Args:
-        work: returns an exit code.
-        folder: current folder of the work, whose file operations count.
-        fatal: see [`FileOperations`].
-        record: file that gets the list of the operations in JSON.
-        log: file that what the work prints is added to; beside the folder if `None`.
+    A file `record` gets the list of the operations in JSON. What the work prints is added to `log`, by default a file
+    beside the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     child = os.fork()

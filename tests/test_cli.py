@@ -1,7 +1,6 @@
 """The command line as a whole: help, misuse, modules of the user's, and how it ends."""
 
 import re
-import subprocess
 import sys
 from importlib.metadata import version
 from pathlib import Path
@@ -211,14 +210,3 @@ def test_the_home_folder_of_the_user_is_found_in_every_path(tmp_path, monkeypatc
     }
     assert {"--output", "--model", "--config", "images", "--per-image", "--save-attention"} <= found.keys()
     assert {name for name, kind in found.items() if kind is None or kind("~/x") != str(tmp_path / "x")} == set()
-
-
-@pytest.mark.slow
-def test_warnings_are_one_line_without_a_place_in_the_code(tmp_path):
-    for language in ("en", "de"):
-        (tmp_path / f"val.{language}").write_text("a\n\n")
-    spec = f"parallel:{tmp_path},source=en,target=de"
-    program = "import sys\nfrom hf_ngsan.data import load_data\nfrom hf_ngsan.io.messages import plain_warnings\n"
-    program += "with plain_warnings():\n    load_data(sys.argv[1], 'val')"
-    told = subprocess.run([sys.executable, "-c", program, spec], stderr=subprocess.PIPE, text=True, check=True).stderr
-    assert told.startswith("Warning: ") and told.count("\n") == 1 and "line 2" in told and ".py" not in told

@@ -48,25 +48,18 @@ def commands(folder, tmp_path):
         ["evaluate", "--model", folder, "--data", "scenes:size=3"],
         ["attach-vision", "--model", folder, "--backbone", folder, "--output", str(tmp_path / "new")],
         ["extract", "--images", str(tmp_path), "--backbone", folder, "--output", str(tmp_path / "new")],
+        ["train", "--config", str(tmp_path / "config.yaml"), f"training.output_dir={tmp_path / 'new'}"],
     ]
 
 
-@each_row("number", range(4))
+@each_row("number", range(5))
 def test_an_unknown_model_type_with_code(stranger, tmp_path, number, capsys):
+    (tmp_path / "config.yaml").write_text(f"model:\n  init_from: {stranger}\n")
     assert main(commands(stranger, tmp_path)[number]) == 2
-    [line] = capsys.readouterr().err.splitlines()
-    assert stranger in line and ("trust_remote_code=True" in line or number == 3)
-    assert not list(tmp_path.rglob("ran"))
-    assert not (tmp_path / "new").exists()
-
-
-def test_training_from_an_unknown_model_type_with_code(stranger, tmp_path, capsys):
-    config = tmp_path / "config.yaml"
-    config.write_text(f"model:\n  init_from: {stranger}\n")
-    assert main(["train", "--config", str(config), f"training.output_dir={tmp_path / 'new'}"]) == 2
     [line] = capsys.readouterr().err.splitlines()
     assert "code_of_stranger" in line
     assert not list(tmp_path.rglob("ran"))
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.fixture
@@ -76,12 +69,6 @@ def known(tmp_path):
     for file in folder.glob("*.py"):
         file.write_text(CODE)
     return folder
-
-
-def test_a_known_model_type_is_loaded_by_the_classes_of_the_package(known):
-    model, processor = load_captioner(known)
-    assert type(model).__module__.startswith("hf_ngsan.") and type(processor).__module__.startswith("hf_ngsan.")
-    assert not (known / "ran").exists()
 
 
 def test_a_tokenizer_with_code(known, capsys):
@@ -172,12 +159,10 @@ CHANGES = {
     "another reference": lambda folder: change(folder / "config.json", auto_map={"AutoModel": "geometry.Thing"}),
     "the tokenizer": lambda folder: change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, "a.B"]}),
     "text": lambda folder: change(folder / "tokenizer_config.json", auto_map="code_of_stranger.Thing"),
-    "a list": lambda folder: change(folder / "config.json", auto_map=["code_of_stranger.Thing"]),
     "a part of it": lambda folder: change(folder / "generation_config.json", deep=[{"auto_map": {"AutoModel": "a.B"}}]),
     "a pipeline": lambda folder: change(folder / "config.json", custom_pipelines={"x": {"impl": "a.B"}}),
     "changed code": lambda folder: (folder / "attention.py").write_text(CODE),
     "more code": lambda folder: (folder / "code_of_stranger.py").write_text(CODE),
-    "code of another name": lambda folder: (folder / "attention.py").rename(folder / "attentive.py"),
     "a way of generation": lambda folder: (
         (folder / "custom_generate").mkdir(),
         (folder / "custom_generate" / "generate.py").write_text(CODE),
@@ -203,14 +188,3 @@ def test_a_folder_with_code_of_others_is_not_loaded(name, shared, tmp_path, monk
     CHANGES[name](tmp_path / "model")
     with pytest.raises(ModelFolderError):
         check_checkpoint(tmp_path / "model")
-
-
-@pytest.mark.slow
-def test_a_push_runs_no_code_of_a_tokenizer(saved, tmp_path):
-    folder = saved("translator")
-    for reference in (f"{folder}--code_of_stranger.Thing", "code_of_stranger.Thing"):
-        change(folder / "tokenizer_config.json", auto_map={"AutoTokenizer": [None, reference]})
-        target = tmp_path / f"shared-{len(reference)}"
-        assert main(["push", str(folder), REPOSITORY, "--dry-run", str(target)]) == 0
-        assert "auto_map" not in json.loads((target / "tokenizer_config.json").read_text())
-    assert not list(tmp_path.rglob("ran"))

@@ -5,7 +5,6 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -25,7 +24,7 @@ THREADS = 4
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_all(tmp_path_factory.mktemp("models"), "blip", "git", "clip")
+    return save_all(tmp_path_factory.mktemp("models"), "blip", "clip")
 
 
 @pytest.fixture
@@ -38,32 +37,24 @@ def pictures(tmp_path: Path) -> list[Path]:
     return files
 
 
-@pytest.mark.parametrize("name", ["blip", "git"])
-def test_threads_that_share_a_pipeline_get_the_captions_of_one(models, pictures, name):
-    model, processor = load_captioner(models / name)
+def test_threads_that_share_a_model_get_the_outputs_of_one(models, pictures):
+    model, processor = load_captioner(models / "blip")
     pipeline = CaptioningPipeline(model=model, processor=processor)
-    expected = [pipeline(str(file), num_beams=2, max_new_tokens=6) for file in pictures]
-    with ThreadPoolExecutor(THREADS) as pool:
-        found = list(pool.map(lambda file: pipeline(str(file), num_beams=2, max_new_tokens=6), pictures * 2))
-    assert found == expected * 2
-
-
-def test_threads_that_share_a_dual_encoder_get_the_embeddings_of_one(models, pictures):
     encoder = dual_encoder_of(*load_model(models / "clip", "retrieval"))
 
-    def embed(file: Path) -> np.ndarray:
-        return encoder.embed_images(encoder.image_inputs([str(file)])).detach().numpy()
+    def outputs(file: Path) -> tuple:
+        embedding = encoder.embed_images(encoder.image_inputs([str(file)])).detach()
+        return pipeline(str(file), num_beams=2, max_new_tokens=6), embedding.tolist()
 
-    expected = [embed(file) for file in pictures]
+    expected = [outputs(file) for file in pictures]
     with ThreadPoolExecutor(THREADS) as pool:
-        for one, other in zip(pool.map(embed, pictures), expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+        assert list(pool.map(outputs, pictures * 2)) == expected * 2
 
 
 def test_threads_that_load_models_leave_transformers_as_it_was(models):
     before = PreTrainedModel.tie_weights, PreTrainedModel._initialize_weights, torch.nn.init.normal_
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda name: load_model(models / name), ["blip", "git", "clip"] * 4))
+        list(pool.map(lambda name: load_model(models / name), ["blip", "clip"] * 6))
     assert (PreTrainedModel.tie_weights, PreTrainedModel._initialize_weights, torch.nn.init.normal_) == before
 
 

@@ -146,18 +146,6 @@ def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
 
 
 @pytest.mark.slow
-def test_only_what_is_missing_is_trained(demo, capsys):
-    folder, _ = demo
-    before = read(folder)
-    (folder / "ng-san" / "scores.json").unlink()
-    assert main(folder, **TINY_DEMO) == 0
-    output = capsys.readouterr().out
-    assert "Training NG-SAN on" in output and "NG-SAN: trained in" in output
-    assert "SAN: trained in" not in output.replace("NG-SAN: trained in", "")
-    assert json.loads(read(folder)["ng-san/scores.json"]) == json.loads(before["ng-san/scores.json"])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", ["0", "1"])
 def test_another_config_or_seed_needs_another_folder(demo, capsys, seed):
     folder, _ = demo

@@ -21,18 +21,9 @@ from tests.tasks.tiny import tiny_sections
 
 pytestmark = pytest.mark.timeout(7200)
 
-PRELOADED = [
-    "tests.test_dying",
-    "hf_ngsan.training.run",
-    "hf_ngsan.tasks.captioning",
-    "hf_ngsan.extraction.extract",
-    "hf_ngsan.tasks.question_answering",
-    "hf_ngsan.tasks.retrieval",
-    "hf_ngsan.tasks.translation",
-    "hf_ngsan.tasks.retrieval_search",
-    "hf_ngsan.data.conversion",
-    "hf_ngsan.sharing.upload",
-]
+TASKS = [f"hf_ngsan.tasks.{name}" for name in ("captioning", "question_answering", "retrieval", "translation")]
+PRELOADED = ["tests.test_dying", "hf_ngsan.training.run", "hf_ngsan.extraction.extract", *TASKS]
+PRELOADED += ["hf_ngsan.data.conversion", "hf_ngsan.sharing.upload", "hf_ngsan.tasks.retrieval_search"]
 PRELOADED += ["hf_ngsan.models.modeling_ngsan", "hf_ngsan.tasks.captioning_models", "torch.utils.tensorboard"]
 NUM_DOUBLE_KILLS = 20
 
@@ -92,11 +83,8 @@ def differences(folder: Path, expected: dict) -> list[str]:
 def killed_and_resumed(work, place: Path, fatal: tuple[int, ...], expected: dict) -> tuple[bool, str]:
     """Kills the work at operations, one run after the other, and resumes it.
 
-    A run may come to its end before the operation: TensorBoard writes in a thread of its own, so now and then it
-    writes less often.
-
-    Returns:
-        Whether it was killed, and what went wrong, if anything.
+    Returns whether it was killed, and what went wrong, if anything: as TensorBoard writes in a thread of its own, a run
+    may come to its end before the operation.
     """
     name = "-".join(map(str, fatal))
     folder = place / name
@@ -147,32 +135,30 @@ def single_threads(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
 
 
-def write_training(folder: Path) -> None:
+FAST_WITH_LOG = {"learning_rate": 0.03, "tracker": "tensorboard"}
+
+
+def training(folder: Path):
     """A run with a new best model in both stages, more checkpoints than are kept, and some within an epoch."""
     sections = tiny_sections(
         Path("run"),
         data={"spec": "scenes:size=10,validation=2,seed=3"},
-        training={
-            "stage": "auto",
-            "epochs": 1,
-            "save_every_steps": 1,
-            "learning_rate": 0.03,
-            "ema_decay": 0.5,
-            "tracker": "tensorboard",
-        },
+        training={"stage": "auto", "epochs": 1, "save_every_steps": 1, "ema_decay": 0.5, **FAST_WITH_LOG},
         self_critical={"epochs": 1, "learning_rate": 0.03, "samples_per_image": 2, "max_new_tokens": 6},
         evaluation={"metric": "bleu_1", "max_new_tokens": 6, "num_beams": 1, "batch_size": 8},
     )
     (folder / "tiny.yaml").write_text(yaml.safe_dump(sections))
+    return partial(train, folder)
 
 
-def write_extraction(folder: Path) -> None:
-    """Two splits of photos, of which one cannot be read, and a vision encoder."""
+def extraction(folder: Path, *options: str):
+    """Two splits of photos, of which one cannot be read."""
     write_photos(folder / "train", 9)
     (folder / "train" / "000004.png").write_bytes(b"")
     write_photos(folder / "test", 5, first=50)
     tiny_vision().save_pretrained(folder / "vision")
     tiny_processor().save_pretrained(folder / "vision")
+    return partial(extract, folder, *options)
 
 
 SHORT = {"epochs": 2, "save_every_steps": 2}
@@ -218,19 +204,9 @@ def make_output(command: list[str]) -> int:
     return 0 if Path("output").exists() and command[0] != "index" else main([*command, "output"])
 
 
-def training(folder: Path):
-    write_training(folder)
-    return partial(train, folder)
-
-
 def training_of(task: str, folder: Path):
     (folder / "tiny.yaml").write_text(yaml.safe_dump(OTHER_TASKS[task](folder)))
     return partial(train, folder)
-
-
-def extraction(folder: Path, *options: str):
-    write_extraction(folder)
-    return partial(extract, folder, *options)
 
 
 def extraction_of_copies(folder: Path):

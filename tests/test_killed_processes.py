@@ -20,6 +20,7 @@ from tests.test_journeys import start, succeed
 VICTIMS = {"launcher": ("0", "getppid"), "process 0": ("0", "getpid"), "process 1": ("1", "getpid")}
 """Who kills them, and what tells their number."""
 
+UPDATE = ("hf_ngsan.training.loop", "TrainingLoop", "update")
 LONGEST_WAIT = 600
 
 KILLING = """
@@ -48,13 +49,10 @@ if "RANK" in os.environ:
 
 
 def kill_each(command: list, folder: Path, slow_method: tuple[str, str, str], kept: str) -> None:
-    """Kills the launcher, then either process, each in a run that resumes the last; compares the end.
+    """Kills the launcher, then either process, each in a run that resumes the last, and compares the end.
 
-    Args:
-        command: of `hf-ngsan`, run in a folder of its own.
-        folder: gets one for the run that is killed and one for that which is not.
-        slow_method: module, class and method; a run is killed in the second to fourth call of it.
-        kept: pattern of the files or folders that show that a run has come further.
+    A run is killed in the second to fourth call of a method of a class of a module; files or folders of the pattern
+    `kept` show that it has come further.
     """
     words = ["-m", "hf_ngsan.cli", *command, "--num-processes", 2]
     straight, killed = folder / "straight", folder / "killed"
@@ -102,8 +100,7 @@ def test_training_on_two_processes(tmp_path):
     )
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(sections))
     command = ["train", "--config", tmp_path / "tiny.yaml", "--resume"]
-    method = ("hf_ngsan.training.loop", "TrainingLoop", "update")
-    kill_each(command, tmp_path, method, "run/checkpoints/step-*")
+    kill_each(command, tmp_path, UPDATE, "run/checkpoints/step-*")
 
 
 @pytest.mark.nightly
@@ -113,19 +110,17 @@ def test_training_of_another_task_on_two_processes(task, tmp_path):
     sections["training"] |= {"epochs": 6, "save_every_steps": 1}
     (tmp_path / "tiny.yaml").write_text(yaml.safe_dump(sections))
     command = ["train", "--config", tmp_path / "tiny.yaml", "--resume"]
-    kill_each(command, tmp_path, ("hf_ngsan.training.loop", "TrainingLoop", "update"), "run/checkpoints/step-*")
+    kill_each(command, tmp_path, UPDATE, "run/checkpoints/step-*")
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize("copies", [[], ["--copies", "2", "--smallest-crop", "0.5", "--flip", "0.5"]])
-def test_extraction_on_two_processes(copies, tmp_path):
+def test_extraction_on_two_processes(tmp_path):
     write_photos(tmp_path / "photos", 40)
     tiny_vision().save_pretrained(tmp_path / "vision")
     tiny_processor().save_pretrained(tmp_path / "vision")
     command = ["extract", "--images", tmp_path / "photos", "--split", "train", "--backbone", tmp_path / "vision"]
-    command += ["--output", "features", "--batch-size", "1", "--images-per-shard", "1", "--num-workers", "0", *copies]
-    method = ("hf_ngsan.io.shards", "ShardWriter", "commit")
-    kill_each(command, tmp_path, method, "features/records/shard-*.json")
+    command += ["--output", "features", "--batch-size", "1", "--images-per-shard", "1", "--num-workers", "0"]
+    kill_each(command, tmp_path, ("hf_ngsan.io.shards", "ShardWriter", "commit"), "features/records/shard-*.json")
 
 
 @pytest.mark.nightly

@@ -45,23 +45,14 @@ def train(folder: Path, *words: object) -> str:
     return refusal_of(folder, "train", "--config", "tiny.yaml", *words)
 
 
-@pytest.mark.parametrize(
-    ("override", "facts"),
-    [
-        ("data.spec=features:nowhere", ["nowhere"]),
-        ("output_dir=tiny.yaml/run", ["tiny.yaml"]),
-    ],
-)
-def test_a_mistake_in_the_training_config_is_told_once(tmp_path, override, facts):
-    message = train(tmp_path, override)
-    assert all(fact in message for fact in facts)
+def test_a_mistake_in_the_training_config_is_told_once(tmp_path):
+    assert "nowhere" in train(tmp_path, "data.spec=features:nowhere")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(
     ("process", "error", "fact"),
     [
-        (1, "ValueError('shard 7 is damaged')", "shard 7 is damaged"),
         (1, "OSError(28, 'No space left on device', 'cache')", "cache"),
         (0, "MemoryError", "training.gradient_accumulation_steps"),
     ],

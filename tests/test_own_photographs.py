@@ -8,10 +8,9 @@ import pytest
 from datasets import Dataset
 
 from hf_ngsan.cli import main
-from hf_ngsan.data import DataError, caption_features, load_data
+from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.readers import set_aside
 from hf_ngsan.loading.models import save_model
-from hf_ngsan.tasks.caption_rows import load_rows
 from tests.commands.running import fails, prints
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 from tests.tables import each_row
@@ -77,14 +76,6 @@ def test_which_rows_are_set_aside(number, chosen):
     assert sorted([*rest["row"], *chosen]) == list(range(number))
 
 
-def test_a_part_is_divided_as_the_whole_is():
-    rows = Dataset.from_dict({"row": list(range(100))})
-    _, whole = set_aside(rows, "mine")
-    for number in (20, 33, 90):
-        _, part = set_aside(rows.select(range(number)), "mine")
-        assert set(part["row"]) <= set(whole["row"])
-
-
 def test_too_few_rows_to_set_some_aside(here, capsys):
     with pytest.raises(DataError, match=r"mine.*validation_split=null"):
         set_aside(Dataset.from_dict({"row": [0, 1, 2]}), "mine")
@@ -99,23 +90,3 @@ def test_only_the_usual_split_is_made_up(here, capsys):
     assert "'tset'" in fails(capsys, "evaluate", "--model", "tiny", "--data", "images:photos", "--split", "tset")
     with pytest.raises(DataError, match="validation"):
         load_data("images:photos", "validation")  # whose rows are what lies there
-
-
-def test_features_of_a_folder_are_divided_as_its_images_are(here):
-    _, images = set_aside(load_data("images:photos", "train"), "photos")
-    numbers = load_data("images:photos", "train")["image_id"][:]
-    rows = {
-        "image_id": numbers,
-        "visual_features": [[[0.0] * 3]] * 24,
-        "captions": [["a"]] * 24,
-        "split": ["train"] * 24,
-    }
-    features = Dataset.from_dict(rows, features=caption_features(3, boxes=False, split=True))
-    features.save_to_disk(str(here / "features"))
-    for spec in ("images:photos", "features:features", "images:photos,streaming=true"):
-        found = load_rows(spec, "validation")
-        assert len(found) == 2
-        if "streaming" not in spec:
-            assert found["image_id"][:] == images["image_id"][:]
-        with pytest.raises(DataError):
-            load_rows(spec, "validation", for_training=True)

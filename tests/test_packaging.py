@@ -54,17 +54,9 @@ def test_the_wheel_has_the_whole_package_and_nothing_else(installed):
         assert files_of(package, pattern) == files_of(ROOT / "hf_ngsan", pattern) != set()
     assert (package / "py.typed").is_file()
     assert {path.name.split("-")[0] for path in installed.iterdir()} == {"hf_ngsan"}
-
-
-@pytest.mark.slow
-def test_the_wheel_has_the_configs_and_what_explains_them(installed):
     for pattern in ("*.yaml", "*.md"):
         examples = files_of(ROOT / "examples" / "configs", pattern)
         assert examples and files_of(installed / "hf_ngsan" / "example_configs", pattern) == examples
-
-
-@pytest.mark.slow
-def test_the_wheel_has_the_checkpoints(installed):
     checkpoints = files_of(ROOT / "checkpoints", "*")
     found = {name for name in files_of(installed / "hf_ngsan" / "checkpoints", "*") if not name.endswith(".py")}
     assert checkpoints and found == {name for name in checkpoints if not name.endswith(".py")}
@@ -110,34 +102,19 @@ def test_the_wheel_names_the_licences_of_the_code_and_of_the_weights(installed):
 
 
 @pytest.mark.slow
-def test_a_checkpoint_is_found_without_the_checkout(installed, tmp_path):
-    code = "from hf_ngsan.loading import find_model_folder\nprint(find_model_folder('ngsan-flickr8k'))"
-    environment = os.environ | {"PYTHONPATH": str(installed)}
-    found = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True)
-    assert Path(found.strip()) == installed / "hf_ngsan" / "checkpoints" / "ngsan-flickr8k"
-
-
-@pytest.mark.slow
-def test_the_configs_are_found_without_the_checkout(installed, tmp_path):
+def test_checkpoints_and_configs_are_found_without_the_checkout(installed, tmp_path):
     code = (
-        "import hf_ngsan\n"
-        "from hf_ngsan.io.packaged import find_config\n"
+        "from hf_ngsan.io.packaged import find_config, packaged_model\n"
         "from hf_ngsan.tasks import load_training_config\n"
         "folder = load_training_config('ngsan/n_san').output_dir\n"
-        "print(hf_ngsan.__file__, find_config('ngsan/scenes'), folder, sep='\\n')"
+        "print(packaged_model('ngsan-flickr8k'), find_config('ngsan/scenes'), folder, sep='\\n')"
     )
-    run = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(installed)},
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    package, config, output_dir = run.stdout.splitlines()
-    assert Path(package).is_relative_to(installed)
-    assert Path(config) == installed / "hf_ngsan" / "example_configs" / "ngsan" / "scenes.yaml"
-    assert Path(output_dir) == Path("runs", "n_san")
+    environment = os.environ | {"PYTHONPATH": str(installed)}
+    printed = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True)
+    checkpoint, config, output_dir = map(Path, printed.splitlines())
+    assert checkpoint == installed / "hf_ngsan" / "checkpoints" / "ngsan-flickr8k"
+    assert config == installed / "hf_ngsan" / "example_configs" / "ngsan" / "scenes.yaml"
+    assert output_dir == Path("runs", "n_san")
 
 
 STATED = {

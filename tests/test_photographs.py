@@ -6,13 +6,11 @@ import os
 from pathlib import Path
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 import yaml
 from datasets import Dataset, Features, List, Value
 from datasets import Image as ImageFeature
 from PIL import ExifTags, Image
-from safetensors.torch import load_file
 
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
@@ -163,36 +161,3 @@ def test_photographs_without_captions_are_left_out_and_counted(vision, tmp_path,
     data = write_data(tmp_path / "data", GOOD, without_captions=(2, 5))
     with pytest.warns(UserWarning, match="2 of 7"):
         assert "features of 5 images" in prints(capsys, *extraction(data, vision, tmp_path / "features"))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not FLICKR8K.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/flickr8k")
-def test_pixels_and_features_give_the_same_captions(capsys, tmp_path):
-    table = pq.read_table(FLICKR8K / "validation-00000-of-00001.parquet")
-    photographs = table.slice(0, 20)
-    (tmp_path / "flickr8k").mkdir()
-    pq.write_table(photographs, tmp_path / "flickr8k" / "validation.parquet")
-    pq.write_table(table.slice(20, 8), tmp_path / "flickr8k" / "train.parquet")
-    data, features = f"images:{tmp_path / 'flickr8k'}", f"features:{tmp_path / 'features'}"
-    for split in ("train", "validation"):
-        options = ["--split", split, "--output", tmp_path / "features", "--batch-size", "7", "--num-workers", "0"]
-        prints(capsys, "extract", "--images", data, "--backbone", "efficientnet-lite0", *options)
-    model = {"initializer_range": 0.3, "hidden_size": 32, "num_attention_heads": 4}
-    training = {"epochs": 1, "learning_rate": 0.0}  # random weights, which give every photograph another caption
-    sections = tiny_sections(tmp_path / "run", model=model, data={"spec": features}, training=training)
-    (tmp_path / "random.yaml").write_text(yaml.safe_dump(sections))
-    prints(capsys, "train", "--config", tmp_path / "random.yaml")
-    attach = ["--backbone", "efficientnet-lite0", "--output", tmp_path / "captioner"]
-    prints(capsys, "attach-vision", "--model", tmp_path / "run", *attach, "--leave-out-backbone")
-    saved = load_file(tmp_path / "captioner" / "model.safetensors")
-    assert saved and not any("backbone" in name for name in saved)
-    of_features = captions_of(capsys, "--model", tmp_path / "run", "--data", features, "--split", "validation")
-    of_pixels = captions_of(capsys, "--model", tmp_path / "captioner", "--data", data, "--split", "validation")
-    assert of_pixels == of_features
-    assert len({caption for _, caption in of_features}) > 5
-    images = photographs["image"].to_pylist()
-    for key, image in zip(photographs["image_id"].to_pylist(), images, strict=True):
-        (tmp_path / f"{key}.jpg").write_bytes(image["bytes"])
-    places = [tmp_path / f"{key}.jpg" for key in photographs["image_id"].to_pylist()]
-    of_files = captions_of(capsys, "--model", tmp_path / "captioner", *places, "--batch-size", "3")
-    assert [caption for _, caption in of_files] == [caption for _, caption in of_features]

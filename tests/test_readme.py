@@ -1,12 +1,9 @@
 """The commands of README and of the pages behind it, run in their order as a person types them, on tiny data."""
 
 import json
-import os
 import re
 import shlex
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -18,7 +15,6 @@ from transformers import ResNetConfig, ResNetForImageClassification
 
 from hf_ngsan.data import load_data
 from hf_ngsan.data.scenes import load_scenes
-from hf_ngsan.loading.models import save_model
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from tests.commands.running import prints
 from tests.data.formats.files import SIZES, write_tsv
@@ -26,7 +22,6 @@ from tests.data.test_nlvr import example
 from tests.data.test_nlvr import write as write_statements
 from tests.extraction.tiny import write_coco_file, write_photos
 from tests.hub_stub import REPOSITORY
-from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.sharing.conftest import online  # noqa: F401
 from tests.tasks.tiny_translation import write_pairs
 from tests.test_documents import ROOT, commands_of, folder_of_the_demo  # noqa: F401
@@ -56,7 +51,7 @@ WITHOUT_AN_END = ("serve --model captioner --port 8000", "app", "app --model ngs
 
 
 EXPORT = "export --model captioner --output exported --check"
-"""Half a minute with a backbone; a slow test runs it with a tiny captioner."""
+"""Half a minute with a backbone; tests/exporting runs it with tiny captioners."""
 
 
 class Promise(NamedTuple):
@@ -320,19 +315,6 @@ def test_commands_keep_their_promises(folder_of_the_demo, tmp_path, monkeypatch,
         if shlex.join(command) not in (*WITHOUT_AN_END, EXPORT):
             keep(command, capsys)
     assert "README.md" in online.repositories[REPOSITORY].at("main")[1]
-
-
-@pytest.mark.slow
-def test_an_exported_captioner_needs_this_package_no_more(tmp_path, monkeypatch, capsys):
-    fill(tmp_path)
-    monkeypatch.chdir(tmp_path)
-    save_model(pixel_captioner(), pixel_processor(), "captioner")
-    keep(shlex.split(EXPORT), capsys)
-    assert "python exported/captioner.py photo.jpg " in (ROOT / "docs" / "serving.md").read_text(encoding="utf-8")
-    command = [sys.executable, "exported/captioner.py", "photo.jpg"]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    exported = subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout
-    assert exported == prints(capsys, "caption", "--model", "captioner", "photo.jpg")
 
 
 def keep(command: list[str], capsys: pytest.CaptureFixture) -> None:

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,10 +19,9 @@ from hf_ngsan.training.loop import TrainingLoop
 from tests.commands.running import fails
 from tests.dying import in_process, workers
 from tests.tasks.tiny import tiny_sections
-from tests.test_dying import PRELOADED, differences, extract, outcome, train, write_extraction, write_training
+from tests.test_dying import PRELOADED, WORKS, differences, outcome
 
 NO_SPACE = os.strerror(errno.ENOSPC)
-VISION = {"kind": "grid", "backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 6], "depths": [1, 1]}}
 RESERVE = 64 * 2**20
 NEEDS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 
@@ -44,31 +42,22 @@ def resize(disk: Path, num_bytes: int) -> None:
     subprocess.run(["mount", "-o", f"remount,size={num_bytes}", str(disk)], check=True)
 
 
-def errors_in(log: Path) -> list[str]:
-    """What a command has written to the screen, less its messages on the way."""
-    text = log.read_text()
-    assert "Traceback" not in text, text
-    return [line for line in text.splitlines() if "hf-ngsan: error:" in line]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("work", ["training", "extraction"])
 def test_a_full_disk_is_told_in_one_sentence_and_the_work_continues_once_there_is_space(tmp_path, small_disk, work):
-    {"training": write_training, "extraction": write_extraction}[work](tmp_path)
-    command = partial({"training": train, "extraction": extract}[work], tmp_path)
+    command = WORKS[work](tmp_path)
     with workers(*PRELOADED) as pool:
         assert pool.submit(in_process, command, tmp_path / "straight").result() == 0
         expected = outcome(tmp_path / "straight")
         largest = 1.5 * sum(file.stat().st_size for file in (tmp_path / "straight").rglob("*") if file.is_file())
-        sizes = [int(largest * part / 12) for part in range(1, 12)]
         codes = []
-        for size in sizes:
+        for size in [int(largest * part / 12) for part in range(1, 12)]:
             folder, log = small_disk / str(size), tmp_path / f"{size}.log"
             resize(small_disk, size)
             codes.append(pool.submit(in_process, command, folder, log=log).result())
             if codes[-1]:
-                [error] = errors_in(log)
-                assert codes[-1] == 2 and NO_SPACE in error, log.read_text()
+                [error] = [line for line in log.read_text().splitlines() if "hf-ngsan: error:" in line]
+                assert codes[-1] == 2 and NO_SPACE in error and "Traceback" not in log.read_text(), log.read_text()
             resize(small_disk, RESERVE)
             assert pool.submit(in_process, command, folder, log=log).result() == 0, log.read_text()
             assert differences(folder, expected) == []
@@ -104,7 +93,7 @@ def test_whatever_writes_a_file_the_full_disk_is_told_with_its_name(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_operating_systems_error_is_found_behind_others():
+def test_a_full_disk_and_a_lack_of_memory_are_known_by_whatever_tells_them():
     assert errno_of(OSError(errno.EDQUOT, "quota")) == errno.EDQUOT
     assert errno_of(RuntimeError("I/O error: No space left on device (os error 28)")) == 28
     assert errno_of(shutil.Error([("a", "b", "[Errno 28] No space left on device")])) == 28
@@ -116,9 +105,6 @@ def test_the_operating_systems_error_is_found_behind_others():
     except RuntimeError as error:
         assert errno_of(error) == errno.ENOSPC
     assert errno_of(ValueError("28")) is None
-
-
-def test_a_lack_of_memory_is_known_by_whatever_tells_it():
     for allocate in (lambda: torch.empty(10**16), lambda: bytearray(2**62)):
         with pytest.raises((RuntimeError, MemoryError)) as caught:
             allocate()

@@ -2,18 +2,13 @@
 
 import inspect
 import os
-import re
 import subprocess
 import sys
-import threading
 import tomllib
 import zlib
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from urllib.parse import urlencode
 
 import pytest
 import yaml
@@ -58,27 +53,6 @@ def test_every_public_name_and_command_has_an_entry(reference, tmp_path):
     before = {page: page.stat().st_mtime_ns for page in tmp_path.iterdir()}
     reference.write_reference(tmp_path)
     assert before == {page: page.stat().st_mtime_ns for page in tmp_path.iterdir()}, "Sphinx would build all again"
-
-
-def test_markdown_of_docstrings_is_read_by_sphinx(reference):
-    lines = [
-        "See [`~models.x.Y`]; `a` and `b c",
-        "d`s.",
-        "",
-        "    ```python",
-        "    >>> f(`x`)",
-        "    ```",
-        "",
-        "End `z`.",
-    ]
-    reference.as_restructured_text(None, "", "", None, None, lines)
-    assert [line for line in lines if line] == [
-        "See ``Y``; ``a`` and ``b c",
-        "d``\\ s.",
-        "    .. code-block:: python",
-        "        >>> f(`x`)",
-        "End ``z``.",
-    ]
 
 
 @each_row(
@@ -131,60 +105,3 @@ def test_public_classes_and_functions_have_docstrings_of_their_own(reference):
             value = getattr(module, name)
             if callable(value):
                 assert vars(value).get("__doc__") if isinstance(value, type) else value.__doc__, f"{package}.{name}"
-
-
-QUESTIONS = {
-    "how do I use my own photos": "own_photographs",
-    "which features does NG-SAN need": "features",
-    "why is CIDEr different from pycocoevalcap": "metrics",
-    "resume after a crash": "training",
-    "two GPUs": "several_machines",
-    "what is geometric_bias": "ngsan",
-    "reinforcement learning with CIDEr reward": "self_critical",
-    "left and right are confused": "ngsan",
-    "search pictures by text": "search",
-    "upload my model to the Hub": "sharing",
-    "convert bottom-up attention tsv": "formats",
-    "caption a folder of images": "captioning",
-    "start an HTTP server": "serving",
-    "export to ONNX": "serving",
-    "BLIP fine-tuning with LoRA": "guests",
-    "add my own architecture": "adding_a_model",
-    "visualness of words": "rstnet",
-    "translate English to German": "translation",
-    "VQA v2 accuracy": "vqa",
-    "install without a GPU": "installation",
-    "video captioning VATEX": "video",
-    "is Java needed for METEOR": "metrics",
-}
-"""Questions of users, each with the page that answers it."""
-
-
-@pytest.mark.slow
-def test_questions_lead_to_the_page_that_answers_them(site, browser):  # noqa: F811
-    """The page is among the first three results, or one of them is a question whose answer links to it."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(QuietHandler, directory=site))
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    lost = {}
-    for question, page in QUESTIONS.items():
-        browser.get(f"http://127.0.0.1:{server.server_port}/search.html?{urlencode({'q': question})}")
-        wait_for(browser, lambda _: re.search(r"found \d+|matching", text_of(browser, "#search-results")))
-        results = [link.get_attribute("href").rpartition("/")[2] for link in found(browser, "#search-results li a")[:3]]
-        if not any(page == result.partition(".html")[0] or answers(site, result, page) for result in results):
-            lost[question] = results
-    server.shutdown()
-    assert not lost
-
-
-def answers(site: Path, result: str, page: str) -> bool:
-    """Whether a result is a section of questions and answers that links to a page."""
-    name, _, anchor = result.partition("#")
-    if name != "faq.html" or not anchor:
-        return False
-    text = (site / name).read_text(encoding="utf-8")
-    return f'href="{page}.html' in text.split(f'<section id="{anchor}">')[1].split("</section>")[0]
-
-
-class QuietHandler(SimpleHTTPRequestHandler):
-    def log_message(self, *arguments: object) -> None:
-        pass

@@ -89,8 +89,8 @@ def verify(path: Path) -> str:
     from ..io.folders import MANIFEST, check_folder, find_folder
     from ..io.shards import RECORDS, verify_shards
     from ..retrieval import IndexFolder
+    from ..retrieval.backends import FOLDER
     from ..retrieval.index_folder import DESCRIPTION
-    from ..retrieval.local import FOLDER
 
     if (path / DESCRIPTION).is_file():
         index = IndexFolder.open(path)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .scenes import relation_prompts as relation_prompts
     from .scenes import score_objects as score_objects
     from .scenes import score_relation_completions as score_relation_completions
-    from .scenes import score_relations as score_relations
     from .vocabulary import build_subword_tokenizer as build_subword_tokenizer
     from .vocabulary import build_tokenizer as build_tokenizer
 

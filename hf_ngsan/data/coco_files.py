@@ -87,8 +87,25 @@ def read_results(path: str | os.PathLike) -> dict[int | str, str]:
     The file is a JSON list of `{"image_id", "caption"}`, one an image, or JSON lines with such an object each. Image
     ids are integers or strings; `7` and `"7"` name the same image. A DataError names what is wrong.
     """
-    document, lines = read_json_or_lines(path)
-    return captions_of_results(result_records(document, path) if lines is None else lines, path)
+    document, records = read_json_or_lines(path)
+    if records is None:
+        if not isinstance(document, list):
+            raise DataError(
+                f'{path} holds no results: they are a JSON list of objects with "image_id" and "caption", or one such '
+                "object a line."
+            )
+        records = [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
+    captions: dict[int | str, str] = {}
+    places: dict[str, str] = {}
+    for record in records:
+        image_id, caption = record.identifier("image_id"), record.string("caption")
+        if str(image_id) in places:
+            first = places[str(image_id)].removeprefix(f"{path}, ")
+            raise DataError(f"{record.where}: image {image_id} has a caption already, in {first}; give it one.")
+        captions[image_id], places[str(image_id)] = caption, record.where
+    if not captions:
+        raise DataError(f"{path} holds no results.")
+    return captions
 
 
 def read_references(path: str | os.PathLike) -> dict[int | str, list[str]]:
@@ -210,29 +227,6 @@ def in_order(annotations: Iterable[Record]) -> list[Record]:
     if not any("id" in annotation.fields for annotation in annotations):
         return annotations
     return sorted(annotations, key=lambda annotation: annotation.integer("id"))
-
-
-def result_records(document: object, path: str | os.PathLike) -> list[Record]:
-    if not isinstance(document, list):
-        raise DataError(
-            f'{path} holds no results: they are a JSON list of objects with "image_id" and "caption", or one such '
-            "object a line."
-        )
-    return [checked_record(f"{path}, row {number}", row) for number, row in enumerate(document)]
-
-
-def captions_of_results(records: Iterable[Record], path: str | os.PathLike) -> dict[int | str, str]:
-    captions: dict[int | str, str] = {}
-    places: dict[str, str] = {}
-    for record in records:
-        image_id, caption = record.identifier("image_id"), record.string("caption")
-        if str(image_id) in places:
-            first = places[str(image_id)].removeprefix(f"{path}, ")
-            raise DataError(f"{record.where}: image {image_id} has a caption already, in {first}; give it one.")
-        captions[image_id], places[str(image_id)] = caption, record.where
-    if not captions:
-        raise DataError(f"{path} holds no results.")
-    return captions
 
 
 def read_json(path: str | os.PathLike) -> object:

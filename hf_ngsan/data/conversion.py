@@ -119,19 +119,25 @@ def convert_features(
         raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")
     if boxes is not None and boxes not in CONVENTIONS:
         raise DataError(f"The convention of the boxes is {boxes!r}; it must be one of {', '.join(CONVENTIONS)}.")
-    output = free_folder(output)
+    output = Path(output)
+    if not is_empty(output):
+        raise FileExistsError(f"{output} exists already; choose another folder.")
     check_place(output)
     skipped: list[dict] = []
     tolerated = skipped if skip_errors else None
     paths = [Path(path) for path in inputs]
     annotations = Annotations([path for path in paths if is_annotation(path)], tolerated)
-    sources = list(open_all([path for path in paths if not is_annotation(path)], source_format, tolerated))
+    sources: list[Source] = []
+    for path in paths:
+        try:
+            sources += [] if is_annotation(path) else open_sources(path, source_format)
+        except DataError as error:
+            if not skip_errors or not path.exists():
+                raise
+            skipped.append(skipped_entry(None, path, error))
     if not sources:
-        raise DataError(
-            f"No input can be read; the first: {skipped[0]['reason']}"
-            if skipped
-            else f"There are no features among {', '.join(map(str, paths))}; give a file or folder of features."
-        )
+        reason = f"; the first: {skipped[0]['reason']}" if skipped else "; give a file or folder of features."
+        raise DataError(f"There are no features that can be read in {', '.join(map(str, paths))}{reason}")
     if not skip_errors:
         check_names(annotations, sources)
     plan = ConversionPlan(
@@ -173,24 +179,6 @@ def convert_features(
             " that has all of them."
         )
     return ConversionResult(num_rows, num_new, plan.feature_size, regions, skipped, notes)
-
-
-def free_folder(output: str | os.PathLike) -> Path:
-    """Returns the path of a new or empty folder; raises a FileExistsError for another one."""
-    if not is_empty(Path(output)):
-        raise FileExistsError(f"{output} exists already; choose another folder.")
-    return Path(output)
-
-
-def open_all(inputs: list[Path], source_format: str | None, skipped: list[dict] | None) -> Iterator[Source]:
-    """Yields the sources of the inputs; one that cannot be opened is added to `skipped`, or is an error without it."""
-    for path in inputs:
-        try:
-            yield from open_sources(path, source_format)
-        except DataError as error:
-            if skipped is None or not path.exists():
-                raise
-            skipped.append(skipped_entry(None, path, error))
 
 
 def is_annotation(path: Path) -> bool:
@@ -356,7 +344,9 @@ def convert_annotations(
         DataError: a file or record cannot be used.
         FileExistsError: the output is not empty.
     """
-    output = free_folder(output)
+    output = Path(output)
+    if not is_empty(output):
+        raise FileExistsError(f"{output} exists already; choose another folder.")
     paths = [Path(path) for path in inputs]
     skipped: list[dict] = []
     tolerated = skipped if skip_errors else None
@@ -364,7 +354,17 @@ def convert_annotations(
     if is_questions(first) or is_answers(first):
         rows, columns = read_questions(paths, tolerated), COLUMNS
     else:
-        rows, columns = image_rows(Annotations(paths, tolerated), split), IMAGE_COLUMNS
+        columns = IMAGE_COLUMNS
+        rows = [
+            {
+                "image_id": next(iter(image.ids.values()), place),
+                "file_name": image.name,
+                "captions": image.captions or None,
+                "split": image.split or split,
+                **dict(zip(("width", "height"), image.size or (None, None), strict=True)),
+            }
+            for place, image in enumerate(Annotations(paths, tolerated).images)
+        ]
     if not rows:
         reason = skipped[0]["reason"] if skipped else "it is empty."
         raise DataError(f"{paths[0]} has no record that can be used; {reason}")
@@ -378,20 +378,3 @@ def convert_annotations(
 
     write_folder_atomically(output, write, manifest=False)
     return TableResult(len(rows), list(features), skipped)
-
-
-def image_rows(annotations: Annotations, split: str | None) -> list[dict]:
-    rows = []
-    for place, image in enumerate(annotations.images):
-        width, height = image.size or (None, None)
-        rows.append(
-            {
-                "image_id": next(iter(image.ids.values()), place),
-                "file_name": image.name,
-                "captions": image.captions or None,
-                "split": image.split or split,
-                "width": width,
-                "height": height,
-            }
-        )
-    return rows

@@ -99,8 +99,7 @@ def find_question_files(directory: Path, split: str) -> list[Path]:
 
 def question_rows(files: list[Path], split: str, skip_errors: bool) -> Rows:
     skipped: list[dict] = []
-    rows = read_questions(files, skipped)
-    notes = []
+    rows, notes = read_questions(files, skipped), []
     if skipped:
         places = listing([entry["file_name"].rpartition(", ")[2] for entry in skipped])
         reason = skipped[0]["reason"].rstrip(".")

@@ -189,20 +189,14 @@ def find_files(folder: Path, split: str, *patterns: str) -> list[Path]:
     """Returns the files of a split, by any of its names; patterns such as `captions_*.json` have `*` for the split."""
     if not folder.is_dir():
         raise DataError(f"{folder} is not a folder; give the one with {' and '.join(patterns)}.")
-    for name in names_of_split(split):
-        files = [folder / pattern.replace("*", name) for pattern in patterns]
-        missing = [file.name for file in files if not file.exists()]
-        if not missing:
-            return files
-        if len(missing) < len(files):
-            raise DataError(
-                f"{folder} has no {', '.join(missing)} beside the other files of {name}; add what is missing."
-            )
     start, _, end = patterns[0].partition("*")
     known = sorted(file.name.removeprefix(start).removesuffix(end) for file in folder.glob(patterns[0]))
-    raise DataError(
-        f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(known) or 'none'}."
-    )
+    name = find_split(split, known)
+    if name is None:
+        raise DataError(
+            f"{folder} has no split {split!r} ({' and '.join(patterns)}); there are {', '.join(known) or 'none'}."
+        )
+    return [folder / pattern.replace("*", name) for pattern in patterns]
 
 
 def set_aside(rows: "Dataset", name: str) -> tuple["Dataset", "Dataset"]:

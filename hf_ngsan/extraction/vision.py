@@ -52,11 +52,23 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     """
     folder, model_type, fields = check_backbone(name, **fields)
     if model_type in own_model_types("captioning"):
-        return vision_of_captioner(name, folder)
+        captioner, processor = load_captioner(folder)
+        vision = getattr(captioner.base_model, "vision", None)
+        image_processor = getattr(processor, "image_processor", None)
+        if vision is None or image_processor is None:
+            raise ExtractionError(
+                f"{name} is a captioner without vision encoder and image processor, which takes features itself; give "
+                "the backbone that its features come from."
+            )
+        check_whole_images(image_processor)
+        return vision.eval(), image_processor
     image_size = fields.pop("image_size", None)
     with quiet_loading():
         if model_type == "ngsan_vision":
-            model = load_vision_model(folder)
+            model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
+            missing = sorted(report["missing_keys"])
+            if missing and model.config.save_frozen_weights:
+                raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
         else:
             model = VisionModel(VisionConfig(pretrained=folder, **fields))
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
@@ -66,13 +78,10 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
 
 
 def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | None, dict]:
-    """Checks the arguments of [`load_vision`] without loading weights.
+    """Checks the arguments of [`load_vision`] without loading weights, and raises its errors.
 
     Returns:
         Place of the model, its `model_type`, and the fields of its [`VisionConfig`] and `image_size`, if given.
-
-    Raises:
-        FileNotFoundError, ValueError: see [`load_vision`].
     """
     fields = {key: value for key, value in fields.items() if value is not None}
     if is_packaged(name):
@@ -98,27 +107,6 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     return folder, model_type, fields
 
 
-def vision_of_captioner(name: str | os.PathLike, folder: str) -> tuple[VisionModel, CaptioningImageProcessor]:
-    captioner, processor = load_captioner(folder)
-    vision = getattr(captioner.base_model, "vision", None)
-    image_processor = getattr(processor, "image_processor", None)
-    if vision is None or image_processor is None:
-        raise ExtractionError(
-            f"{name} is a captioner without vision encoder and image processor, which takes features itself; give the "
-            "backbone that its features come from."
-        )
-    check_whole_images(image_processor)
-    return vision.eval(), image_processor
-
-
-def load_vision_model(folder: str) -> VisionModel:
-    model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
-    missing = sorted(report["missing_keys"])
-    if missing and model.config.save_frozen_weights:
-        raise ExtractionError(f"{folder} lacks {len(missing)} weights, {missing[0]} among them; save it again.")
-    return model
-
-
 def load_image_processor(
     source: str | os.PathLike,
     kind: str | None,
@@ -129,18 +117,11 @@ def load_image_processor(
     """Returns the preprocessing that the folder of a trained model describes, for whole images.
 
     Regions and cells refer to the whole image; the usual crop of a classifier, or of CLIP, would move them. The whole
-    image is resized to the square that would be cropped instead, whatever its shape.
-
-    Args:
-        source: folder or Hub name of a backbone, detection model or vision encoder, or name of a packaged backbone.
-        kind: `kind` of the [`VisionConfig`] around it, `"grid"` or `"regions"`.
-        name: name of the model in messages; `source` if `None`.
-        image_size: height and width in pixels, in place of the described size.
-        own_size: height and width that a backbone was made for, where the folder describes no preprocessing.
+    image is resized to the square that would be cropped instead, whatever its shape. `image_size` replaces the size
+    that is described; a backbone without a description gets ImageNet's normalization and `own_size`.
 
     Raises:
-        ValueError: it crops images, has no usable size, or is unknown for a detection model. A backbone of
-            unknown preprocessing gets ImageNet's normalization.
+        ValueError: it crops images, has no usable size, or is unknown for a detection model.
     """
     name = name or str(source)
     try:

@@ -1,7 +1,8 @@
 """Ensembles: captioners of one vocabulary, with the mean of their log-probabilities at every word."""
 
 import copy
-from collections.abc import Mapping, Sequence
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -51,52 +52,12 @@ class MeanLogProbabilities(LogitsProcessor):
         return scores + self.log_sums
 
 
-class EnsembleEncoder(nn.Module):
-    """Encodes images by every member."""
-
-    main_input_name = "visual_features"
-
-    def __init__(self, members: nn.ModuleList):
-        super().__init__()
-        self.members = members
-
-    def forward(
-        self,
-        visual_features: torch.Tensor | None = None,
-        visual_boxes: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        pixel_values: torch.Tensor | None = None,
-        pixel_mask: torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> BaseModelOutput:
-        """Returns the states of the first member, and as further entries those and the masks of the others."""
-        given = (visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
-        inputs = {name: value for name, value in zip(INPUTS, given, strict=True) if value is not None}
-        encoded = BaseModelOutput()
-        for index, member in enumerate(self.members):
-            captioner: Any = member
-            visual: Any = inputs
-            if pixel_values is not None:
-                visual = captioner.model.get_visual_tokens(**inputs)
-            states = captioner.model.encoder(**visual).last_hidden_state
-            encoded["last_hidden_state" if index == 0 else f"last_hidden_state_{index}"] = states
-            if visual.get("attention_mask") is not None:
-                encoded[f"attention_mask_{index}"] = visual["attention_mask"]
-        return encoded
-
-
 class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     r"""Captioners in an ensemble: `generate()` searches with the mean of their log-probabilities.
 
-    The captioners may be of different architectures; they need one vocabulary and the same visual inputs. Defaults of
-    `generate()`, and `finished_beams`, are those of the first. An ensemble is built from its members each time; it is
-    not saved or trained.
-
-    Args:
-        members (`Sequence[PreTrainedModel]`): captioners, such as [`RSTNetForConditionalGeneration`].
-
-    Raises:
-        ValueError: no members, or members of other vocabularies or feature dimensions.
+    The members may be of different architectures; they need one vocabulary and the same visual inputs, or a ValueError
+    is raised. Defaults of `generate()`, and `finished_beams`, are those of the first. An ensemble is built from its
+    members each time; it is not saved or trained.
 
     Example:
 
@@ -118,11 +79,13 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     _is_stateful = False
 
     def __init__(self, members: Sequence[PreTrainedModel]):
-        check_members(members)
         first: Any = members[0]
+        for member, name in itertools.product(members, (*TOKENS, "visual_feature_size")):
+            own, others = getattr(first.config, name, None), getattr(member.config, name, None)
+            if own != others:
+                raise ValueError(f"{name} is {own} and {others}; an ensemble needs one vocabulary and equal features.")
         super().__init__(copy.deepcopy(first.config))
         self.members = nn.ModuleList(members)
-        self.encoder = EnsembleEncoder(self.members)
         self.generation_config = copy.deepcopy(first.generation_config)
         self.main_input_name = first.main_input_name
         self.train(first.training)
@@ -130,13 +93,21 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     def save_pretrained(self, *args: Any, **kwargs: Any) -> None:
         raise NotImplementedError("An ensemble is not saved; save its members, and build it from them again.")
 
+    def encode(self, **inputs: torch.Tensor) -> BaseModelOutput:
+        """Returns the states of the first member, and as further entries those and the masks of the others."""
+        encoded = BaseModelOutput()
+        for index, member in enumerate(self.members):
+            captioner: Any = member
+            visual: Any = captioner.model.get_visual_tokens(**inputs) if "pixel_values" in inputs else inputs
+            states = captioner.model.encoder(**visual).last_hidden_state
+            encoded["last_hidden_state" if index == 0 else f"last_hidden_state_{index}"] = states
+            if visual.get("attention_mask") is not None:
+                encoded[f"attention_mask_{index}"] = visual["attention_mask"]
+        return encoded
+
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Captions images; the arguments are those of transformers' `generate()`.
-
-        Raises:
-            ValueError: visualness or a static cache is asked for.
-        """
+        """Captions images as transformers' `generate()`, but without visualness and static caches."""
         if kwargs.pop("return_visualness", False):
             raise ValueError("return_visualness is not supported: each member of an ensemble has its own visualness.")
         if kwargs.get("cache_implementation") is not None:
@@ -147,7 +118,7 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
             kwargs["visual_features"], inputs = inputs, None
         visual = {name: kwargs.pop(name) for name in INPUTS if kwargs.get(name) is not None}
         if kwargs.get("encoder_outputs") is None:
-            kwargs["encoder_outputs"] = self.encoder(**visual)
+            kwargs["encoder_outputs"] = self.encode(**visual)
         settings = kwargs.get("generation_config") or self.generation_config
         if (kwargs.get("num_beams", settings.num_beams) or 1) > 1:
             kwargs["mean"] = mean = MeanLogProbabilities()
@@ -190,7 +161,9 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
         """
         refuse_unknown_keywords(self, kwargs)
         if encoder_outputs is None:
-            encoder_outputs = self.encoder(visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
+            given = (visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask)
+            inputs = {name: value for name, value in zip(INPUTS, given, strict=True) if value is not None}
+            encoder_outputs = self.encode(**inputs)
         caches = cache.members if isinstance(cache, EnsembleCache) else [None] * len(self.members)
         total: Any = 0
         new_caches = []
@@ -212,21 +185,6 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
         if mean is not None:
             mean.log_sums = logits[:, -1].logsumexp(-1, keepdim=True)
         return Seq2SeqLMOutput(logits=logits, cache=EnsembleCache(new_caches) if use_cache else None)
-
-
-def check_members(members: Sequence[PreTrainedModel]) -> None:
-    """Raises a ValueError unless captioners can be an ensemble."""
-    if not members:
-        raise ValueError("An ensemble needs one captioner or more.")
-    first: Mapping = members[0].config.to_dict()
-    for number, member in enumerate(members[1:], start=2):
-        other = member.config.to_dict()
-        for name in (*TOKENS, "visual_feature_size"):
-            if first.get(name) != other.get(name):
-                raise ValueError(
-                    f"{name} of captioner {number} of the ensemble is {other.get(name)}, of the first "
-                    f"{first.get(name)}; all need one vocabulary and the same visual features."
-                )
 
 
 __all__ = ["EnsembleForConditionalGeneration"]

@@ -16,18 +16,14 @@ MIN_SIDE = 1e-6  # so that boxes without area, such as padding, have finite feat
 SIGNED_RESOLUTION = 0.1  # our choice: distances below a tenth of the side differ linearly, others by their logarithm
 
 
-def center_and_size(boxes: torch.Tensor, size_offset: float = 0.0) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns centres `(..., 2)` and sizes `(..., 2)`, at least 1e-6, of boxes `(..., 4)`: `x1, y1, x2, y2`.
-
-    `size_offset` is added to both sides, as eq. 2 and 3 of Zhang et al. 2021 add 1.
-    """
+def center_and_size(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns centres `(..., 2)` and sizes `(..., 2)`, at least 1e-6, of boxes `(..., 4)`: `x1, y1, x2, y2`."""
     boxes = boxes.float()
     top_left, bottom_right = boxes[..., :2], boxes[..., 2:]
-    size = (bottom_right - top_left).clamp(min=MIN_SIDE)
-    return (top_left + bottom_right) / 2, size + size_offset if size_offset else size
+    return (top_left + bottom_right) / 2, (bottom_right - top_left).clamp(min=MIN_SIDE)
 
 
-def relative_geometry(boxes: torch.Tensor, features: str = "unsigned", size_offset: float = 0.0) -> torch.Tensor:
+def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.Tensor:
     r"""Returns relative position and size of every pair of boxes: eq. 8 of Guo et al. 2020.
 
     With r_x = (x_j - x_i) / w_i and r_y = (y_j - y_i) / h_i the channels are
@@ -37,18 +33,21 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned", size_offs
     - `"signed"` (our extension): the first two become asinh(r / 0.2), a smooth odd function of the ratio. Where |r| is
       well above 0.1 it equals sign(r) (log|r| - log 0.1): the paper's feature with a sign; around 0 it is linear.
 
-    Scaling or translating all boxes together changes nothing (without `size_offset`).
+    Scaling or translating all boxes together changes nothing.
 
     Args:
         boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` in any unit.
         features (`str`): `"unsigned"` or `"signed"`.
-        size_offset (`float`): added to widths and heights.
 
     Returns:
         `torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, 4)`, float32 whatever the input, finite
         and with finite gradients; `[b, i, j]` describes region j as seen from region i.
     """
-    center, size = center_and_size(boxes, size_offset)
+    return geometry_of_pairs(*center_and_size(boxes), features)
+
+
+def geometry_of_pairs(center: torch.Tensor, size: torch.Tensor, features: str = "unsigned") -> torch.Tensor:
+    """Returns the relative geometry of boxes of which centres and sizes `(batch_size, num_regions, 2)` are given."""
     offset = (center[:, None, :, :] - center[:, :, None, :]) / size[:, :, None, :]
     if features == "signed":
         position = torch.asinh(offset / (2 * SIGNED_RESOLUTION))
@@ -98,14 +97,13 @@ def absolute_geometry(boxes: torch.Tensor, channels: int) -> torch.Tensor:
 class RelativeGeometryEmbedding(nn.Module):
     """G = ReLU(FC(f)): eq. 9 of Guo et al. 2020, `(B, N, N, d_g)` of boxes `(B, N, 4)`, for all layers and heads."""
 
-    def __init__(self, geometry_hidden_size: int, features: str = "unsigned", size_offset: float = 0.0):
+    def __init__(self, geometry_hidden_size: int, features: str = "unsigned"):
         super().__init__()
         self.features = features
-        self.size_offset = size_offset
         self.projection = nn.Linear(4, geometry_hidden_size)
 
     def forward(self, boxes: torch.Tensor, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        return torch.relu(self.projection(relative_geometry(boxes, self.features, self.size_offset).to(dtype)))
+        return torch.relu(self.projection(relative_geometry(boxes, self.features).to(dtype)))
 
 
 class GeometricBias(nn.Module):

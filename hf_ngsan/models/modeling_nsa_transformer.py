@@ -68,20 +68,13 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
                 place of `input_ids`, before scaling and positions.
 
         Raises:
-            ValueError: neither or both of `input_ids` and `inputs_embeds`, no token, or a mask of another shape.
+            ValueError: neither or both of `input_ids` and `inputs_embeds`.
         """
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give the encoder exactly one of input_ids and inputs_embeds.")
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)
-        if not inputs_embeds.numel():
-            raise ValueError(f"The source has shape {tuple(inputs_embeds.shape[:2])}; give at least one token.")
-        if attention_mask is not None and attention_mask.shape != inputs_embeds.shape[:2]:
-            raise ValueError(
-                f"attention_mask has shape {tuple(attention_mask.shape)}; with this source it must be "
-                f"{tuple(inputs_embeds.shape[:2])}."
-            )
         hidden_size = self.config.hidden_size
         positions = sinusoids(positions_of_tokens(inputs_embeds, attention_mask), hidden_size).to(inputs_embeds.dtype)
         hidden_states = self.dropout(inputs_embeds * hidden_size**0.5 + positions)

@@ -107,8 +107,8 @@ class NormalizedConvolution(Normalized):
         groups: int = 1,
     ):
         super().__init__()
-        options = {"stride": stride, "padding": kernel_size // 2, "groups": groups, "bias": False}
-        self.convolution = nn.Conv2d(in_channels, out_channels, kernel_size, **options)
+        padding = kernel_size // 2
+        self.convolution = nn.Conv2d(in_channels, out_channels, kernel_size, stride, padding, groups=groups, bias=False)
         self.normalization = (FrozenBatchNorm2d if config.frozen_batch_norm else nn.BatchNorm2d)(out_channels)
 
 

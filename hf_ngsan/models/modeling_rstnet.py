@@ -18,7 +18,7 @@ from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 from .attention import CROSS_ATTENTIONS, SELF_ATTENTIONS, MultiHeadAttention, TransformerLayer
 from .captioning import CaptionCache, CaptioningForConditionalGeneration, CaptioningModel, WordDecoder
 from .configuration_rstnet import RSTNetConfig
-from .geometry import GeometricBias, RelativeGeometryEmbedding, relative_geometry
+from .geometry import GeometricBias, RelativeGeometryEmbedding, center_and_size, geometry_of_pairs
 from .modeling_base import HubPreTrainedModel, check_visual_boxes, check_visual_features, refuse_unknown_keywords
 from .modeling_rstnet_language_model import (
     MaskedFeedForward,
@@ -41,20 +41,14 @@ VISUAL_INPUTS = ("visual_features", "visual_boxes", "attention_mask", "encoder_o
 
 def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
     """Returns rows and columns of a grid of some number of visual tokens: `grid_size`, or a square."""
-    if config.grid_size is not None:
-        rows, columns = config.grid_size
-        if rows * columns != number:
-            raise ValueError(
-                f"There are {number} visual tokens, but the model takes a grid of {rows} x {columns} cells (grid_size)."
-            )
-        return rows, columns
     side = int(math.sqrt(number))  # which torch.compile can trace, unlike math.isqrt, where sizes are dynamic
-    if side * side != number:
+    rows, columns = config.grid_size or (side, side)
+    if rows * columns != number:
         raise ValueError(
-            f"There are {number} visual tokens, which are no square grid; give visual_boxes, or set grid_size in the "
-            "configuration."
+            f"{number} visual tokens are no grid of {rows} x {columns} cells; give visual_boxes, or set grid_size in "
+            "the configuration."
         )
-    return side, side
+    return rows, columns
 
 
 def grid_boxes(rows: int, columns: int, device: torch.device | None = None) -> torch.Tensor:
@@ -97,14 +91,14 @@ def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tenso
     return grid_positions(*shape, config.hidden_size, device=states.device).to(states.dtype)
 
 
-def sinusoidal_geometry(boxes: torch.Tensor, channels: int, size_offset: float) -> torch.Tensor:
-    """Returns a fixed embedding `(B, N, N, channels)` of the relative geometry of boxes `(B, N, 4)`, as released.
+def sinusoidal_geometry(geometry: torch.Tensor, channels: int) -> torch.Tensor:
+    """Returns a fixed embedding `(B, N, N, channels)` of relative geometry `(B, N, N, 4)`, as released.
 
-    The four features of [`geometry.relative_geometry`], times 100, have `channels / 8` wavelengths each, up to 1000 *
-    2 pi: first all sines, then all cosines (after Hu et al. 2018).
+    The four features, times 100, have `channels / 8` wavelengths each, up to 1000 * 2 pi: first all sines, then all
+    cosines (after Hu et al. 2018).
     """
-    features = relative_geometry(boxes, size_offset=size_offset) * 100.0
-    steps = torch.arange(channels // 8, device=boxes.device, dtype=torch.float32) / (channels / 8)
+    features = geometry * 100.0
+    steps = torch.arange(channels // 8, device=geometry.device, dtype=torch.float32) / (channels / 8)
     # In this order: the angles are so large that another order of roundings is seen in the sines.
     angles = (features[..., None] * (1.0 / torch.pow(1000.0, steps))).flatten(-2)
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
@@ -120,15 +114,17 @@ class GridGeometry(nn.Module):
         self.is_logarithm = config.geometry_fusion == "log"
         self.embedding = None
         if config.geometry_embedding == "linear":
-            self.embedding = RelativeGeometryEmbedding(self.channels, size_offset=self.size_offset)
+            self.embedding = RelativeGeometryEmbedding(self.channels)
         self.weights = GeometricBias(config.hidden_size, config.num_attention_heads, self.channels, ["content"])
 
     def forward(self, boxes: torch.Tensor, states: torch.Tensor) -> torch.Tensor:
         """Returns the bias `(B or 1, h, N, N)` for boxes `(B or 1, N, 4)`, in the dtype of the states."""
+        center, size = center_and_size(boxes)
+        geometry = geometry_of_pairs(center, size + self.size_offset)  # eq. 2 and 3
         if self.embedding is None:
-            geometry = sinusoidal_geometry(boxes, self.channels, self.size_offset).to(states.dtype)
+            geometry = sinusoidal_geometry(geometry, self.channels).to(states.dtype)
         else:
-            geometry = self.embedding(boxes, states.dtype)
+            geometry = torch.relu(self.embedding.projection(geometry.to(states.dtype)))
         weights = self.weights(states, geometry)
         return weights.clamp(min=MIN_WEIGHT).log() if self.is_logarithm else weights
 
@@ -342,10 +338,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
                 check_visual_boxes(boxes, states, "")
                 return boxes
             if attention_mask is not None and not torch.compiler.is_compiling() and not bool(attention_mask.all()):
-                raise ValueError(
-                    "visual_boxes are missing: some images have fewer visual tokens than others, so that these are no "
-                    "square grids of one size; give the boxes, or set grid_size in the configuration."
-                )
+                raise ValueError("visual_boxes are missing: images of fewer visual tokens are no grids of one size.")
         return grid_boxes(*grid_shape(self.config, states.shape[1]), device=states.device)[None]
 
 
@@ -403,37 +396,23 @@ class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
         encoder_attention_mask: torch.Tensor | None,
         cache: CaptionCache | None,
     ) -> dict[str, Any]:
-        signal = None
-        if self.language_model is not None:
-            signal = self.language_signal(input_ids, attention_mask, position_ids, cache)
-        return {
-            "language_signal": signal,
+        inputs = {
             "token_mask": current_mask(attention_mask, position_ids.shape[-1]),
             "encoder_token_mask": encoder_attention_mask,
             "encoder_positions": positions_of_grid(self.config, encoder_hidden_states),
         }
-
-    @torch.no_grad()
-    def language_signal(
-        self,
-        input_ids: torch.Tensor | None,
-        attention_mask: torch.Tensor | None,
-        position_ids: torch.Tensor,
-        cache: CaptionCache | None,
-    ) -> torch.Tensor:
-        """Returns s_t `(batch_size, length, hidden_size)` of every word; raises a ValueError without words."""
+        if self.language_model is None:
+            return inputs
         if input_ids is None:
-            raise ValueError(
-                "The language model reads words: give decoder_input_ids, not decoder_inputs_embeds, to a captioner "
-                "with adaptive_attention."
-            )
+            raise ValueError("The language model reads words: give decoder_input_ids, not decoder_inputs_embeds.")
         own_cache = None
         if cache is not None:  # its layers behind those of the decoder
             first, layers = self.config.num_hidden_layers, cache.self_attention_cache
             add_cache_layers(layers, first + self.language_model.config.cached_layers)
             own_cache = Cache(layers=layers.layers[first:])
-        outputs = self.language_model(input_ids, attention_mask, position_ids, own_cache, with_logits=False)
-        return outputs.last_hidden_state
+        with torch.no_grad():
+            outputs = self.language_model(input_ids, attention_mask, position_ids, own_cache, with_logits=False)
+        return {**inputs, "language_signal": outputs.last_hidden_state}
 
 
 class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
@@ -449,8 +428,7 @@ class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
 class CompetingFinishedBeams(LogitsProcessor):
     """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best.
 
-    Beam search without an end token then equals the release's. transformers' own sets finished captions aside and
-    continues with as many beams as before, and finds captions that are at least as probable.
+    Beam search without an end token then equals the release's.
     """
 
     def __init__(self, eos_token_ids: list[int], pad_token_id: int):
@@ -458,7 +436,6 @@ class CompetingFinishedBeams(LogitsProcessor):
         self.pad_token_id = pad_token_id
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        """Takes sequences `(rows, length)` and log-probabilities `(rows, vocab_size)`; returns these, changed."""
         ends = torch.tensor(self.eos_token_ids, device=input_ids.device)
         finished = torch.isin(input_ids[:, 1:], ends).any(-1, keepdim=True)
         only_padding = torch.full_like(scores, -float("inf"))

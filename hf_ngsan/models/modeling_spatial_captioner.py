@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
-from transformers.cache_utils import Cache
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.processing_utils import Unpack
@@ -36,17 +35,30 @@ class SpatialAttention(MultiHeadAttention):
     cache, beams and padding thus change nothing.
     """
 
-    def weighted_sum(
-        self, query: torch.Tensor, *args: Any, scaling: float, key_counts: torch.Tensor | None = None, **kwargs: Any
+    def weighted_sum(  # type: ignore[override]
+        self,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        scaling: float,
+        key_counts: torch.Tensor | None = None,
+        encoder_key_counts: torch.Tensor | None = None,
+        **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Takes d_len of each query too, `(num_images or 1, query_length or 1)`; without, divides by sqrt(d_attn)."""
+        """Takes d_len of each query too, `(num_images or 1, query_length or 1)`, in cross-attention the encoder's.
+
+        Without it scores are divided by sqrt(d_attn).
+        """
+        if encoder_key_counts is not None and not self.is_causal:
+            key_counts = encoder_key_counts
         if key_counts is not None:
             # On the queries, since the attention interface takes one scaling for all of them.
             captions_per_image = query.shape[0] // key_counts.shape[0]
             key_counts = key_counts[:, None].expand(-1, captions_per_image, -1).flatten(0, 1)
             temperature = (key_counts.float() + self.head_dim).sqrt()[..., None]
             query, scaling = (query / temperature).to(query.dtype), 1.0
-        return super().weighted_sum(query, *args, scaling=scaling, **kwargs)
+        return super().weighted_sum(query, key, value, attention_mask, scaling, **kwargs)
 
 
 class SpatialEncoderLayer(EncoderLayer):
@@ -61,32 +73,6 @@ class SpatialDecoderLayer(DecoderLayer):
     """
 
     attention_class = SpatialAttention
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        encoder_hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
-        cache: Cache | None = None,
-        key_counts: torch.Tensor | None = None,
-        encoder_key_counts: torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> torch.Tensor:
-        attended, _ = self.self_attn(
-            hidden_states, attention_mask=attention_mask, cache=cache, key_counts=key_counts, **kwargs
-        )
-        hidden_states = self.self_attn_norm(hidden_states + self.dropout(attended))
-        attended, _ = self.encoder_attn(
-            hidden_states,
-            encoder_hidden_states,
-            attention_mask=encoder_attention_mask,
-            cache=cache,
-            key_counts=encoder_key_counts,
-            **kwargs,
-        )
-        hidden_states = self.encoder_attn_norm(hidden_states + self.dropout(attended))
-        return self.feed_forward_norm(hidden_states + self.dropout(self.feed_forward(hidden_states)))
 
 
 def token_counts(states: torch.Tensor, attention_mask: torch.Tensor | None) -> torch.Tensor:

@@ -16,8 +16,9 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,6 +38,8 @@ from ..io.folders import (
 DESCRIPTION = "index.json"
 EMBEDDINGS, ITEMS, THUMBNAILS = "embeddings.npy", "items.json", "thumbnails.zip"
 BACKEND, EXACT = "backend.json", "exact"
+CANDIDATES, CANDIDATES_A_HIT = 128, 10
+"""Embeddings that are scored exactly by [`IndexFolder.best`]: at least 128, and at least 10 for each requested hit."""
 REMAKE = "delete this folder and run the same hf-ngsan index again"
 MAKE = "run the same hf-ngsan index again, which makes it"
 
@@ -47,26 +50,15 @@ class IndexFolderError(ValueError):
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """The description of an index.
+    """The description of an index."""
 
-    Attributes:
-        model: folder or Hub name of the model of the embeddings.
-        fingerprint: checksum of the model and its preprocessing.
-        source: name of the source of the items, for messages.
-        source_checksum: checksum of the items and their order.
-        dimension: dimension of an embedding.
-        num_items: number of items, unreadable ones included.
-        items_per_shard: items of each shard but the last.
-        version: version of this format.
-    """
-
-    model: str
-    fingerprint: str
-    source: str
-    source_checksum: str
-    dimension: int
-    num_items: int
-    items_per_shard: int
+    model: str  # folder or Hub name of the model of the embeddings
+    fingerprint: str  # checksum of the model and its preprocessing
+    source: str  # name of the source of the items, for messages
+    source_checksum: str  # of the items and their order
+    dimension: int  # of an embedding
+    num_items: int  # unreadable ones included
+    items_per_shard: int  # of each shard but the last
     version: int = 3
 
     @property
@@ -77,19 +69,13 @@ class IndexDescription:
 
 
 class ShardItems(NamedTuple):
-    """The content of `items.json` of a shard.
+    """The content of `items.json` of a shard."""
 
-    Attributes:
-        names, captions, columns: of the items with embeddings; captions and scalar columns if known.
-        skipped: name and reason of each other item.
-        stamps: stamps of the items' files, by item number.
-    """
-
-    names: list[str]
+    names: list[str]  # of the items with embeddings, as captions and columns
     captions: list[list[str]] | None
     columns: list[dict[str, Any]] | None
-    skipped: list[list[str]]
-    stamps: dict[int, FileStamp]
+    skipped: list[list[str]]  # name and reason of each other item
+    stamps: dict[int, FileStamp]  # of the items' files, by item number
 
 
 class Shard:
@@ -108,7 +94,6 @@ class Shard:
 
     @cached_property
     def embeddings(self) -> np.ndarray:
-        """The embeddings, float16 `(items, dimension)`, memory-mapped."""
         return np.lib.format.open_memmap(self.folder / EMBEDDINGS, mode="r")
 
     @cached_property
@@ -124,14 +109,7 @@ class Shard:
 
 
 class IndexFolder:
-    """Embeddings in shards.
-
-    The place of an embedding is the number of its shard times `items_per_shard`, plus its row there.
-
-    Args:
-        folder: folder of the shards.
-        description: description of the index.
-    """
+    """Embeddings in shards; the place of one is the number of its shard times `items_per_shard`, plus its row there."""
 
     def __init__(self, folder: Path, description: IndexDescription) -> None:
         self.folder, self.description = folder, description
@@ -140,12 +118,7 @@ class IndexFolder:
 
     @classmethod
     def begin(cls, folder: Path, description: IndexDescription, besides: Collection[str] = ()) -> "IndexFolder":
-        """Makes a new index, or continues one with the same description.
-
-        Args:
-            folder: folder of the index.
-            description: description of the index.
-            besides: other files of the caller in the folder.
+        """Makes a new index, or continues one with the same description; `besides` are files of the caller.
 
         Raises:
             IndexFolderError: the folder has other files, an index of another model or other items, or a cut shard.
@@ -171,12 +144,7 @@ class IndexFolder:
 
     @classmethod
     def open(cls, folder: Path) -> "IndexFolder":
-        """Opens a complete index.
-
-        Raises:
-            FileNotFoundError: the folder does not exist.
-            IndexFolderError: the folder has no index, or an incomplete one.
-        """
+        """Opens a complete index; a FileNotFoundError or IndexFolderError if there is none."""
         folder = find_folder(folder)
         if not folder.is_dir():
             raise FileNotFoundError(f"There is no index folder {folder}.")
@@ -194,7 +162,7 @@ class IndexFolder:
 
     @property
     def is_current(self) -> bool:
-        """Whether no other index has taken its place since it was opened, as when it has grown."""
+        """Whether no other index has taken its place since it was opened."""
         return written_at(self.folder) == self.written_at
 
     def current(self) -> "IndexFolder":
@@ -217,7 +185,7 @@ class IndexFolder:
         return [number for number in range(self.num_shards) if self.shard_folder(number).is_dir()]
 
     def missing_shards(self) -> list[int]:
-        return [number for number in range(self.num_shards) if not self.shard_folder(number).is_dir()]
+        return sorted({*range(self.num_shards)} - {*self.written_shards()})
 
     def write_shard(
         self,
@@ -234,13 +202,11 @@ class IndexFolder:
 
         Args:
             number: number of the shard.
-            names: names of its items.
+            names, captions, columns: of its items; columns are scalars, such as a width, by which Milvus can filter.
             embeddings: `(items, dimension)`, stored as float16.
             skipped: name and reason of each item without an embedding.
             thumbnails: JPEG images of the items; empty if they are no images.
             stamps: stamps of the items' files, by item number.
-            captions: captions of the items, if known.
-            columns: scalar columns of the items, such as their width, by which Milvus can filter.
         """
         expected = (len(names), self.description.dimension)
         if embeddings.shape != expected:
@@ -266,7 +232,7 @@ class IndexFolder:
         self.opened.pop(number, None)
 
     def shard(self, number: int) -> Shard:
-        """Returns a shard, opened once; raises an IndexFolderError for one with a cut or missing file."""
+        """Returns a shard, which is opened once."""
         if number not in self.opened:
             self.opened[number] = Shard(self.shard_folder(number))
         return self.opened[number]
@@ -302,31 +268,21 @@ class IndexFolder:
         rows = [shard.embeddings[row] for shard, row in self.at(places)]
         return np.array(rows, np.float32).reshape(-1, self.description.dimension)
 
-    def names_at(self, places: np.ndarray) -> list[str]:
-        """Returns the names of the items at some places."""
-        return [shard.items.names[row] for shard, row in self.at(places)]
-
-    def captions_at(self, places: np.ndarray) -> list[tuple[str, ...]]:
-        """Returns the captions of the items at some places; empty if unknown."""
-        return [tuple(shard.items.captions[row]) if shard.items.captions else () for shard, row in self.at(places)]
-
-    def columns_at(self, places: np.ndarray) -> list[dict[str, Any]]:
-        """Returns the scalar columns of the items at some places; empty if unknown."""
-        return [shard.items.columns[row] if shard.items.columns else {} for shard, row in self.at(places)]
+    def items_at(self, places: np.ndarray) -> list[tuple[str, tuple[str, ...], dict[str, Any]]]:
+        """Returns names, captions and scalar columns of the items at some places; empty if unknown."""
+        return [
+            (items.names[row], tuple(items.captions[row] if items.captions else ()), (items.columns or {row: {}})[row])
+            for items, row in ((shard.items, row) for shard, row in self.at(places))
+        ]
 
     def thumbnails_at(self, places: np.ndarray) -> list[bytes | None]:
         """Returns the thumbnails of the items at some places as JPEG; None without one. Each file is opened once."""
-        archives: dict[Path, zipfile.ZipFile] = {}
         thumbnails: list[bytes | None] = []
-        try:
+        with ExitStack() as opened:
+            archive_of = cache(lambda folder: opened.enter_context(zipfile.ZipFile(folder / THUMBNAILS)))
             for shard, row in self.at(places):
-                if shard.folder not in archives:
-                    archives[shard.folder] = zipfile.ZipFile(shard.folder / THUMBNAILS)
-                archive = archives[shard.folder]
+                archive = archive_of(shard.folder)
                 thumbnails.append(archive.read(f"{row:06d}.jpg") if archive.namelist() else None)
-        finally:
-            for archive in archives.values():
-                archive.close()
         return thumbnails
 
     def thumbnail_at(self, place: int) -> bytes | None:

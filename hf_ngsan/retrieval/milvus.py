@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import time
-import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import cached_property
@@ -20,8 +19,7 @@ import numpy as np
 
 from ..io.folders import write_folder_atomically
 from ..io.messages import ProgressDisplay
-from .index_folder import MAKE, IndexFolder, IndexFolderError
-from .local import CANDIDATES, CANDIDATES_A_HIT, ExactSearch
+from .index_folder import CANDIDATES, CANDIDATES_A_HIT, MAKE, IndexFolder, IndexFolderError
 
 SECONDS_TO_CONNECT = 10.0
 SECONDS_TO_ANSWER = 600.0
@@ -33,8 +31,8 @@ MAX_TEXT_BYTES = 65_535
 TOKEN = "MILVUS_TOKEN"
 """Environment variable: the token, or `user:password`, for a server that requires one."""
 SCORE = "IP"  # inner product
-LOGGERS = ("milvus_lite", "pymilvus", "pymilvus.milvus_client")
-"""Loggers of the client and of Milvus Lite. They log errors with tracebacks that they also raise."""
+LOGGERS = ("milvus_lite", "pymilvus", "pymilvus.milvus_client", "grpc._server")
+"""Loggers of the client and of Milvus Lite's server. They log errors with tracebacks that the client raises."""
 FOLDER, CONTENT = "milvus", "content.json"
 INDEX_TYPES: dict[str, tuple[str, ...]] = {
     "AUTOINDEX": (),
@@ -68,24 +66,18 @@ class IndexKind(NamedTuple):
                 raise IndexFolderError(f"Unknown index parameter {name!r:.80}; {self.index_type} has {names}.")
 
 
-class MilvusSearch(ExactSearch):
-    """Searches a collection with the embeddings of an index.
+class MilvusSearch:
+    """Searches a collection with the embeddings of an index, on a server or in a file ending in `.db`.
 
-    Args:
-        index: a complete index.
-        uri: `http://HOST:19530` of a server, or a file ending in `.db`.
-        kind: kind of Milvus's index; None keeps that of the collection or of the earlier index.
+    With the kind None the collection keeps its index, or gets one as the earlier index has.
 
     Raises:
         IndexFolderError: the client is not installed, or the server or file does not exist.
     """
 
     def __init__(self, index: IndexFolder, uri: str, kind: IndexKind | None = None) -> None:
-        super().__init__(index)
-        if not is_server(uri):
-            uri = os.path.abspath(uri)
-            logging.getLogger("grpc._server").addFilter(is_worth_logging)
-        self.uri, self.kind, self.collection = uri, kind, collection_of(index)
+        self.index, self.kind, self.collection = index, kind, collection_of(index)
+        self.uri = uri if is_server(uri) else os.path.abspath(uri)
         try:
             from pymilvus import MilvusClient
         except ImportError:
@@ -95,7 +87,7 @@ class MilvusSearch(ExactSearch):
         for name in LOGGERS:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         with self.asking("start it, or correct the URI"):
-            self.client: Any = MilvusClient(uri, token=os.environ.get(TOKEN, ""), timeout=SECONDS_TO_CONNECT)
+            self.client: Any = MilvusClient(self.uri, token=os.environ.get(TOKEN, ""), timeout=SECONDS_TO_CONNECT)
 
     @contextmanager
     def asking(self, remedy: str) -> Iterator[None]:
@@ -129,12 +121,7 @@ class MilvusSearch(ExactSearch):
         [name] = self.client.list_indexes(self.collection)
         while self.client.describe_index(self.collection, name, timeout=SECONDS_TO_ANSWER)["pending_index_rows"]:
             time.sleep(SECONDS_BETWEEN_LOOKS)
-        held, expected = self.count(), len(self.index.all_places())
-        if held != expected:
-            raise IndexFolderError(
-                f"Milvus at {self.uri} has {held} rows where {expected} were sent; run the same hf-ngsan index again, "
-                "which sends the others."
-            )
+        self.check_number()
 
     def drop_earlier(self) -> None:
         """Drops the collections of earlier states of the index, once it has taken their place."""
@@ -182,39 +169,32 @@ class MilvusSearch(ExactSearch):
             self.client.upsert(self.collection, rows[start : start + ROWS_AT_ONCE], timeout=SECONDS_TO_ANSWER)
         self.index.opened.pop(number)  # names of millions of images need not stay in memory
 
+    def check_number(self) -> None:
+        """Raises an IndexFolderError unless all rows of the index are in the collection."""
+        held, expected = 0, len(self.index.all_places())
+        if self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
+            self.client.load_collection(self.collection, timeout=SECONDS_TO_ANSWER)
+            held = self.count()
+        if held != expected:
+            raise IndexFolderError(
+                f"Milvus at {self.uri} has not all embeddings of {self.index.folder} ({held} of {expected}); run the "
+                "same hf-ngsan index again, which sends the others."
+            )
+
     def count(self, filter: str = "") -> int:
         """Returns the number of rows in the collection that fulfil an expression."""
-        [counted] = self.client.query(
-            self.collection,
-            filter=filter,
-            output_fields=["count(*)"],
-            consistency_level="Strong",
-            timeout=SECONDS_TO_ANSWER,
-        )
+        of_query = {"consistency_level": "Strong", "timeout": SECONDS_TO_ANSWER}
+        [counted] = self.client.query(self.collection, filter=filter, output_fields=["count(*)"], **of_query)
         return int(counted["count(*)"])
 
     @cached_property
     def index_type(self) -> str:
         """The kind of Milvus's index; an IndexFolderError unless all rows of the index are in the collection."""
-        held, expected = 0, len(self.index.all_places())
-        if self.client.has_collection(self.collection, timeout=SECONDS_TO_ANSWER):
-            self.client.load_collection(self.collection, timeout=SECONDS_TO_ANSWER)
-            held = self.count()
-        if held < expected:
-            raise IndexFolderError(
-                f"Milvus at {self.uri} has not all embeddings of {self.index.folder} ({held} of {expected}); run the "
-                "same hf-ngsan index again, which sends the others."
-            )
+        self.check_number()
         [name] = self.client.list_indexes(self.collection)
         return self.client.describe_index(self.collection, name, timeout=SECONDS_TO_ANSWER)["index_type"]
 
     def nearest(self, queries: np.ndarray, top_k: int, filter: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns scores and places for each query; see [`ExactSearch`].
-
-        Args:
-            queries, top_k: see [`ExactSearch`].
-            filter: an expression of Milvus that rows must fulfil.
-        """
         number = len(self.index.all_places())
         if not number:
             return [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
@@ -226,22 +206,15 @@ class MilvusSearch(ExactSearch):
         params = {"nprobe": CELLS_TO_SEARCH} if kind.startswith("IVF") else {}
         if kind.startswith("HNSW") or (kind == "AUTOINDEX" and not is_server(self.uri)):
             params = {"ef": limit}  # as many candidates as answers; Milvus Lite would take 64
-        of_every_request: dict[str, Any] = {
-            "filter": filter,
-            "limit": limit,
-            "consistency_level": "Strong",
-            "timeout": SECONDS_TO_ANSWER,
-        }
+        request: dict[str, Any] = {"filter": filter, "consistency_level": "Strong", "timeout": SECONDS_TO_ANSWER}
         with self.asking("correct the filter" if filter else MAKE):
+            search_params = {"metric_type": SCORE, "params": params}
             answers = self.client.search(
-                self.collection,
-                data=list(queries),
-                search_params={"metric_type": SCORE, "params": params},
-                **of_every_request,
+                self.collection, data=list(queries), search_params=search_params, limit=limit, **request
             )
             keys = [[hit["key"] for hit in answer] for answer in answers]
             if any(len(of_query) < wanted for of_query in keys):  # no graph or cells need reach all that match
-                rows = self.client.query(self.collection, output_fields=["key"], **{**of_every_request, "limit": most})
+                rows = self.client.query(self.collection, output_fields=["key"], limit=most, **request)
                 keys = [[*{*of_query, *(row["key"] for row in rows)}] for of_query in keys]
         return [
             self.index.best(np.array(of_query, np.int64), query, top_k)
@@ -254,7 +227,6 @@ def is_server(uri: str) -> bool:
 
 
 def collection_of(index: IndexFolder) -> str:
-    """Returns the name of the collection of an index."""
     return f"hf_ngsan_index_{index.checksum()[:32]}"
 
 
@@ -269,12 +241,3 @@ def write_content(index: IndexFolder, kind: list, superseded: list[str]) -> None
         (folder / CONTENT).write_text(json.dumps({"kind": kind, "superseded": superseded}), encoding="utf-8")
 
     write_folder_atomically(index.folder / FOLDER, write)
-
-
-def is_worth_logging(record: logging.LogRecord) -> bool:
-    """Returns False for errors of the local server of Milvus Lite, which the client reports or survives."""
-    if record.exc_info is None or record.exc_info[1] is None:
-        return True
-    modules = (str(frame.f_globals.get("__name__")) for frame, _ in traceback.walk_tb(record.exc_info[2]))
-    is_of_milvus = any(module.startswith("milvus_lite") for module in modules)
-    return not (is_of_milvus or isinstance(record.exc_info[1], NotImplementedError))

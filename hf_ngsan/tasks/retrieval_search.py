@@ -294,7 +294,8 @@ class EarlierEmbeddings:
         """Returns those items that the index has, by their numbers."""
         known = [item for item in items if item in self.places]
         places = np.array([self.places[item] for item in known], dtype=np.int64)
-        of_places = self.index.embeddings_at(places), self.index.thumbnails_at(places), self.index.columns_at(places)
+        columns = [of_item for *_, of_item in self.index.items_at(places)]
+        of_places = self.index.embeddings_at(places), self.index.thumbnails_at(places), columns
         return {
             item: Row(embedding, thumbnail, self.stamps.get(item), columns)
             for item, embedding, thumbnail, columns in zip(known, *of_places, strict=True)

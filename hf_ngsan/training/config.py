@@ -201,11 +201,7 @@ class TrainingConfig:
 
     @classmethod
     def from_dict(cls, sections: Mapping, where: str = "the training config") -> Self:
-        """Returns the training config of nested mappings, checked.
-
-        Raises:
-            ConfigError: unknown section or key (the closest valid one is named), or a value of the wrong type or range.
-        """
+        """Returns the training config of nested mappings; a ConfigError names a wrong section, key or value."""
         kinds = cls.sections()
         for name in sections:
             if name not in kinds and name != "model":
@@ -290,9 +286,8 @@ def load_training_config(
     """Reads a training config.
 
     Args:
-        path: a YAML file with any of the sections `model`, `data`, `training`, `evaluation` and those of the task, or
-            the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file or packaged, whose
-            settings apply where this file has none.
+        path: a YAML file, or the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file
+            or packaged, whose settings apply where this file has none.
         overrides: texts like `training.epochs=3`, with the value in YAML. `epochs=3` is enough if only one of the
             sections `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
         config_class_of: returns the config class for the section `model`.

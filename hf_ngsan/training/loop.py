@@ -68,13 +68,9 @@ class TrainingLoop:
     Args:
         accelerator: an `accelerate.Accelerator`; the loop does not use its gradient accumulation.
         task: gives stages, batches and scores; a later stage begins with the best weights so far and a new optimizer.
-        model: the model; moved to the accelerator's device and wrapped.
-        processor: processor of the model.
+        model, processor: the model is moved to the accelerator's device and wrapped.
         rows: training rows.
         validation_rows: rows that choose the best model, if any.
-
-    Raises:
-        ConfigError: an epoch has no batch.
     """
 
     def __init__(
@@ -119,11 +115,7 @@ class TrainingLoop:
             self.stage.prepare(self.bare_model)
 
     def resume(self) -> bool:
-        """Goes back to the newest intact checkpoint; False if the run has none.
-
-        Raises:
-            CheckpointError: every checkpoint is damaged, or made with other data or another model.
-        """
+        """Goes back to the newest intact checkpoint; False if the run has none."""
         folder = self.checkpoints.newest_intact()
         if folder is None:
             return False
@@ -191,8 +183,7 @@ class TrainingLoop:
     def keep_start_of_next_stage(self) -> Path:
         """Returns a folder, named after the finished stage, with its best model.
 
-        The folder is written once: `best` may have better models already if a run was killed in the next stage and
-        begins it again.
+        It is written once: `best` may be better already if a run was killed in the next stage and begins it again.
         """
         folder = self.output_dir / self.stage.name
         best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
@@ -409,12 +400,7 @@ class TrainingLoop:
         self.accelerator.wait_for_everyone()
 
     def check_state(self) -> None:
-        """Checks the state before it is saved.
-
-        Raises:
-            TrainingDivergedError: a weight or a state of the optimizer is infinite or not a number.
-            FileNotFoundError: the run's folder has been deleted or moved.
-        """
+        """Checks before it is saved that the state is finite, and that the run's folder is still there."""
         tensors = [*self.bare_model.parameters()]
         tensors += [value for state in self.optimizer.state.values() for value in state.values()]
         if not all(bool(tensor.isfinite().all()) for tensor in tensors if torch.is_tensor(tensor)):
@@ -439,8 +425,8 @@ class TrainingLoop:
         self.accelerator.wait_for_everyone()
 
     def trained_objects(self) -> dict:
-        own = {"model": self.bare_model, "optimizer": self.optimizer, "average": self.average}
-        return {**own, "scaler": self.accelerator.scaler}
+        scaler = self.accelerator.scaler
+        return {"model": self.bare_model, "optimizer": self.optimizer, "average": self.average, "scaler": scaler}
 
     def rows_done(self) -> int:
         """Returns the approximate number of rows that the current epoch has trained on."""

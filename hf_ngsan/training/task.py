@@ -76,8 +76,7 @@ class Objective(ABC):
 
         Args:
             model: the bare model.
-            batches: this process's share of the global batch, on the model's device. A filler (`num_rows` 0) must not
-                count.
+            batches: this process's share of the global batch, on the model's device; a filler must not count.
             update: the update.
 
         Returns:
@@ -97,9 +96,7 @@ class Objective(ABC):
     def loss(self, model: torch.nn.Module, inputs: dict) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
         """Returns the summed loss, a scalar with gradient, and statistics: scalars that add up over micro-batches.
 
-        Args:
-            model: the model, wrapped for several processes and mixed precision; call it once.
-            inputs: what [`prepare`][Objective.prepare] returned.
+        The model is wrapped for several processes and mixed precision, and called once.
         """
 
     @abstractmethod
@@ -143,8 +140,7 @@ class InputRoles:
     Attributes:
         words, word_mask: names of the words to continue, and of their mask.
         source, source_mask: names of the described input, and of its mask; none for a language model.
-        source_name: name of its tokens in messages, in the plural.
-        rows_name: name of its rows in messages, in the plural.
+        source_name, rows_name: names of its tokens and rows in messages, in the plural.
         source_is_a_set: whether the order of its tokens has no meaning.
         draw_source: makes random inputs of `source` from a configuration, a shape `(rows, tokens)` and a generator.
     """
@@ -225,26 +221,17 @@ class Task(ABC):
 
     @abstractmethod
     def load_rows(self, split: str) -> Dataset:
-        """Returns the rows of a split, checked.
-
-        Raises:
-            DataError: they cannot be used for this task.
-        """
+        """Returns the rows of a split; raises a DataError if they cannot be used for this task."""
 
     def known_metrics(self, rows: Dataset) -> Sequence[str]:
-        """Returns the names of the scores that `evaluate` will return for the validation rows; `[]` if not known.
-
-        Raises:
-            ConfigError: the rows cannot be scored.
-        """
+        """Returns the names of the scores that `evaluate` will return for the validation rows; `[]` if not known."""
         return []
 
     @abstractmethod
     def build(self, rows: Dataset) -> tuple[PreTrainedModel, ProcessorMixin]:
         """Returns the model of the training config, on the CPU, and its processor, made for the training rows.
 
-        Raises:
-            ConfigError: fields that do not exist, do not fit together or do not fit the rows.
+        A ConfigError names fields that do not exist, do not fit together or do not fit the rows.
         """
 
     def training_rows(self, model: PreTrainedModel, processor: ProcessorMixin, rows: Dataset) -> Dataset:

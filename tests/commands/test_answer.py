@@ -3,21 +3,16 @@
 import json
 
 import pytest
-from datasets import Dataset, DatasetDict, Features
-from datasets import Image as ImageFeature
 from PIL import Image
 
 from hf_ngsan.loading.models import save_model
-from hf_ngsan.models.modeling_mcan import MCANForVisualQuestionAnswering
 from tests.data.test_nlvr import example
 from tests.data.test_nlvr import write as write_statements
 from tests.models.mcan.tiny import ANSWERS, VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
-from tests.tasks.tiny_questions import COLUMNS, row, save_questions
+from tests.tasks.tiny_questions import save_questions
 
 from .running import fails, prints
-
-IMAGE_COLUMNS = ("image_id", "visual_features", "visual_boxes")
 
 
 @pytest.fixture(scope="module")
@@ -85,22 +80,6 @@ def test_questions_of_a_dataset(of_features, spec, tmp_path, capsys):
     assert written == [{"question_id": int(name), "answer": answer} for name, answer, _ in found]
 
 
-def test_the_split_and_the_batches_are_those_that_are_named(of_features, spec, capsys, monkeypatch):
-    sizes, forward = [], MCANForVisualQuestionAnswering.forward
-
-    def counted(self, *args, **given):
-        sizes.append(len(given["input_ids"] if "input_ids" in given else args[0]))
-        return forward(self, *args, **given)
-
-    monkeypatch.setattr(MCANForVisualQuestionAnswering, "forward", counted)
-    asked = ["answer", "--model", of_features, "--data", spec]
-    number = len(prints(capsys, *asked).splitlines())
-    assert sizes == [number] and number > 1
-    prints(capsys, *asked, "--batch-size", 1)
-    assert sizes[1:] == [1] * number
-    assert "'nothing'" in fails(capsys, *asked, "--split", "nothing")
-
-
 def test_options_that_do_not_belong_together(of_images, of_features, spec, photo, capsys):
     image, data = ["--image", photo], ["--data", spec]
     for options, said in (
@@ -136,28 +115,3 @@ def test_every_question_of_a_dataset_with_images_gets_a_figure(tmp_path, nlvr, c
         assert min(figure.size) > 100
     message = fails(capsys, *asked[:-1], nlvr, "--save-attention", tmp_path / "none")
     assert nlvr in message and "images=true" in message and not (tmp_path / "none").exists()
-
-
-def test_questions_of_vqa_draw_over_the_images_beside_their_features(tmp_path, of_features, capsys):
-    rows = [{**row(1), "image": PHOTOS[0]}]
-    columns = Features({**{name: COLUMNS[name] for name in IMAGE_COLUMNS}, "image": ImageFeature()})
-    of_images = [{name: one[name] for name in columns} for one in rows]
-    Dataset.from_list(of_images, features=columns).save_to_disk(tmp_path / "images")
-    asked = {"questions": [{name: one[name] for name in ("question_id", "image_id", "question")} for one in rows]}
-    (tmp_path / "v2_OpenEnded_mscoco_test2015_questions.json").write_text(json.dumps(asked))
-    data = f"vqa:{tmp_path},features={tmp_path / 'images'}"
-    prints(capsys, "answer", "--model", of_features, "--data", data, "--save-attention", tmp_path / "figures")
-    assert {file.name for file in (tmp_path / "figures").iterdir()} == {"10.png"}
-
-
-def test_features_without_boxes_have_no_place_in_an_image(tmp_path, capsys):
-    save_model(tiny_model(geometric_bias=[], visual_feature_size=6), tiny_processor(), tmp_path / "model")
-    columns = Features(
-        {**{name: kind for name, kind in COLUMNS.items() if name != "visual_boxes"}, "image": ImageFeature()}
-    )
-    of_one = {name: value for name, value in {**row(1), "image": PHOTOS[0]}.items() if name in columns}
-    DatasetDict(test=Dataset.from_list([of_one], features=columns)).save_to_disk(tmp_path / "data")
-    asked = ["answer", "--model", tmp_path / "model", "--data", f"features:{tmp_path / 'data'}"]
-    prints(capsys, *asked)
-    assert "visual_boxes" in fails(capsys, *asked, "--save-attention", tmp_path / "figures")
-    assert not (tmp_path / "figures").exists()

@@ -192,19 +192,6 @@ def test_an_image_that_cannot_be_read(capsys, model, photos, tmp_path):
     assert "text.jpg" in capsys.readouterr().err
 
 
-def test_a_row_whose_image_cannot_be_read(capsys, model, tmp_path):
-    PHOTOS[0].save(tmp_path / "photo.png")
-    content = [{"bytes": data, "path": None} for data in ((tmp_path / "photo.png").read_bytes(), b"no picture")]
-    features = Features({"image_id": Value("int64"), "image": ImageFeature()})
-    rows = Dataset.from_dict({"image_id": [7, 8], "image": content}, features=features)
-    DatasetDict(test=rows).save_to_disk(tmp_path / "data")
-    arguments = ["--model", model, "--data", f"images:{tmp_path / 'data'}"]
-    assert "image_id 8" in fails(capsys, "caption", *arguments)
-    lines = captions(capsys, *arguments, "--skip-errors")
-    assert [image_id for image_id, _ in lines] == ["7", "8"]
-    assert [bool(caption) for _, caption in lines] == [True, False]
-
-
 def test_beginnings_that_no_caption_can_have(capsys, model, photos):
     for skips in ([], ["--skip-errors"]):
         message = fails(capsys, "caption", "--model", model, photos[0], "--text", "a zebra", *skips)
@@ -219,16 +206,6 @@ def test_what_does_not_go_together(capsys, model, blind, photos, photo_data):
         assert "hf-ngsan attach-vision" in message
     assert "photo 0.png" in fails(capsys, "caption", "--model", model, photos[0], "--save-attention", photos[0])
     assert "dimension" in fails(capsys, "caption", "--model", model, "--data", SPEC)
-
-
-def test_captions_are_printed_while_rows_are_still_unread(run, monkeypatch):
-    read, reads_at_lines = [], []
-    get = Dataset.__getitem__
-    monkeypatch.setattr(Dataset, "__getitem__", lambda rows, key: read.append(key) or get(rows, key))
-    monkeypatch.setattr("builtins.print", lambda *words, **options: reads_at_lines.append(len(read)))
-    assert main(["caption", "--model", str(run), "--data", SPEC, "--batch-size", "2"]) == 0
-    assert len(reads_at_lines) == 6
-    assert reads_at_lines[0] < reads_at_lines[2] < reads_at_lines[4]
 
 
 def groups_of(number: int, *others: object) -> list[object]:
@@ -247,21 +224,6 @@ def test_searches(capsys, model, photos, tmp_path):
     (tmp_path / "broken.png").write_bytes(b"no image")
     assert main([*command, "--skip-errors"]) == 0
     assert "1 of 2 images" in capsys.readouterr().err
-
-
-def test_captions_of_groups_differ(capsys, model, photos):
-    for groups, beams, penalty in ((2, 2, 1), (3, 6, 0), (5, 5, 100)):
-        options = ["--num-beams", beams, "--max-new-tokens", 6, *groups_of(groups, f"diversity_penalty={penalty}")]
-        found = captions(capsys, "--model", model, *photos, *options)
-        assert [name for name, _ in found] == [str(photo) for photo in photos for _ in range(groups)], groups
-        assert len({(name, caption) for name, caption in found}) == groups * len(photos), groups
-
-
-def test_a_caption_that_a_captioner_says_twice_is_printed_once(capsys, model, photos, monkeypatch):
-    says = [{"generated_text": "a dog"}, {"generated_text": "a cat"}, {"generated_text": "a dog"}]
-    monkeypatch.setattr("hf_ngsan.loading.pipelines.CaptioningPipeline.__call__", lambda *_, **__: [says])
-    found = captions(capsys, "--model", model, photos[0], "--num-beams", 3, *groups_of(3))
-    assert found == [[str(photos[0]), "a dog"], [str(photos[0]), "a cat"]]
 
 
 def test_arguments_of_generation_that_cannot_be(capsys, model, photos):
@@ -306,15 +268,3 @@ def test_captions_are_printed_or_written_with_scores(model, tmp_path, capsys):
     assert [json.loads(line)["image"] for line in written] == [record["image"] for record in records]
     fails(capsys, *command[:-1], "--output", tmp_path / "lines.txt")  # stops at the broken image
     assert not (tmp_path / "lines.txt").exists()
-
-
-def test_a_terminal_gets_the_names_of_scores_and_a_file_does_not(model, tmp_path, capsys, monkeypatch):
-    PHOTOS[0].save(tmp_path / "photo.png")
-    command = ["caption", "--model", model, tmp_path / "photo.png"]
-    [piped] = prints(capsys, *command, "--scores").splitlines()
-    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    header, shown = prints(capsys, *command, "--scores").splitlines()
-    assert header.split("\t") == ["image", "caption", "score"] and shown == piped
-    assert all(len(prints(capsys, *command, *more).splitlines()) == 1 for more in ([], ["--json", "--scores"]))
-    assert prints(capsys, *command, "--scores", "--output", tmp_path / "lines") == ""
-    assert (tmp_path / "lines").read_text().splitlines() == [piped]

@@ -108,14 +108,6 @@ def test_scores_of_other_weights_are_not_told(evaluated, tmp_path):
     assert "not been evaluated" in written(folder, tmp_path / "card").text
 
 
-@pytest.mark.slow
-def test_a_recorded_run_can_still_be_overwritten(evaluated, config, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(evaluated, folder)
-    assert main(["train", "--config", str(config), f"training.output_dir={folder}", "--overwrite"]) == 0
-    assert read_evaluations(folder / "best") == []
-
-
 def test_only_the_folder_of_one_model_is_written_into(run, capsys):
     assert "--record" in fails(capsys, "evaluate", "--model", run, run, "--data", SPEC, "--record")
 

@@ -1,11 +1,9 @@
 """`hf-ngsan convert` as a person runs it."""
 
-import numpy as np
-import pytest
 from datasets import load_from_disk
 
 from tests.commands.running import fails, prints
-from tests.data.formats.files import features_of, tsv_line, write_pth, write_tsv, write_vatex
+from tests.data.formats.files import tsv_line, write_pth, write_tsv, write_vatex
 
 
 def test_a_file_becomes_a_folder_with_a_summary(tmp_path, capsys):
@@ -27,22 +25,6 @@ def test_the_format_can_be_named(tmp_path, capsys):
 
 def first_row(folder):
     return load_from_disk(str(folder))[0]
-
-
-def test_features_keep_the_precision_that_is_asked_for(tmp_path, capsys):
-    path = write_tsv(tmp_path / "regions.tsv", [tsv_line(7)])
-    for kind, options in (("float16", []), ("float32", ["--dtype", "float32"])):
-        prints(capsys, "convert", path, "--output", tmp_path / kind, *options)
-        stored = np.array(first_row(tmp_path / kind)["visual_features"], np.float32)
-        np.testing.assert_array_equal(stored, features_of(7).astype(kind).astype(np.float32))
-
-
-def test_boxes_are_read_in_the_convention_that_is_named(tmp_path, capsys):
-    centres = np.array([[32, 24, 16, 12], [16, 12, 8, 8], [40, 30, 8, 8]], np.float32)  # of an image of 64 x 48
-    path = write_tsv(tmp_path / "regions.tsv", [tsv_line(7, boxes=centres)])
-    for convention, corners in (("cxcywh", [0.375, 0.375, 0.625, 0.625]), ("xywh", [0.5, 0.5, 0.75, 0.75])):
-        prints(capsys, "convert", path, "--output", tmp_path / convention, "--boxes", convention)
-        assert first_row(tmp_path / convention)["visual_boxes"][0] == pytest.approx(corners)
 
 
 def test_grids_are_pooled_to_the_size_that_is_named(tmp_path, capsys):

@@ -3,7 +3,6 @@
 import json
 
 import pytest
-import torch
 
 from hf_ngsan import EnsembleForConditionalGeneration
 from hf_ngsan.data.vocabulary import make_tokenizer
@@ -13,7 +12,6 @@ from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning_generation import caption_batch
 from tests.models.rstnet import tiny as rstnet
 from tests.models.tiny import tiny_captioner, tiny_processor, tiny_tokenizer
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
@@ -52,18 +50,6 @@ def test_evaluate_asks_all_of_them(folders, tmp_path, capsys):
     scores = json.loads(prints(capsys, "evaluate", "--model", *folders, *arguments))
     assert "rouge_l" in scores
     assert [result["caption"] for result in json.loads(output.read_text())] == together(folders, 1)
-
-
-def test_captioners_of_pixels(tmp_path, capsys):
-    for name, seed in (("first", 1), ("second", 2)):
-        torch.manual_seed(seed)
-        save_model(pixel_captioner(), pixel_processor(), tmp_path / name)
-    models = [tmp_path / "first", tmp_path / "second"]
-    photo = tmp_path / "photo.png"
-    PHOTOS[0].save(photo)
-    alone = prints(capsys, "caption", "--model", models[0], photo)
-    assert prints(capsys, "caption", "--model", *models, photo) == alone, "both have the same weights"
-    assert "return_attention" in fails(capsys, "caption", "--model", *models, photo, "--save-attention", tmp_path / "a")
 
 
 def test_captioners_that_do_not_go_together(folders, tmp_path, capsys):

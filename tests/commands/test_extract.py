@@ -3,14 +3,10 @@ import os
 from pathlib import Path
 
 import pytest
-import torch
-from datasets import load_from_disk
-from transformers import RTDetrConfig, RTDetrForObjectDetection, RTDetrImageProcessor
 
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands.extract import check
 from hf_ngsan.data import load_data
-from tests.extraction.test_vision import DETECTOR
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
 from tests.tables import each_row
 
@@ -20,19 +16,6 @@ def vision(tmp_path_factory):
     folder = tmp_path_factory.mktemp("vision")
     tiny_vision().save_pretrained(folder)
     tiny_processor().save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def detector(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("detector")
-    torch.manual_seed(0)
-    model = RTDetrForObjectDetection(RTDetrConfig(**DETECTOR))
-    for name, parameter in model.named_parameters():
-        if "bbox_embed" in name and name.endswith("layers.2.bias"):
-            parameter.data[2:] = 5.0  # boxes as large as the image, which overlap
-    model.save_pretrained(folder)
-    RTDetrImageProcessor(size={"height": 64, "width": 64}).save_pretrained(folder)
     return folder
 
 
@@ -74,36 +57,6 @@ def test_copies_are_changed_images_that_resume_and_do_not_mix(vision, tmp_path, 
     capsys.readouterr()
     assert command(*arguments, "--copies", "2", "--flip", "0") == 2
     assert str(output / "copies" / "1") in capsys.readouterr().err
-
-
-UNCHANGED = {"--smallest-crop": "1", "--flip": "0", "--color-jitter": "0", "--seed": "0"}
-
-
-@each_row("changed", [{"--smallest-crop": "0.3"}, {"--flip": "1"}, {"--color-jitter": "0.9"}])
-def test_a_copy_is_changed_by_what_is_asked_for_alone(vision, tmp_path, changed):
-    photos, features = write_photos(tmp_path / "photos", 2), {}
-    for name, options in (("unchanged", {}), ("changed", changed), ("another", {**changed, "--seed": "1"})):
-        words = [word for pair in {**UNCHANGED, **options}.items() for word in pair]
-        arguments = ["--images", photos, "--backbone", vision, "--output", tmp_path / name, "--split", "train"]
-        assert command(*arguments, "--num-workers", "0", "--dtype", "float32", "--copies", "1", *words) == 0
-        features[name] = load_data(f"features:{tmp_path / name / 'copies' / '1'}", "train")[0]["visual_features"]
-        original = load_data(f"features:{tmp_path / name}", "train")[0]["visual_features"]
-    assert (features["unchanged"] == original).all()
-    assert (features["changed"] != original).any()
-    assert (features["another"] == features["changed"]).all() == ("--flip" in changed)
-
-
-def test_regions_that_overlap_or_score_low_are_left_out(detector, tmp_path):
-    photos, number = write_photos(tmp_path / "photos", 1), {}
-    every = {"--suppression-threshold": "1", "--score-threshold": "0", "--num-regions": "6"}
-    for changed in ({}, {"--suppression-threshold": "0"}, {"--score-threshold": "1"}, {"--num-regions": "2"}):
-        words = [word for pair in {**every, **changed}.items() for word in pair]
-        output = tmp_path / "".join(["out", *changed])
-        arguments = ["--images", photos, "--backbone", detector, "--output", output, "--num-workers", "0"]
-        assert command(*arguments, *words) == 0
-        number["".join(changed)] = len(load_from_disk(str(output))[0]["visual_boxes"])
-    assert number[""] == 6 and number["--num-regions"] == 2
-    assert number["--suppression-threshold"] < 6 and number["--score-threshold"] == 1  # the best one is always kept
 
 
 @each_row(

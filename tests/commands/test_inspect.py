@@ -10,16 +10,9 @@ from hf_ngsan.data import caption_features
 from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
 from hf_ngsan.extraction.image_list import inspect_images
-from hf_ngsan.loading.models import save_model
-from hf_ngsan.models.configuration_vision import VisionConfig
-from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints
 from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
 from tests.data.formats.test_annotations import image_of, write_karpathy
-from tests.data.images.photos import write_image_folder
-from tests.hub_stub import REPOSITORY
-from tests.models.tiny import tiny_captioner
-from tests.models.tiny_photos import pixel_processor
 from tests.retrieval.test_index_folder import written
 from tests.tables import each_row
 
@@ -106,21 +99,6 @@ def test_models_and_runs(run, tmp_path, capsys):
     assert "no weights" in fails(capsys, "inspect", tmp_path)
 
 
-@each_row("leave_out", [False, True])
-def test_parameters_are_counted_as_on_the_card(leave_out, tmp_path, capsys):
-    """Running means, which are in the files of weights, are none; weights that are left out are some."""
-    vision = VisionConfig(pretrained="efficientnet-lite0", grid_size=[2, 2], save_frozen_weights=not leave_out)
-    model = tiny_captioner(vision_config=vision.to_dict(), visual_feature_size=None)
-    processor = pixel_processor()
-    save_model(model, processor, tmp_path / "model")
-    write_checkpoint(model, processor, tmp_path / "shared", REPOSITORY)
-    number = f"{sum(parameter.numel() for parameter in model.parameters()):,}"
-    assert any(True for _ in model.buffers())
-    for folder in ("model", "shared"):
-        assert f"  parameters: {number}\n" in prints(capsys, "inspect", tmp_path / folder)
-    assert f" {number} parameters" in (tmp_path / "shared" / "README.md").read_text()
-
-
 def test_folders_of_images(tmp_path, capsys):
     photos = tmp_path / "photos"
     (photos / "more").mkdir(parents=True)
@@ -136,17 +114,6 @@ def test_folders_of_images(tmp_path, capsys):
     assert (findings.num_images, findings.num_problems) == (2, 2) and "1.png" in findings.problem
     text = prints(capsys, "inspect", photos)
     assert "folder of images" in text and "1.png" in text and "2 in all" in text
-
-
-def test_folders_of_images_with_captions(tmp_path):
-    for split, number in (("train", 3), ("test", 2)):
-        rows = [{"file_name": f"photo_{n}.png", "captions": ["a dog"] * (n + 1)} for n in range(number)]
-        write_image_folder(tmp_path / split, rows, ".jsonl", range(number))
-    (tmp_path / "test" / "photo_1.png").write_bytes(b"")
-    findings = inspect_images(tmp_path)
-    assert (dict(findings.splits), findings.num_images, findings.num_problems) == ({"train": 3, "test": 1}, 4, 1)
-    assert {*findings.spreads["captions"]} == {1, 2, 3} and max(findings.spreads["words"]) == 2
-    assert "split test" in findings.problem and "image_id 1" in findings.problem
 
 
 def test_search_indexes(tmp_path, capsys):

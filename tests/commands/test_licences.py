@@ -120,18 +120,6 @@ def test_a_model_from_a_packaged_one_is_shared_with_its_name_and_licence(tmp_pat
     assert card.base_model == CAPTIONER and (tmp_path / "shared" / "LICENSE").read_text() == packaged_terms()
 
 
-@pytest.mark.slow
-def test_a_packaged_model_is_shared_with_its_licence_whoever_saved_it(tmp_path, capsys, unchecked):
-    plain = AutoModelForImageTextToText.from_pretrained(packaged_models()[CAPTIONER])
-    plain.save_pretrained(tmp_path / "plain")  # as transformers' Trainer does
-    AutoProcessor.from_pretrained(packaged_models()[CAPTIONER]).save_pretrained(tmp_path / "plain")
-    for name, target in ((CAPTIONER, "whole"), (tmp_path / "plain", "trained")):
-        prints(capsys, "push", name, REPOSITORY, "--dry-run", tmp_path / target)
-        card = ModelCard.load(tmp_path / target / "README.md").data
-        assert card.license_name == "non-commercial-research-and-education"
-        assert (tmp_path / target / "LICENSE").read_text() == packaged_terms()
-
-
 def test_a_card_of_a_user_states_a_licence_if_the_weights_have_one(licensed, tmp_path, capsys, unchecked):
     save_model(*load_model(licensed), tmp_path / "mine")
     (tmp_path / "mine" / "README.md").write_text("# Mine\n")

@@ -8,7 +8,6 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading import models
 from hf_ngsan.tasks import captioning_generation as generate
 from tests.commands.running import fails
-from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 
@@ -89,18 +88,3 @@ def test_all_images_skipped_is_a_failure(tmp_path, capsys):
     caption = ["caption", "--skip-errors", "--model", str(tmp_path / "model")]
     for names, code in ((["bad.png"], 2), (["gone.png", "bad.png"], 2), (["good.png", "bad.png"], 0)):
         assert main([*caption, *(str(tmp_path / name) for name in names)]) == code, names
-
-
-def test_an_index_leaves_no_image_out_unasked(tmp_path, capsys):
-    mhsan.tiny_model(vision_config=mhsan.VISION).save_pretrained(tmp_path / "model")
-    mhsan.tiny_processor(pixels=True).save_pretrained(tmp_path / "model")
-    (tmp_path / "photos").mkdir()
-    PHOTOS[0].save(tmp_path / "photos" / "good.png")
-    (tmp_path / "photos" / "bad.png").write_bytes(b"no image")
-    source = ["--model", tmp_path / "model", "--images", tmp_path / "photos"]
-    index = [str(word) for word in ("index", *source, "--output", tmp_path / "index", "--num-workers", "0")]
-    assert main([*index, "--skip-errors"]) == 0
-    for more in ([], ["--prune"]):
-        assert "bad.png" in fails(capsys, *index, *more)
-    PHOTOS[1].save(tmp_path / "photos" / "bad.png")
-    assert main([*index, "--prune"]) == 0

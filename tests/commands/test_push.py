@@ -10,13 +10,12 @@ import pytest
 import torch
 from huggingface_hub import ModelCard
 
-from hf_ngsan import save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.io.packaged import CAPTIONER
 from hf_ngsan.loading.models import ModelFolderError
 from hf_ngsan.sharing import check_checkpoint, write_checkpoint
 from tests.commands.running import fails, prints
-from tests.hub_stub import REPOSITORY, WRITER, Repository, hub
+from tests.hub_stub import REPOSITORY, WRITER, hub
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -76,35 +75,6 @@ def unchecked(monkeypatch):
     monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
 
 
-@each_row("words", [[], ["--private"]])
-def test_a_new_repository_is_private_if_asked_for(words, model, online, capsys, unchecked):  # noqa: F811
-    repository = f"{REPOSITORY}-{len(words)}"
-    prints(capsys, "push", model, repository, *words)
-    assert online.repositories[repository].private is bool(words)
-
-
-def test_other_files_of_a_repository_are_deleted_if_asked_for(model, online, capsys, unchecked):  # noqa: F811
-    online.repositories[REPOSITORY] = Repository()
-    online.repositories[REPOSITORY].files["weights.bin"] = b"another's"
-    assert "weights.bin" in fails(capsys, "push", model, REPOSITORY)
-    assert {*online.repositories[REPOSITORY].files} == {"weights.bin"}
-    prints(capsys, "push", model, REPOSITORY, "--overwrite")
-    assert "model.safetensors" in online.repositories[REPOSITORY].files
-    assert "weights.bin" not in online.repositories[REPOSITORY].files
-
-
-def test_the_card_has_the_scores_of_other_seeds_and_the_licence_that_are_named(
-    run, config, tmp_path, capsys, unchecked
-):
-    other = tmp_path / "other"
-    prints(capsys, "train", "--config", config, "training.seed=1", f"training.output_dir={other}")
-    for name, words in (("alone", []), ("both", ["--runs", other, "--license", "mit"])):
-        prints(capsys, "push", run, REPOSITORY, "--dry-run", tmp_path / name, *words)
-    alone, both = (ModelCard.load(tmp_path / name / "README.md") for name in ("alone", "both"))
-    assert "seeds 0, 1" in both.text and "±" in both.text and both.data.license == "mit"
-    assert "±" not in alone.text and alone.data.license is None
-
-
 def test_the_card_shows_images_of_the_dataset_that_is_named(tmp_path, capsys, unchecked):
     pixel_captioner().save_pretrained(tmp_path / "pixels")
     pixel_processor().save_pretrained(tmp_path / "pixels")
@@ -121,21 +91,6 @@ def test_the_packaged_captioner_whose_code_is_linked_is_pushed(tmp_path, capsys)
     prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "shared")
     assert not any(file.is_symlink() for file in (tmp_path / "shared").iterdir())
     assert "non-commercial" in (tmp_path / "shared" / "README.md").read_text()
-
-
-def test_a_folder_is_checked_before_it_is_uploaded(tmp_path):
-    write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path / "link", REPOSITORY)
-    (tmp_path / "link" / "README.md").write_text("---\n: [\n---\n")
-    with pytest.raises(ValueError, match=r"README\.md"):
-        check_checkpoint(tmp_path / "link")
-    (tmp_path / "link" / "README.md").unlink()
-    with pytest.raises(ValueError, match=r"README\.md"):
-        check_checkpoint(tmp_path / "link")
-    save_for_hub(tiny_captioner(), tiny_processor(), tmp_path / "code")
-    (tmp_path / "code" / "README.md").write_text("A captioner.")
-    (tmp_path / "code" / "modeling_ngsan.py").unlink()
-    with pytest.raises(ModelFolderError, match="modeling_ngsan"):
-        check_checkpoint(tmp_path / "code")
 
 
 @pytest.mark.slow

@@ -14,8 +14,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.metrics.comparison import compare, holm
-from hf_ngsan.reproduction import find_table, make_plan, results
-from hf_ngsan.reproduction.results import execute
+from hf_ngsan.reproduction import results
 
 from .running import fails, prints
 
@@ -120,17 +119,6 @@ def test_check_writes_the_table_and_trains_nothing(table, capsys):
     assert "| key-dependent | 0 |" in whole
 
 
-def test_other_seeds_and_a_budget(table, tmp_path, capsys):
-    shutil.copytree(table, tmp_path / "table")
-    command = [*TABLE_4, "--output", tmp_path / "table", "--seeds", 1, "--only", *ROWS]
-    prints(capsys, *command, "--first-seed", 1, "--check")
-    assert [row["seeds"] for row in results_of(tmp_path / "table")["rows"]] == [[1], [1]]
-    printed = prints(capsys, *command, "--budget", 1)
-    assert "done" not in printed and "| SAN | 1 |" in printed
-    plan = make_plan(find_table("ngsan", "4"), output=tmp_path / "new", data=SPEC)
-    assert execute(plan, processes=1, minutes=-1) == {} and not (tmp_path / "new").exists()
-
-
 def test_runs_of_other_data_or_settings_are_refused(table, capsys):
     files = sorted(file for file in table.rglob("*") if file.is_file())
     other = [SPEC.replace("test=20", "test=21") if word == SPEC else word for word in TABLE_4]
@@ -151,39 +139,6 @@ def test_rows_that_were_evaluated_otherwise_do_not_mix(table, tmp_path, capsys):
     content["evaluation"]["cider_d"] = "cider_d|beams:5"
     record.write_text(json.dumps(content))
     assert "evaluation settings (cider_d)" in fails(capsys, *command)
-
-
-@pytest.mark.slow
-def test_a_failed_row_is_named_and_stops_no_other(tmp_path):
-    command = [*TABLE_4, "--output", tmp_path, "--seeds", 1, "--only", "SAN", "query-dependent"]
-    (tmp_path / "runs").mkdir()
-    (tmp_path / "runs" / "query-dependent-0.scores.json").mkdir()
-    found = subprocess.run([sys.executable, "-m", "hf_ngsan.cli", *map(str, command)], capture_output=True, text=True)
-    assert found.returncode == 1
-    assert "query-dependent, seed 0, failed: " in found.stdout and "SAN, seed 0: done" in found.stdout
-    rows = {row["name"]: row for row in results_of(tmp_path)["rows"]}
-    assert rows["SAN"]["seeds"] == [0] and "0" in rows["query-dependent"]["failed"]
-
-
-@pytest.mark.slow
-def test_runs_import_the_modules_that_the_command_does(tmp_path):
-    module = """
-from hf_ngsan.data import Reader, load_scenes, register_reader
-
-def load(split):
-    return load_scenes(split, size=40, validation=4, test=24, seed=5)
-
-register_reader(Reader(name="mine", loader=load, summary="scenes of a user's", columns=("captions",)))
-"""
-    (tmp_path / "my_reader.py").write_text(module)
-    imports, size = ["--import", "my_reader"], "model.visual_feature_size=10"
-    command = [*imports, *TABLE_4[:2], size, *TABLE_4[2:], "--data", "mine", "--scale", "paper", "--output", "out"]
-    command += ["--seeds", 1, "--only", "SAN"]
-    found = subprocess.run(
-        [sys.executable, "-m", "hf_ngsan.cli", *map(str, command)], capture_output=True, text=True, cwd=tmp_path
-    )
-    assert found.returncode == 0, found.stderr
-    assert results_of(tmp_path / "out")["data"]["spec"] == "mine"
 
 
 def test_the_plan_has_rows_configs_and_runs_to_do(tmp_path, capsys):

@@ -118,25 +118,6 @@ def test_bad_results_are_explained(files, content, facts):
     assert not (files / "scores.json").exists()
 
 
-@each_row(
-    ("content", "facts"),
-    [
-        ([], ["annotations"]),
-        ({"annotations": []}, ["no captions"]),
-        (
-            {"annotations": [{"image_id": 3, "id": 1, "caption": "a"}, {"image_id": 3, "caption": "b"}]},
-            ["annotations[1]", "id is missing"],
-        ),
-        ({"annotations": [{"image_id": 3, "id": 1}]}, ["annotations[0]", "caption is missing"]),
-    ],
-)
-def test_bad_references_are_explained(files, content, facts):
-    (files / "references.json").write_text(json.dumps(content))
-    with pytest.raises(ValueError, match=r"references\.json") as error:
-        score(files)
-    assert_one_line_with(facts, error)
-
-
 def assert_one_line_with(facts, error):
     assert not [fact for fact in facts if fact not in str(error.value)], str(error.value)
     assert "\n" not in str(error.value)

@@ -1,6 +1,5 @@
 """`hf-ngsan index` and `hf-ngsan search`: photos in a folder, found by words and by each other."""
 
-import io
 import os
 import shutil
 from pathlib import Path
@@ -89,33 +88,6 @@ def test_captions_of_an_index_are_printed_beside_names(model, tmp_path, capsys):
     assert lines == [[f"photo_{n}.png", f"a ball {n} | red"] for n in range(3)]
 
 
-def test_options_of_reading_are_followed(model, photos, tmp_path, capsys, workers):
-    names = {1: "photo0.png", 2: "photo1.png", 3: "photo2.png"}
-    listed = ["--images", write_coco_file(tmp_path / "list.json", names), "--image-folder", photos]
-    command = ["index", "--model", model, *listed, "--output"]
-    prints(capsys, *command, tmp_path / "one", "--num-workers", 0)
-    prints(capsys, *command, tmp_path / "three", "--num-workers", 3, "--images-per-shard", 1)
-    assert {*workers} == {0, 3}
-    indexes = [IndexFolder.open(tmp_path / name) for name in ("one", "three")]
-    assert [index.num_shards for index in indexes] == [1, 3]
-    assert {*indexes[0].items()[0]} == {*names.values()}
-
-
-def test_an_index_has_a_thumbnail_of_each_image(model, tmp_path, capsys):
-    (tmp_path / "photos").mkdir()
-    for name, size, color in (("large", (400, 100), "red"), ("small", (30, 20), "blue"), ("broken", None, "")):
-        file = tmp_path / "photos" / f"{name}.png"
-        Image.new("RGB", size, color).save(file) if size else file.write_bytes(b"no image")
-    prints(
-        capsys, "index", "--model", model, "--images", tmp_path / "photos", "--output", tmp_path / "index", *SKIPPING
-    )
-    index = IndexFolder.open(tmp_path / "index")
-    assert index.items()[0] == ["large.png", "small.png"]
-    large, small = (Image.open(io.BytesIO(index.thumbnail_at(place))) for place in index.places(0))
-    assert (large.size, small.size) == ((160, 40), (30, 20))
-    assert large.getpixel((80, 20))[0] > 200 and small.getpixel((15, 10))[2] > 200
-
-
 def test_a_match_is_explained_by_head(model, photos, tmp_path, capsys):
     figure = tmp_path / "new" / "heads.png"
     said = prints(capsys, "explain", "--model", model, photos / "photo0.png", "a red ball", "--figure", figure)
@@ -154,30 +126,6 @@ def test_several_indexes_are_searched_as_one(model, photos, tmp_path, capsys):
     assert "other.index was made with another model" in fails(
         capsys, "search", parts[0], tmp_path / "other.index", "a red ball"
     )
-
-
-@pytest.mark.slow
-def test_images_are_found_with_a_filter(model, tmp_path, capsys):
-    pytest.importorskip("milvus_lite")
-    index, images = tmp_path / "index", tmp_path / "photos"
-    captions = {1: ["a dog", "a black dog"], 2: ["a cat"], 3: ["a dog"]}
-    images.mkdir()
-    for number in captions:
-        PHOTOS[0].resize((30 + 10 * number, 40)).save(images / f"{number}.png")
-    file = write_coco_file(tmp_path / "list.json", {number: f"{number}.png" for number in captions}, captions)
-    command = ["index", "--model", model, "--images", file, "--image-folder", images, "--output", index, *HERE]
-    milvus = ["--backend", f"milvus:{tmp_path / 'milvus.db'}", "--index-type", "HNSW", "--index-params", "M=8"]
-    prints(capsys, *command, *milvus)
-    for expression, numbers in (
-        ("width > 45 and height == 40", [2, 3]),
-        ('captions like "%dog%"', [1, 3]),
-        ('name == "2.png"', [2]),
-    ):
-        found = prints(capsys, "search", index, "a red ball", "--filter", expression)
-        assert sorted(names_of(found)) == [f"{number}.png" for number in numbers]
-    said = fails(capsys, "search", index, "a red ball", "--filter", "weight > 2")
-    assert "weight" in said and "height, width" in said
-    assert "correct the filter" in fails(capsys, "search", index, "a red ball", "--filter", "width >")
 
 
 def test_an_approximate_index_stays_one(model, photos, tmp_path, capsys):
@@ -293,39 +241,12 @@ def test_images_of_one_name_stay_as_many_as_they_are(model, photos, tmp_path, ca
     assert sum(embedded) == 4
 
 
-def test_captions_come_to_an_index_that_had_none(model, photos, tmp_path, capsys):
-    file, index = tmp_path / "list.json", tmp_path / "index"
-    for captions in (None, {1: ["a dog"], 3: ["a cat"]}):
-        names = {1: "photo0.png", 2: "photo1.png"} if captions is None else {1: "photo0.png", 3: "photo2.png"}
-        grow(capsys, model, write_coco_file(file, names, captions), index, "--image-folder", photos)
-    found = prints(capsys, "search", index, "a red ball").splitlines()
-    assert sorted(line.split("\t")[1:] for line in found) == [
-        ["photo0.png", "a dog"],
-        ["photo1.png"],
-        ["photo2.png", "a cat"],
-    ]
-
-
 def save_dataset(folder, **splits):
     """Saves a dataset whose rows have images, by numbers, and no names."""
     shutil.rmtree(folder, ignore_errors=True)
     rows = {name: Dataset.from_dict({"image": [PHOTOS[one] for one in numbers]}) for name, numbers in splits.items()}
     DatasetDict(rows).save_to_disk(folder)
     return f"images:{folder}"
-
-
-def test_an_index_of_a_dataset_grows_and_shrinks(model, tmp_path, capsys, embedded):
-    index = tmp_path / "index"
-    for numbers, options, number, in_all in (
-        ([0, 1], [], 2, 2),
-        ([0, 1, 2, 3], [], 4, 4),
-        ([0, 1], [], 4, 4),
-        ([0, 1], [], 4, 4),
-        ([0, 1], ["--prune"], 2, 4),
-    ):
-        spec = save_dataset(tmp_path / "dataset", train=numbers)
-        assert len(grow(capsys, model, spec, index, "--split", "train", *options)) == number
-        assert sum(embedded) == in_all
 
 
 def test_other_images_of_the_same_names_are_refused(model, photos, tmp_path, capsys):
@@ -370,18 +291,6 @@ def test_images_change_between_a_kill_and_the_next_run(model, photos, tmp_path, 
     grow(capsys, model, photos, tmp_path / "at_once", "--images-per-shard", 1)
     assert same_index(index, tmp_path / "at_once")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["at_once", "index", "photos"]
-
-
-def test_an_index_of_another_model_does_not_grow(model, photos, tmp_path, capsys):
-    other = tmp_path / "other"
-    changed = tiny_model(vision_config=VISION)
-    next(changed.parameters()).data += 1
-    save_model(changed, tiny_processor(pixels=True), other)
-    prints(capsys, "index", "--model", model, "--images", photos, "--output", tmp_path / "index", *HERE)
-    before = IndexFolder.open(tmp_path / "index").checksum()
-    PHOTOS[1].save(photos / "new.png")
-    said = fails(capsys, "index", "--model", other, "--images", photos, "--output", tmp_path / "index", *HERE)
-    assert "another model" in said and IndexFolder.open(tmp_path / "index").checksum() == before
 
 
 def test_mistakes_get_one_sentence(model, photos, tmp_path, capsys):

@@ -1,7 +1,5 @@
 """`hf-ngsan train`: what it leaves behind, and one clear sentence for everything a user can get wrong."""
 
-import shutil
-
 import yaml
 
 from hf_ngsan.cli import main
@@ -55,26 +53,6 @@ def interrupted_at(monkeypatch, step, error):
         update(loop, micro_batches)
 
     monkeypatch.setattr(TrainingLoop, "update", failing)
-
-
-def test_a_run_that_failed_before_it_saved_anything_blocks_no_folder(run, config, tmp_path, capsys, monkeypatch):
-    folder = tmp_path / "run"
-    command = ["train", "--config", config, f"output_dir={folder}"]
-    with monkeypatch.context() as patched:
-        interrupted_at(patched, 0, ValueError("no memory"))
-        fails(capsys, *command, f"model.init_from={run / 'best'}")
-        assert (folder / "best").is_dir() and not (folder / "last").exists()
-        fails(capsys, *command, "data.validation_split=null", "--resume")
-        assert not (folder / "best").exists(), "the model that another run was to fine-tune"
-        (folder / "notes.txt").write_text("precious")
-        fails(capsys, *command)
-        assert (folder / "notes.txt").read_text() == "precious"
-    prints(capsys, *command, "training.seed=7", "training.epochs=1")
-    assert "already holds a run" in fails(capsys, *command, "training.seed=8")
-    for name in ("last", "checkpoints"):
-        shutil.rmtree(folder / name)
-    (folder / "history.jsonl").unlink()
-    assert "already holds a run" in fails(capsys, *command), "its best model was kept"
 
 
 def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):

@@ -79,77 +79,68 @@ def vgg_map(weights: dict, x: torch.Tensor, plan=VGG_11) -> torch.Tensor:
     return x
 
 
-def resnet_shapes(depths, groups: int, width: int, sizes, stem: int):
-    """For every block: stage, index, and the shapes of its convolutions 1, 2, 3 and, in a first block, its shortcut."""
+def torchvision_name(stage: int, block: int, part: int) -> tuple[str, str]:
+    """Names of a convolution and its normalization; stage 0 is the stem, part 0 the shortcut."""
+    prefix = f"layer{stage}.{block}." if stage else ""
+    return (
+        (prefix + f"conv{part}", prefix + f"bn{part}") if part else (prefix + "downsample.0", prefix + "downsample.1")
+    )
+
+
+def detectron2_name(stage: int, block: int, part: int, home: str = "backbone") -> tuple[str, str]:
+    module = f"conv{part}" if part else "shortcut"
+    name = f"{home}.res{stage + 1}.{block}.{module}" if stage else "backbone.stem.conv1"
+    return name, f"{name}.norm"
+
+
+def resnet_state_dict(name_of, depths, groups=1, width=64, sizes=(256, 512, 1024, 2048), stem=64) -> dict:
+    weights = {}
+
+    def add(place: tuple[int, int, int], *shape: int):
+        convolution, norm = name_of(*place)
+        weights[f"{convolution}.weight"] = random_convolution(*shape)
+        weights.update(with_prefix(norm, random_norm(shape[0])))
+
+    add((0, 0, 1), stem, 3, 7)
     in_channels = stem
     for stage, (depth, out_channels) in enumerate(zip(depths, sizes, strict=True), start=1):
         inner = groups * width * 2 ** (stage - 1)
         for block in range(depth):
-            shapes = [(inner, in_channels, 1), (inner, inner // groups, 3), (out_channels, inner, 1)]
-            yield stage, block, shapes, (out_channels, in_channels, 1) if block == 0 else None
+            if block == 0:
+                add((stage, block, 0), out_channels, in_channels, 1)
+            add((stage, block, 1), inner, in_channels, 1)
+            add((stage, block, 2), inner, inner // groups, 3)
+            add((stage, block, 3), out_channels, inner, 1)
             in_channels = out_channels
+    return weights
 
 
-def torchvision_resnet_state_dict(
-    depths, groups: int = 1, width: int = 64, sizes=(256, 512, 1024, 2048), stem: int = 64
-) -> dict[str, torch.Tensor]:
-    weights = {"conv1.weight": random_convolution(stem, 3, 7), **with_prefix("bn1", random_norm(stem))}
-    for stage, block, shapes, shortcut in resnet_shapes(depths, groups, width, sizes, stem):
-        prefix = f"layer{stage}.{block}"
-        for number, shape in enumerate(shapes, start=1):
-            weights[f"{prefix}.conv{number}.weight"] = random_convolution(*shape)
-            weights |= with_prefix(f"{prefix}.bn{number}", random_norm(shape[0]))
-        if shortcut:
-            weights[f"{prefix}.downsample.0.weight"] = random_convolution(*shortcut)
-            weights |= with_prefix(f"{prefix}.downsample.1", random_norm(shortcut[0]))
-    norms = [name.removesuffix("running_var") for name in weights if name.endswith("running_var")]
-    weights |= {f"{name}num_batches_tracked": torch.tensor(7) for name in norms}
-    return {**weights, "fc.weight": torch.randn(10, sizes[-1]), "fc.bias": torch.randn(10)}
+def resnet_map(name_of, weights: dict, x: torch.Tensor, depths, groups: int = 1, stride_in_1x1: bool = False):
+    def convolve(x, *place: int, **options):
+        convolution, norm = name_of(*place)
+        return normalize(weights, norm, functional.conv2d(x, weights[f"{convolution}.weight"], **options))
 
-
-def torchvision_resnet_map(weights: dict, x: torch.Tensor, depths, groups: int = 1) -> torch.Tensor:
-    x = functional.conv2d(x, weights["conv1.weight"], stride=2, padding=3)
-    x = functional.max_pool2d(normalize(weights, "bn1", x).clamp(min=0), 3, stride=2, padding=1)
+    x = functional.max_pool2d(convolve(x, 0, 0, 1, stride=2, padding=3).clamp(min=0), 3, stride=2, padding=1)
     for stage, depth in enumerate(depths, start=1):
         for block in range(depth):
-            prefix, stride = f"layer{stage}.{block}", 2 if stage > 1 and block == 0 else 1
-            inner = functional.conv2d(x, weights[f"{prefix}.conv1.weight"])
-            inner = normalize(weights, f"{prefix}.bn1", inner).clamp(min=0)
-            options = {"stride": stride, "padding": 1, "groups": groups}
-            inner = functional.conv2d(inner, weights[f"{prefix}.conv2.weight"], **options)
-            inner = normalize(weights, f"{prefix}.bn2", inner).clamp(min=0)
-            inner = normalize(weights, f"{prefix}.bn3", functional.conv2d(inner, weights[f"{prefix}.conv3.weight"]))
-            if block == 0:
-                x = functional.conv2d(x, weights[f"{prefix}.downsample.0.weight"], stride=stride)
-                x = normalize(weights, f"{prefix}.downsample.1", x)
-            x = (inner + x).clamp(min=0)
+            stride = 2 if block == 0 and stage > 1 else 1
+            first, second = (stride, 1) if stride_in_1x1 else (1, stride)
+            inner = convolve(x, stage, block, 1, stride=first).clamp(min=0)
+            inner = convolve(inner, stage, block, 2, stride=second, padding=1, groups=groups).clamp(min=0)
+            shortcut = convolve(x, stage, block, 0, stride=stride) if block == 0 else x
+            x = (convolve(inner, stage, block, 3) + shortcut).clamp(min=0)
     return x
 
 
-# detectron2
+def torchvision_resnet_state_dict(depths, groups: int = 1, width: int = 64) -> dict[str, torch.Tensor]:
+    weights = resnet_state_dict(torchvision_name, depths, groups, width)
+    norms = [name.removesuffix("running_var") for name in weights if name.endswith("running_var")]
+    weights |= {f"{name}num_batches_tracked": torch.tensor(7) for name in norms}
+    return {**weights, "fc.weight": torch.randn(10, 2048), "fc.bias": torch.randn(10)}
 
 
-def detectron2_state_dict(
-    depths,
-    groups: int = 1,
-    width: int = 64,
-    sizes=(256, 512, 1024, 2048),
-    stem: int = 64,
-    last_stage_in_heads: bool = False,
-) -> dict[str, torch.Tensor]:
-    """A detector: backbone, proposal generator, heads."""
-    weights = {"backbone.stem.conv1.weight": random_convolution(stem, 3, 7)}
-    weights |= with_prefix("backbone.stem.conv1.norm", random_norm(stem))
-    for stage, block, shapes, shortcut in resnet_shapes(depths, groups, width, sizes, stem):
-        name = f"res{stage + 1}"
-        prefix = f"{'roi_heads' if name == 'res5' and last_stage_in_heads else 'backbone'}.{name}.{block}"
-        if shortcut:
-            weights[f"{prefix}.shortcut.weight"] = random_convolution(*shortcut)
-            weights |= with_prefix(f"{prefix}.shortcut.norm", random_norm(shortcut[0]))
-        for number, shape in enumerate(shapes, start=1):
-            weights[f"{prefix}.conv{number}.weight"] = random_convolution(*shape)
-            weights |= with_prefix(f"{prefix}.conv{number}.norm", random_norm(shape[0]))
-    return weights | {name: torch.randn(2) for name in HEADS}
+def torchvision_resnet_map(weights: dict, x: torch.Tensor, depths, groups: int = 1) -> torch.Tensor:
+    return resnet_map(torchvision_name, weights, x, depths, groups)
 
 
 HEADS = [
@@ -163,23 +154,17 @@ HEADS = [
 ]
 
 
-def detectron2_map(
-    weights: dict, x: torch.Tensor, depths, groups: int = 1, stride_in_1x1: bool = False
-) -> torch.Tensor:
-    def convolve(prefix, x, **options):
-        return normalize(weights, f"{prefix}.norm", functional.conv2d(x, weights[f"{prefix}.weight"], **options))
+def home_of(stage: int, block: int, part: int) -> tuple[str, str]:
+    """Names in a detector whose heads have the last stage."""
+    return detectron2_name(stage, block, part, "roi_heads" if stage == 4 else "backbone")
 
-    x = convolve("backbone.stem.conv1", x, stride=2, padding=3).clamp(min=0)
-    x = functional.max_pool2d(x, 3, stride=2, padding=1)
-    for stage, depth in zip(("res2", "res3", "res4", "res5"), depths, strict=True):
-        part = "roi_heads" if f"roi_heads.{stage}.0.conv1.weight" in weights else "backbone"
-        for block in range(depth):
-            prefix = f"{part}.{stage}.{block}"
-            stride = 2 if block == 0 and stage != "res2" else 1
-            first, second = (stride, 1) if stride_in_1x1 else (1, stride)
-            inner = convolve(f"{prefix}.conv1", x, stride=first).clamp(min=0)
-            inner = convolve(f"{prefix}.conv2", inner, stride=second, padding=1, groups=groups).clamp(min=0)
-            inner = convolve(f"{prefix}.conv3", inner)
-            shortcut = convolve(f"{prefix}.shortcut", x, stride=stride) if block == 0 else x
-            x = (inner + shortcut).clamp(min=0)
-    return x
+
+def detectron2_state_dict(*sizes, last_stage_in_heads: bool = False, **named) -> dict[str, torch.Tensor]:
+    """A detector: backbone, proposal generator, heads."""
+    weights = resnet_state_dict(home_of if last_stage_in_heads else detectron2_name, *sizes, **named)
+    return weights | {name: torch.randn(2) for name in HEADS}
+
+
+def detectron2_map(weights: dict, x: torch.Tensor, depths, groups: int = 1, stride_in_1x1: bool = False):
+    name_of = home_of if "roi_heads.res5.0.conv1.weight" in weights else detectron2_name
+    return resnet_map(name_of, weights, x, depths, groups, stride_in_1x1)

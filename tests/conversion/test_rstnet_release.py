@@ -5,6 +5,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from hf_ngsan.models.geometry import center_and_size, geometry_of_pairs
 from hf_ngsan.models.modeling_rstnet import grid_boxes, grid_positions, sinusoidal_geometry
 from tests.golden import golden_folder
 from tests.tables import each_row
@@ -40,7 +41,8 @@ def captions(golden):
 
 @torch.no_grad()
 def test_geometry(golden, model):
-    embedding = sinusoidal_geometry(grid_boxes(7, 7)[None], 64, 1.0)
+    center, size = center_and_size(grid_boxes(7, 7)[None])
+    embedding = sinusoidal_geometry(geometry_of_pairs(center, size + 1.0), 64)
     torch.testing.assert_close(embedding[0], golden["encoder.geometry_embedding"], **CLOSE)
     weights = model.model.encoder.geometry.weights(embedding, embedding)
     torch.testing.assert_close(weights[0], golden["encoder.geometry_weights"], **CLOSE)

@@ -59,7 +59,6 @@ def test_captions_are_those_of_generate(beams, changes, tmp_path, monkeypatch):
 
 
 FEATURES = {
-    "san": lambda: (tiny.tiny_captioner(query_norm=None, geometric_bias=[]), tiny.random_images(LENGTHS)),
     "all of geometry": lambda: (
         tiny.tiny_captioner(geometric_bias=["content", "query", "key"], absolute_geometry=True, key_norm="layer"),
         tiny.random_images(LENGTHS),
@@ -69,26 +68,13 @@ FEATURES = {
         tiny.random_images(LENGTHS),
     ),
     "spatial": lambda: (tiny_spatial.tiny_captioner(), tiny_spatial.random_cells(LENGTHS)),
-    "spatial with boxes": lambda: (
-        tiny_spatial.tiny_captioner(position_embedding="boxes"),
-        tiny.random_images(LENGTHS),
-    ),
     "rstnet": lambda: (tiny_rstnet.tiny_captioner(), tiny.random_images(LENGTHS)),
     "rstnet without boxes": lambda: (tiny_rstnet.tiny_captioner(), tiny_rstnet.random_grids(3)),
     "rstnet as released": lambda: (tiny_rstnet.tiny_captioner(release=True), tiny_rstnet.random_grids(4)),
-    "rstnet of regions": lambda: (
-        tiny_rstnet.tiny_captioner(geometry_fusion=None, adaptive_attention=False),
-        tiny_rstnet.random_grids(4),
-    ),
 }
 
 
-OFTEN = ("all of geometry", "spatial", "rstnet", "rstnet as released")
-
-
-@pytest.mark.parametrize(
-    "name", [name if name in OFTEN else pytest.param(name, marks=pytest.mark.slow) for name in FEATURES]
-)
+@each_row("name", FEATURES)
 def test_every_captioner_of_features(name, tmp_path, monkeypatch):
     model, inputs = FEATURES[name]()
     processor = tiny.tiny_processor()

@@ -90,11 +90,10 @@ print(json.dumps(captions))
 
 GEOMETRY = {"geometric_bias": ["content", "query", "key"], "key_norm": "layer", "num_hidden_layers": 1}
 ENCODER = {**tiny_rstnet.TEXT_ENCODER, "num_hidden_layers": 1}
+RSTNET = {"encoder_layers": 1, "language_model_config": {"text_encoder_config": ENCODER}}
 CAPTIONERS = {
     "ngsan": lambda: tiny.tiny_captioner(seed=9, **GEOMETRY),
-    "rstnet": lambda: tiny_rstnet.tiny_captioner(
-        seed=1, encoder_layers=1, language_model_config={"text_encoder_config": ENCODER}
-    ),
+    "rstnet": lambda: tiny_rstnet.tiny_captioner(seed=1, **RSTNET),
 }
 """Of one layer, since tracing takes seconds for each."""
 

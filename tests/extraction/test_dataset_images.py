@@ -1,12 +1,9 @@
 """Extraction from a dataset of images: the same features as from the files themselves."""
 
-import io
 import shutil
 
-import numpy
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, List, Value
-from PIL import Image as Pillow
 
 from hf_ngsan.data import DataError
 from hf_ngsan.extraction import ExtractionError, list_images
@@ -46,24 +43,6 @@ def test_features_are_those_of_the_files(tmp_path, photos, dataset):
             assert ours[column] == theirs[column]
 
 
-def test_an_image_that_cannot_be_read_is_skipped_and_named(tmp_path, dataset):
-    damaged = io.BytesIO()
-    noise = numpy.random.default_rng(0).integers(0, 256, (40, 40, 3), numpy.uint8)
-    Pillow.fromarray(noise).save(damaged, format="PNG")
-    rows = [{"image": {"bytes": damaged.getvalue()[:500], "path": None}, "image_id": 9, "captions": ["half of it"]}]
-    rows.append({"image": {"bytes": damaged.getvalue(), "path": None}, "image_id": 4, "captions": ["all of it"]})
-    DatasetDict(train=Dataset.from_list(rows, features=COLUMNS)).save_to_disk(tmp_path / "half")
-    result = extract(
-        list_images(f"images:{tmp_path / 'half'}", split="train"),
-        tmp_path / "features",
-        split="train",
-        skip_errors=True,
-    )
-    assert result.num_rows == 1
-    [skipped] = result.skipped
-    assert skipped["image_id"] == 9 and "image_id 9" in skipped["reason"]
-
-
 def test_images_that_changed_under_their_ids_are_noticed(tmp_path, photos, dataset):
     extract(list_images(dataset, split="train"), tmp_path / "features", split="train")
     assert extract(photos, tmp_path / "of_files", split="train").num_new == 5
@@ -78,12 +57,6 @@ def test_images_that_changed_under_their_ids_are_noticed(tmp_path, photos, datas
     shutil.copytree(tmp_path / "dataset", tmp_path / "copy")
     same = list_images(f"images:{tmp_path / 'copy'}", split="train")
     assert extract(same, tmp_path / "features", split="train").num_new == 0
-
-
-def test_scenes_with_images_are_a_dataset_too(tmp_path):
-    images = list_images("scenes:images=true,size=3,validation=1,test=1,image_size=32", split="train")
-    assert len(images) == 3 and images.has_captions
-    assert extract(images, tmp_path / "features", split="train").num_rows == 3
 
 
 def test_mistakes_name_the_dataset(tmp_path, dataset):

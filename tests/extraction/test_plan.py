@@ -1,7 +1,7 @@
 import hypothesis.strategies as st
 from hypothesis import given
 
-from hf_ngsan.extraction.extract import default_images_per_shard, plan_chunks
+from hf_ngsan.extraction.extract import plan_chunks
 from hf_ngsan.extraction.image_list import ImageList, ListedImage
 from hf_ngsan.io.shards import ShardRecord
 
@@ -30,10 +30,3 @@ def test_a_run_that_goes_on_does_what_is_missing_as_the_first_would_have(data, n
     taken = {record.name for record in records}
     names = [(chunk.generation, chunk.number) for chunk in second]
     assert len(set(names)) == len(names) and not {f"shard-{g:03d}-{n:06d}" for g, n in names} & taken
-
-
-@given(st.integers(1, 10**6), st.integers(1, 200))
-def test_shards_are_whole_batches_and_enough_for_several_processes(number, batch_size):
-    images_per_shard = default_images_per_shard(number, batch_size)
-    assert images_per_shard % batch_size == 0 and images_per_shard < 256 + batch_size
-    assert number < 64 or images_per_shard < number / 64 + batch_size

@@ -7,6 +7,7 @@ from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ import pytest
 from hf_ngsan.io import folders
 from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.io.folders import check_folder, find_folder, replace_folder_contents, write_folder_atomically
-from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, open_backend, search
+from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, backends, open_backend, search
 from hf_ngsan.training.output_folder import Checkpoints
 from tests.dying import DIED, in_process, workers
 
@@ -113,11 +114,11 @@ def write_index(folder: Path) -> None:
 
 def add_graph(folder: Path, precision: str) -> None:
     index = IndexFolder.open(folder / "index")
-    backend = open_backend(index, f"usearch:{precision}")
     folders.remove_leftovers(folder / "index")
     graph = index.folder / "usearch"
-    if backend.precision != json.loads((graph / "content.json").read_text())["precision"]:
-        write_folder_atomically(graph, backend.write)
+    if precision != json.loads((graph / "content.json").read_text())["precision"]:
+        with mock.patch.object(backends, "PRECISION", precision):
+            write_folder_atomically(graph, open_backend(index, "usearch").write)
 
 
 def begin_graph(folder: Path) -> None:
@@ -130,7 +131,8 @@ def read_graph(folder: Path) -> str:
     found = []
     for precision in ("i8", "f16"):
         try:
-            search(IndexFolder.open(folder / "index"), VECTORS[:1], 1, f"usearch:{precision}")
+            with mock.patch.object(backends, "PRECISION", precision):
+                search(IndexFolder.open(folder / "index"), VECTORS[:1], 1, "usearch")
             found.append(precision)
         except IndexFolderError as error:
             assert "other embeddings" in str(error)

@@ -17,7 +17,7 @@ from hf_ngsan.retrieval import (
     open_backend,
     search,
 )
-from hf_ngsan.retrieval.local import GRAPH
+from hf_ngsan.retrieval.backends import GRAPH
 from tests.tables import each_row
 
 DIMENSION, NUM_ITEMS = 8, 50
@@ -53,7 +53,7 @@ def names_of(hits) -> list[list[str]]:
 
 
 @pytest.fixture(
-    params=["usearch", "usearch:f16", pytest.param("milvus:{folder}/milvus.db", marks=pytest.mark.slow)],
+    params=["usearch", pytest.param("milvus:{folder}/milvus.db", marks=pytest.mark.slow)],
     ids=lambda spec: spec.partition("/")[0],
 )
 def spec(request, tmp_path):
@@ -162,19 +162,6 @@ def test_specs_of_no_backend(tmp_path, spec):
     assert spec.removeprefix("milvus:") in message and all(name in message for name in ("exact", "usearch", "milvus"))
 
 
-def test_a_precision_that_usearch_does_not_have(tmp_path):
-    pytest.importorskip("usearch")
-    message = refusal_of_spec(tmp_path / "index", "usearch:i4")
-    assert all(word in message for word in ("usearch:i4", "f16", "i8"))
-
-
-@pytest.mark.slow
-def test_a_file_that_milvus_does_not_take(tmp_path):
-    pytest.importorskip("pymilvus")
-    message = refusal_of_spec(tmp_path / "index", "milvus:x.txt")
-    assert "x.txt" in message and ".db" in message
-
-
 @each_row(
     ("spec", "package", "extra"),
     [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
@@ -210,13 +197,6 @@ def test_a_collection_of_milvus_that_lacks_embeddings_is_not_searched(tmp_path):
         search(index, QUERIES, 1, spec)
     open_backend(index, spec).add()
     assert search(index, QUERIES[:1], 1, spec)[0][0].name == "3.jpg"
-
-
-def test_an_index_remembers_what_it_was_made_for(tmp_path):
-    index = written(tmp_path / "index")
-    assert index.backend == "exact"
-    index.backend = "usearch"
-    assert IndexFolder.open(tmp_path / "index").backend == "usearch"
 
 
 STATES = {
@@ -339,17 +319,6 @@ def test_kinds_of_index_that_are_not_there(spec, kind, facts):
     assert all(fact in str(error.value) for fact in facts)
 
 
-@pytest.mark.slow
-def test_all_rows_are_in_milvus_index_before_it_is_searched(tmp_path, monkeypatch):
-    pytest.importorskip("milvus_lite")
-    monkeypatch.setattr(milvus, "SECONDS_BETWEEN_LOOKS", 0)
-    index = written(tmp_path / "index")
-    backend, pending = open_backend(index, f"milvus:{tmp_path / 'milvus.db'}"), [9, 9, 5, 0]
-    monkeypatch.setattr(backend.client, "describe_index", lambda *_, **__: {"pending_index_rows": pending.pop(0)})
-    backend.add()
-    assert not pending
-
-
 def shards_of(folder, spec: str) -> list[IndexFolder]:
     """The embeddings of `written`, in three indexes of their own."""
     rows = [item for item in range(NUM_ITEMS) if item != UNREADABLE]
@@ -373,7 +342,7 @@ def test_several_indexes_are_searched_as_one(tmp_path, spec):
         assert names_of(found) == names_of(expected)
         for hits, others in zip(found, expected, strict=True):
             assert [hit.score for hit in hits] == pytest.approx([hit.score for hit in others], abs=1e-6)
-            assert [parts[hit.index_number].names_at(np.array([hit.place])) for hit in hits] == [
+            assert [[name for name, *_ in parts[hit.index_number].items_at(np.array([hit.place]))] for hit in hits] == [
                 [hit.name] for hit in hits
             ]
     [hits] = search(parts[::-1], QUERIES[1:2], 2)

@@ -138,6 +138,7 @@ def test_a_search_reads_the_names_of_its_hits_alone(tmp_path):
 def test_hits_have_the_captions_of_the_index(tmp_path):
     index = with_everything(tmp_path / "index")
     assert search(index, VECTORS[3:4], 1)[0][0].captions == ("caption 3", "another")
-    assert index.captions_at(np.array([4, 0])) == [("caption 4", "another"), ("caption 0", "another")]
+    captions = [of_item for _, of_item, _ in index.items_at(np.array([4, 0]))]
+    assert captions == [("caption 4", "another"), ("caption 0", "another")]
     written(tmp_path / "plain")
     assert search(IndexFolder.open(tmp_path / "plain"), VECTORS[:1], 1)[0][0].captions == ()

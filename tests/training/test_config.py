@@ -1,12 +1,7 @@
 import dataclasses
-import types
-import typing
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from hf_ngsan.io import MAX_INTEGER
 from hf_ngsan.tasks import CaptioningConfig, load_training_config
 from hf_ngsan.training.config import ConfigError, save_training_config
 from tests.tables import each_row
@@ -103,52 +98,18 @@ def test_a_bad_override_is_refused(tmp_path):
             load_training_config(file, [override])
 
 
-VALUES = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
-    lambda values: st.lists(values, max_size=3) | st.dictionaries(st.text(), values, max_size=3),
-    max_leaves=5,
-)
-
-
-def valid_values(entry, annotation):
-    """Whatever a typed setting accepts."""
-    if isinstance(annotation, types.UnionType):
-        return st.one_of(valid_values(entry, kind) for kind in typing.get_args(annotation))
-    if typing.get_origin(annotation) is tuple:
-        kind, *rest = typing.get_args(annotation)
-        if rest == [...]:
-            return st.lists(valid_values(entry, kind), max_size=3).map(tuple)
-        return st.tuples(*(valid_values(entry, kind) for kind in typing.get_args(annotation)))
-    if annotation is types.NoneType:
-        return st.none()
-    minimum, maximum, below, choices = (entry.metadata[bound] for bound in ("minimum", "maximum", "below", "choices"))
-    if choices:
-        return st.sampled_from(choices)
-    if annotation is float:
-        return st.floats(minimum, maximum if below is None else below, exclude_max=below is not None, allow_nan=False)
-    return {int: st.integers(minimum, maximum or MAX_INTEGER), str: st.text(), bool: st.booleans()}[annotation]
-
-
-def sections(kind):
-    annotations = typing.get_type_hints(kind)
-    return st.builds(
-        kind, **{entry.name: valid_values(entry, annotations[entry.name]) for entry in dataclasses.fields(kind)}
-    )
-
-
-@settings(deadline=None, max_examples=20)
-@given(
-    st.builds(
-        CaptioningConfig,
-        model=st.dictionaries(st.text(), VALUES, max_size=4).map(lambda model: {"model_type": "ngsan", **model}),
-        **{section: sections(kind) for section, kind in SECTIONS.items()},
-    )
-)
-def test_a_saved_config_is_read_back_as_it_was(tmp_path_factory, config):
-    file = tmp_path_factory.mktemp("config") / "config.yaml"
+def test_a_saved_config_is_read_back_as_it_was(tmp_path):
+    sections = {
+        "model": {"model_type": "ngsan", "text": "a: #é\n", "nested": {"list": [1, None, {"x": -0.0}]}, "none": None},
+        "data": {"spec": "images:~/a b,split='x'", "limit": None, "validation_split": None},
+        "training": {"learning_rate": 1e-05, "adam_betas": [0.1, 1e-300], "freeze": ["*.bias", "yes", "1"], "seed": 7},
+        "self_critical": {"dropout": True, "reward_function": "null"},
+        "lora": {"target_modules": []},
+    }
+    config = CaptioningConfig.from_dict(sections)
+    file = tmp_path / "config.yaml"
     save_training_config(config, file)
-    folder = "runs/config" if config.training.output_dir is None else config.training.output_dir
-    training = dataclasses.replace(config.training, output_dir=folder)
+    training = dataclasses.replace(config.training, output_dir="runs/config")
     assert load_training_config(file) == dataclasses.replace(config, training=training)
 
 
@@ -159,9 +120,7 @@ def test_a_saved_config_explains_every_key(tmp_path):
     for section, kind in SECTIONS.items():
         for entry in dataclasses.fields(kind):
             end = f"  # {entry.metadata['help']}"
-            assert [line.startswith(f"  {entry.name}:") for line in sections[section] if line.endswith(end)].count(
-                True
-            ) == 1
+            assert sum(line.startswith(f"  {entry.name}:") and line.endswith(end) for line in sections[section]) == 1
 
 
 def test_only_keys_that_change_the_result_forbid_resuming():

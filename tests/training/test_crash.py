@@ -52,13 +52,7 @@ def straight(tmp_path_factory):
     return folder, result, reaper.count
 
 
-OFTEN = [(0.5, False), (0.9, True)]
-SELDOM = [(0.0, False), (0.3, True), (0.55, True), (0.8, False), (1.0, True)]
-
-
-@pytest.mark.parametrize(
-    ("moment", "after"), [*OFTEN, *(pytest.param(*moment, marks=pytest.mark.slow) for moment in SELDOM)]
-)
+@pytest.mark.parametrize(("moment", "after"), [(0.5, False), (0.9, True)])  # every one in test_dying.py
 def test_a_run_that_dies_while_writing_ends_the_same_once_resumed(tmp_path, straight, moment, after):
     straight_folder, straight_result, num_operations = straight
     folder = tmp_path / "run"

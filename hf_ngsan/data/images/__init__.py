@@ -16,6 +16,10 @@ def is_image(name: str) -> bool:
 
 def visible_files(folder: Path) -> Iterator[str]:
     """Yields the names of files in a folder, recursively and relative to it, without hidden ones."""
+
+    def raise_error(error: OSError) -> None:
+        raise error
+
     visited: set[str] = set()
     for place, folders, files in os.walk(folder, followlinks=True, onerror=raise_error):
         real = os.path.realpath(place)
@@ -25,10 +29,6 @@ def visible_files(folder: Path) -> Iterator[str]:
             inside = "" if place == os.fspath(folder) else f"{Path(place).relative_to(folder).as_posix()}/"
             yield from (inside + name for name in files if not name.startswith("."))
         visited.add(real)
-
-
-def raise_error(error: OSError) -> None:
-    raise error
 
 
 def sorted_image_files(folder: Path) -> list[str]:

@@ -171,18 +171,16 @@ def card_configs(folder: Path) -> list[Any]:
 
 def check_configs(configs: Any, source: str) -> None:
     """Raises a DataError if configurations of a card name a URL or a file outside of the dataset."""
-    own = OwnFiles(source)
-    for config in configs if isinstance(configs, list) else []:
-        for name in strings_in([config.get("data_dir"), config.get("data_files")] if isinstance(config, dict) else []):
-            own.find(name, f"{source}, the configurations of its card")
-
-
-def strings_in(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, list | dict):
-        for part in value.values() if isinstance(value, dict) else value:
-            yield from strings_in(part)
+    own, parts = OwnFiles(source), [configs]
+    while parts:
+        part = parts.pop()
+        if isinstance(part, str):
+            own.find(part, f"{source}, the configurations of its card")
+        elif isinstance(part, list):
+            parts += part
+        elif isinstance(part, dict):
+            of_files = {key: value for key, value in part.items() if key in ("data_dir", "data_files")}
+            parts += (of_files if "config_name" in part or of_files else part).values()
 
 
 def files_of_splits(folder: Path) -> dict[str, list[str]]:

@@ -36,7 +36,6 @@ from .relations import Statement as Statement
 from .scoring import relation_prompts as relation_prompts
 from .scoring import score_objects as score_objects
 from .scoring import score_relation_completions as score_relation_completions
-from .scoring import score_relations as score_relations
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -99,18 +98,15 @@ def load_scenes(
     Raises:
         DataError: an unknown split or a number out of range.
     """
-    sizes = {
-        "train": size,
-        "validation": max(1, size // 10) if validation is None else validation,
-        "test": max(1, size // 5) if test is None else test,
-    }
+    validation = max(1, size // 10) if validation is None else validation
+    sizes = {"train": size, "validation": validation, "test": max(1, size // 5) if test is None else test}
     if split not in sizes:
         raise DataError(f"scenes has no split {split!r}; there are {', '.join(SPLITS)}.")
-    for name, number in {"size": size, "validation": sizes["validation"], "test": sizes["test"]}.items():
-        if not 1 <= number <= MAX_SCENES:
-            raise DataError(f"scenes: {name} is {number}; give a number of scenes between 1 and {MAX_SCENES}.")
-    if image_size < 1 or seed < 0:
-        raise DataError(f"scenes: image_size is {image_size} and seed {seed}; they must not be negative.")
+    if not all(1 <= number <= MAX_SCENES for number in sizes.values()) or image_size < 1 or seed < 0:
+        raise DataError(
+            f"scenes: size, validation and test are {sizes}, image_size {image_size} and seed {seed}; numbers of scenes"
+            f" are between 1 and {MAX_SCENES}, the others not negative."
+        )
     if language not in ("en", "zh") or (descriptions and language != "en"):
         raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
 
@@ -129,14 +125,13 @@ def load_scenes(
 def make_rows(
     split: str, number: int, seed: int, images: bool, image_size: int, descriptions: bool, language: str
 ) -> Iterator[dict[str, Any]]:
-    split_number = SPLITS.index(split)
     for index in range(number):
-        scene = make_scene(seed, split_number, index)
+        scene = make_scene(seed, SPLITS.index(split), index)
         captions = scene.captions if language == "en" else [*map(in_chinese, scene.captions)]
         if descriptions:  # each joins all captions and begins with another one
             captions = [" and ".join(captions[first:] + captions[:first]) for first in range(len(captions))]
         row = {
-            "image_id": split_number * MAX_SCENES + index,
+            "image_id": SPLITS.index(split) * MAX_SCENES + index,
             "visual_features": scene.features,
             "visual_boxes": scene.boxes,
             "captions": captions,
@@ -145,19 +140,15 @@ def make_rows(
             "split": split,
             "objects": scene.objects,
         }
-        if images:
-            row["image"] = draw_scene(scene, image_size)
-        yield row
+        yield {**row, "image": draw_scene(scene, image_size)} if images else row
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Named objects in boxes, and captions about them.
+    """Named objects in boxes, and five captions about them.
 
-    objects: list of N names of a colour and a shape; all colours differ, and there is one square.
-    boxes: float32 `(N, 4)`, `x1, y1, x2, y2` as shares of a square canvas.
-    features: float32 `(N, 10)`, one-hot colour and shape with a little noise.
-    captions: list of five strings.
+    All N names of a colour and a shape differ in colour, and there is one square. Boxes are float32 `(N, 4)`, as shares
+    of a square canvas; features float32 `(N, 10)`, one-hot colour and shape with a little noise.
     """
 
     objects: list[str]

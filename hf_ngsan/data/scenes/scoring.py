@@ -54,7 +54,7 @@ def prompt_of(caption: str) -> RelationPrompt:
 
 
 def score_relation_completions(completions: Sequence[Sequence[str]], rows: Sequence[Row]) -> dict[str, Any]:
-    """Measures the accuracy of a captioner that has to choose a relation.
+    """Measures the accuracy of a captioner that has to choose a relation; chance is 0.5.
 
     Args:
         completions: for every row a list of generated texts, one for each of its `relation_prompts` and in their order;
@@ -62,10 +62,15 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
         rows: rows of the `scenes` dataset; only their captions are used.
 
     Returns:
-        The dict of `score_relations`; both chances are 0.5. A text is right if it continues with the true relation, and
-        `coverage` is the share of texts that continue with either relation of the family; the others count as wrong.
+        A dict with
+
+        - `symmetric`, `directional`: share of texts that continue with the true relation, None without prompts;
+        - `symmetric_chance`, `directional_chance`, `symmetric_count`, `directional_count`;
+        - `coverage`: share of texts that continue with either relation of the family; the others count as wrong;
+        - `families`: `accuracy`, `chance` and `count` of every family.
     """
-    tally = Tally()
+    right: dict[str, list[bool]] = {family.name: [] for family in FAMILIES}
+    covered = 0
     for index, (texts, row) in enumerate(pairs_of(completions, rows)):
         prompts = relation_prompts(row)
         if isinstance(texts, str) or len(texts) != len(prompts):
@@ -73,43 +78,24 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
         for prompt, text in zip(prompts, texts, strict=True):
             completion = " ".join(text.lower().split()).removeprefix(prompt.text).strip()
             choices = [name for name in FAMILY_OF[prompt.answer].relations if f"{completion} ".startswith(f"{name} ")]
-            tally.add(prompt.family, prompt.answer in choices, covered=bool(choices), chance=0.5)
-    return tally.report()
+            right[prompt.family].append(prompt.answer in choices)
+            covered += bool(choices)
 
+    def rates(names: Iterable[str]) -> dict[str, Any]:
+        answers = [is_right for name in names for is_right in right[name]]
+        if not answers:
+            return {"accuracy": None, "chance": None, "count": 0}
+        return {"accuracy": sum(answers) / len(answers), "chance": 0.5, "count": len(answers)}
 
-def score_relations(predictions: Sequence[str], rows: Sequence[Row]) -> dict[str, Any]:
-    """Measures the accuracy of the relations stated in free captions.
-
-    A caption is scored if it relates an object of its scene to the landmark, both named rightly, by a relation whose
-    family the boxes clearly decide (see `relations.py`); the others lower the coverage only. Which relations are stated
-    is up to the captioner: to measure both groups on every scene, use `relation_prompts`.
-
-    Args:
-        predictions: one caption for each row.
-        rows: rows of the `scenes` dataset; their `objects` and `visual_boxes` are used.
-
-    Returns:
-        A dict with
-
-        - `symmetric`, `directional`: share of true statements in [0, 1], None where there was none to score;
-        - `symmetric_chance`, `directional_chance`: the share that would be true if the same relations were stated of
-          objects drawn at random from those of `rows` for which the relation's family is decided;
-        - `coverage`: share of the predictions that were scored;
-        - `symmetric_count`, `directional_count`: how many were scored;
-        - `families`: `accuracy`, `chance` and `count` of every family.
-    """
-    pairs = pairs_of(predictions, rows)
-    answers = [answers_by_object(row) for row in rows]
-    shares = shares_of(answers)
-    tally = Tally()
-    for (caption, row), answer in zip(pairs, answers, strict=True):
-        statement = Statement.parse(caption)
-        truth = None if statement is None else true_relation(statement, row["objects"], answer)
-        if statement is None or truth is None:
-            tally.asked += 1
-        else:
-            tally.add(statement.family.name, statement.relation == truth, chance=shares[statement.relation])
-    return tally.report()
+    report: dict[str, Any] = {}
+    for group in (SYMMETRIC, DIRECTIONAL):
+        numbers = rates(family.name for family in FAMILIES if family.group == group)
+        report[group] = numbers["accuracy"]
+        report[f"{group}_chance"] = numbers["chance"]
+        report[f"{group}_count"] = numbers["count"]
+    report["coverage"] = covered / max(1, sum(map(len, right.values())))
+    report["families"] = {family.name: rates([family.name]) for family in FAMILIES}
+    return report
 
 
 def score_objects(predictions: Sequence[str], rows: Sequence[Row]) -> float:
@@ -142,15 +128,6 @@ def true_relation(statement: Statement, objects: list[str], answers: Mapping[str
     return None if answer == AMBIGUOUS else statement.family.relations[answer]
 
 
-def shares_of(answers: Sequence[Mapping[str, np.ndarray]]) -> dict[str, float]:
-    """Returns for every relation its share among the objects that its family decides."""
-    shares = {}
-    for family in FAMILIES:
-        counts = [sum(int((answer[family.name] == index).sum()) for answer in answers) for index in (0, 1)]
-        shares |= {name: count / max(1, sum(counts)) for name, count in zip(family.relations, counts, strict=True)}
-    return shares
-
-
 def pairs_of(texts: Sequence, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
     if len(texts) != len(rows):
         raise DataError(f"There are texts for {len(texts)} rows, but {len(rows)} rows; give texts for each row.")
@@ -161,39 +138,6 @@ def field_of(row: Row, name: str) -> Any:
     if row.get(name) is None:
         raise DataError(f"A row has no {name!r}; relations can be scored for rows of load_data('scenes', …) only.")
     return row[name]
-
-
-class Tally:
-    """Counts of asked, covered and right answers by family."""
-
-    def __init__(self) -> None:
-        self.answers: dict[str, list[tuple[bool, float]]] = {family.name: [] for family in FAMILIES}
-        self.asked = self.covered = 0
-
-    def add(self, family: str, right: bool, chance: float, covered: bool = True) -> None:
-        self.asked += 1
-        self.covered += covered
-        self.answers[family].append((right, chance))
-
-    def report(self) -> dict[str, Any]:
-        report: dict[str, Any] = {}
-        for group in (SYMMETRIC, DIRECTIONAL):
-            numbers = self.rates([family.name for family in FAMILIES if family.group == group])
-            report[group] = numbers["accuracy"]
-            report[f"{group}_chance"] = numbers["chance"]
-            report[f"{group}_count"] = numbers["count"]
-        report["coverage"] = self.covered / self.asked if self.asked else 0.0
-        report["families"] = {family.name: self.rates([family.name]) for family in FAMILIES}
-        return report
-
-    def rates(self, names: Iterable[str]) -> dict[str, Any]:
-        parts = [self.answers[name] for name in names]
-        count = sum(map(len, parts))
-        if not count:
-            return {"accuracy": None, "chance": None, "count": 0}
-        right = sum(right for part in parts for right, _ in part)
-        chance = sum(sum((chance for _, chance in part), 0.0) for part in parts)
-        return {"accuracy": right / count, "chance": chance / count, "count": count}
 
 
 @dataclass(frozen=True)

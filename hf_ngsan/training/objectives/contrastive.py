@@ -51,11 +51,10 @@ class Contrastive(Objective):
 
     The loss needs the embeddings of the whole global batch, whose graphs may not fit into memory. So the embeddings are
     first computed without graphs; then the gradient of the loss with respect to them; then each micro-batch is run
-    again with its part of that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch
-    Size under Memory Limited Setup*). A batch that is neither cut nor split among processes is run once. Dropout masks
-    belong to the rows and repeat in the second run, see [`RowDropout`], so the update is the same for any number of
-    accumulation steps and processes, up to the rounding of sums. Batch normalization with statistics of the batch is
-    the exception: it sees micro-batches.
+    again with its part of that gradient (Gao et al. 2021, *Scaling Deep Contrastive Learning Batch Size under Memory
+    Limited Setup*). A batch that is neither cut nor split among processes is run once. Dropout masks belong to the rows
+    and repeat in the second run, see [`RowDropout`], so the update is the same for any number of accumulation steps and
+    processes, up to the rounding of sums; but batch normalization with statistics of the batch sees micro-batches.
 
     The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)`, C texts an image, those of one image next to
     each other. A batch holds the model's inputs and `row_index (B,)`, the number of each training row.

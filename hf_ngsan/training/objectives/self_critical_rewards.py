@@ -114,14 +114,11 @@ class CaptionRewards:
             self.meteor = MeteorReward(self.texts)
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
-        """Rewards captions.
+        """Returns the rewards of samples, `(R,)` float32 on the device of `token_ids`.
 
         Args:
             token_ids: `(R, T)` long, the samples.
             image_indices: `(R,)` long, the row in `references` of each.
-
-        Returns:
-            `(R,)` float32 on the device of `token_ids`.
 
         Raises:
             RewardError: a function of the user returns anything but R finite numbers.
@@ -191,15 +188,8 @@ class CaptionRewards:
 class TextRewards(CaptionRewards):
     """The rewards of captions of any tokens, on the words of their texts.
 
-    The words are those of [`~hf_ngsan.data.build_tokenizer`] for the references; a caption that has ended has an end
-    token behind them.
-
-    Args:
-        references: see [`CaptionRewards`].
-        decode: returns the texts of samples `(R, T)`.
-        end_token_id: token that ends a sample.
-        language: of the captions, see [`~hf_ngsan.data.build_tokenizer`].
-        options: further arguments of [`CaptionRewards`].
+    `decode` returns the texts of samples `(R, T)`, which end with `end_token_id`. Their words are those of
+    [`~hf_ngsan.data.build_tokenizer`] for references of a `language`, and an end token where a caption has ended.
     """
 
     def __init__(
@@ -268,12 +258,7 @@ class ClipReward:
 
 
 def load_reward_function(name: str) -> RewardFunction:
-    """Imports a reward function of the user, `package.module:function`.
-
-    Raises:
-        UserModuleError: no such module, or a module that fails.
-        RewardError: the module has no such function.
-    """
+    """Imports a reward function of the user, `package.module:function`."""
     module_name, _, attribute = name.partition(":")
     function = getattr(import_user_module(module_name, f"Reward function {name}"), attribute, None)
     if not callable(function):

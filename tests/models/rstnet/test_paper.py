@@ -60,8 +60,8 @@ def test_geometric_weights_are_eq_1_to_6(offset, fusion, embedding):
 
 
 def test_sinusoids_of_geometry_have_wavelengths_up_to_1000():
-    found = sinusoidal_geometry(grid_boxes(1, 2)[None], 16, 1.0)[0, 0, 1]
     features = relative(*cells(1, 2), 1.0)
+    found = sinusoidal_geometry(torch.tensor(features), 16)
     angles = [100 * feature / 1000 ** (step / 2) for feature in features for step in range(2)]
     expected = [*map(math.sin, angles), *map(math.cos, angles)]
     assert found.tolist() == pytest.approx(expected, abs=1e-4)

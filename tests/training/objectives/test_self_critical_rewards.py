@@ -177,21 +177,6 @@ def test_the_start_token_does_not_count():
     torch.testing.assert_close(rewards(started, images), rewards(ids, images), rtol=0, atol=0)
 
 
-def test_references_are_tokenized_once_and_what_weighs_nothing_is_not_computed(monkeypatch):
-    calls = []
-    tokenize = type(TOKENIZER).__call__
-    monkeypatch.setattr(type(TOKENIZER), "__call__", lambda *a, **k: calls.append("tokenize") or tokenize(*a, **k))
-    monkeypatch.setattr(type(TOKENIZER), "batch_decode", lambda *a, **k: pytest.fail("detokenized"))
-    batch = sample_batch()
-    calls.clear()
-    refuse = (lambda captions, references: pytest.fail("called"), 0)
-    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 0.0}, {"mine": refuse})
-    monkeypatch.setattr(CaptionRewards, "bleu_4", lambda *a: pytest.fail("BLEU computed"))
-    for _ in range(3):
-        assert list(rewards.parts(*batch)) == ["cider_d"]
-    assert calls == ["tokenize"]
-
-
 def test_functions_get_text_and_the_references_of_each_caption():
     got = {}
 

@@ -1,5 +1,4 @@
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,14 +25,3 @@ def test_hits_are_those_of_a_sorted_list(sizes, num_queries, top_k, dtype, data)
         expected = sorted(range(len(everything)), key=lambda place: (-products[place], place))[:top_k]
         assert places.tolist() == expected
         assert of_query.tolist() == [products[place] for place in expected]
-
-
-def test_more_rows_than_one_block(monkeypatch):
-    monkeypatch.setattr("hf_ngsan.retrieval.local.ROWS_AT_ONCE", 7)
-    generator = np.random.default_rng(0)
-    parts = [generator.standard_normal((number, 5)).astype(np.float16) for number in (20, 3)]
-    query = generator.standard_normal((1, 5)).astype(np.float32)
-    scores, rows = nearest(parts, query, 23)
-    products = np.concatenate(parts).astype(np.float32) @ query[0]
-    assert rows[0].tolist() == np.argsort(-products, kind="stable").tolist()
-    assert scores[0] == pytest.approx(np.sort(products)[::-1], abs=1e-5)
