@@ -133,6 +133,16 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "IOU",
         "help": "leave out regions whose IoU with a better one of their class is above this (1: keep all)",
     },
+    "--region-features": {
+        "choices": ("queries", "pooled"),
+        "help": "features of a region: the detector's query, or the mean of its feature map within the box (queries)",
+    },
+    "--num-frames": {"type": count, "metavar": "T", "help": "frames of a video (8)"},
+    "--seconds-per-frame": {
+        "type": between(0.01, 86400),
+        "metavar": "S",
+        "help": "instead, a frame of every S seconds of a video",
+    },
     "--host": {"default": "127.0.0.1", "help": "address to listen at (%(default)s: this machine only)"},
     "--port": {"type": at_most(65_535, 0), "metavar": "N"},
     "--allowed-host": {
@@ -148,6 +158,7 @@ DATA = ("--data", "--split", "--limit")
 GENERATION = ("--num-beams", "--max-new-tokens", "--generate")
 READING = ("--num-workers", "--images-per-shard", "--skip-errors")
 VISION = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
+VISION += ("region_features", "num_frames", "seconds_per_frame")
 """Arguments of a vision encoder beside its backbone."""
 
 

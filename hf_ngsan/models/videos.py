@@ -16,6 +16,8 @@ from PIL import Image
 
 from .image_processing_captioning import ImageError
 
+NUM_FRAMES = 8
+"""Frames of a clip where nothing else is said."""
 MAX_FRAMES = 512
 """Most frames of a clip that are kept."""
 SEEK_SECONDS = 10
@@ -36,7 +38,10 @@ class Frames:
 
 
 def read_frames(
-    source: str | os.PathLike | bytes, num_frames: int = 8, every_seconds: float | None = None, name: str | None = None
+    source: str | os.PathLike | bytes,
+    num_frames: int = NUM_FRAMES,
+    every_seconds: float | None = None,
+    name: str | None = None,
 ) -> Frames:
     """Reads some frames of a video file.
 
