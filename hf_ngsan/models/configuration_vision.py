@@ -137,8 +137,8 @@ class VisionConfig(HubConfig):
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        if self.grid_size is not None and (self.kind == "regions" or len(self.grid_size) != 2):
-            raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a grid.")
+        if self.grid_size is not None and len(self.grid_size) != 2:
+            raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a feature map.")
         if not self.save_frozen_weights and not (self.frozen and self.pretrained):
             raise ValueError("save_frozen_weights=False leaves out weights that are frozen=True and pretrained.")
 
