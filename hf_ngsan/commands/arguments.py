@@ -119,6 +119,9 @@ SHARED: dict[str, dict[str, Any]] = {
     "--num-regions": {"type": count, "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
     "--suppression-threshold": {"type": fraction, "metavar": "IOU", "help": "leave out regions that overlap more (1)"},
+    "--region-features": {"choices": ("queries", "pooled"), "help": "the detector's queries, or means of its map"},
+    "--num-frames": {"type": count, "metavar": "T", "help": "frames of a video (8)"},
+    "--seconds-per-frame": {"type": between(0.01, 86400), "metavar": "S", "help": "instead, a frame every S seconds"},
     "--host": {"default": "127.0.0.1", "help": "address to listen at (%(default)s: this machine only)"},
     "--port": {"type": at_most(65_535, 0), "metavar": "N"},
     "--allowed-host": {
@@ -134,6 +137,7 @@ DATA = ("--data", "--split", "--limit")
 GENERATION = ("--num-beams", "--max-new-tokens", "--generate")
 READING = ("--num-workers", "--images-per-shard", "--skip-errors")
 VISION = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
+VISION += ("region_features", "num_frames", "seconds_per_frame")
 """Arguments of a vision encoder beside its backbone."""
 
 
