@@ -39,7 +39,6 @@ class ConversionFolder(ShardFolder):
     error = DataError
 
     def column(self, name: str) -> Iterator:
-        """Yields the Arrow arrays of a column."""
         for record in self.records():
             if record.num_rows:
                 yield from Dataset.from_file(str(self.path / record.file)).data.column(name).chunks
@@ -162,8 +161,6 @@ def convert_features(
             output.rmdir()
         rename_durably(folder.path, output)
     finally:
-        for source in sources:
-            source.close()
         lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)
@@ -181,7 +178,6 @@ def is_annotation(path: Path) -> bool:
 
 
 def key_of_inputs(sources: Sequence[Source], annotations: Annotations, *options: object) -> str:
-    """Returns a key of options and inputs: path, size and time of each, and the names within a folder."""
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
     for path in [*(file for source in sources for file in source.files), *annotations.paths]:
         status = path.stat()

@@ -78,7 +78,6 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
 
 
 def find_question_files(directory: Path, split: str) -> list[Path]:
-    """Returns the file of questions of a split and, if it exists, the file of answers."""
     name = NAMES_OF_SPLITS.get(split, split)
     files: list[Path] = []
     for kind in ("questions", "annotations"):

@@ -63,7 +63,6 @@ class Entry(NamedTuple):
     load: Callable[[], tuple[str, VisualRecord]]
 
     def read(self) -> tuple[str, VisualRecord]:
-        """Returns name and record; raises a [`~hf_ngsan.data.DataError`] for a damaged one."""
         with naming_damage(self.where):
             return self.load()
 
@@ -107,9 +106,6 @@ class Source:
 
     def has_split(self) -> bool:
         return False
-
-    def close(self) -> None:
-        """Closes open files."""
 
 
 def files_in(path: Path, *suffixes: str) -> list[str]:
@@ -183,9 +179,6 @@ class Hdf5Source(Source):
 
     def where(self, key: str) -> str:
         return f"{self.path}, {key}"
-
-    def close(self) -> None:
-        self.file.close()
 
     def read_array(self, key: str) -> np.ndarray:
         """Reads an array that is stored in the file itself, and whole: HDF5 reads a missing part as zeros."""
@@ -280,7 +273,6 @@ class CocobuSource(Source):
 
 
 def is_cocobu(path: Path) -> bool:
-    """Returns whether a file is in one of these folders, or has their key."""
     return path.parent.name.endswith(COCOBU_PARTS) or (path.suffix == ".npz" and "feat" in keys_of_npz(path))
 
 
@@ -303,7 +295,6 @@ def is_vqa(path: Path) -> bool:
 
 
 def read_tensor(path: Path) -> VisualRecord:
-    """Reads a feature map in either of torch's file formats."""
     import torch
 
     try:

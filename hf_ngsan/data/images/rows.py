@@ -276,7 +276,6 @@ def first_rows(keys: Sequence, is_used: np.ndarray) -> np.ndarray:
 
 
 def refuse_other_images(images: Dataset, owners: np.ndarray, keys: pa.ChunkedArray, name: str, column: str) -> None:
-    """Raises a DataError for rows with the same id or file name but different images."""
     others = np.flatnonzero((owners >= 0) & (owners != np.arange(len(owners))))
     rows = np.union1d(others, owners[others])
     digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
@@ -309,7 +308,6 @@ def image_ids(
     name: str,
     num_rows: int,
 ) -> np.ndarray:
-    """Returns a number for every row, unique among the chosen rows."""
     numbers = None if column is None else whole_numbers(table[column])
     if numbers is not None:
         if len(np.unique(numbers[chosen])) == len(chosen):

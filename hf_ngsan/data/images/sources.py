@@ -79,13 +79,11 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
 
 
 def split_names(source: str) -> list[str]:
-    """Returns the names of the splits that [`open_split`] finds."""
     parts = open_source(source, None)
     return list(dict.fromkeys(column_of_splits(parts) or parts))
 
 
 def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
-    """Returns the column `split` of a dataset in one part; None without one."""
     [dataset, *others] = parts.values()
     if others or "split" not in dataset.column_names:
         return None
@@ -131,7 +129,6 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
 
 
 def is_saved(folder: Path) -> bool:
-    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
     return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
 
 
@@ -165,7 +162,6 @@ def card_configs(folder: Path) -> list[Any]:
 
 
 def check_configs(configs: Any, source: str) -> None:
-    """Raises a DataError if configurations of a card name a URL or a file outside of the dataset."""
     own, parts = OwnFiles(source), [configs]
     while parts:
         part = parts.pop()

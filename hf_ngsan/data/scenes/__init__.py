@@ -300,7 +300,6 @@ def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
 
 
 def outline(shape: str, box: Sequence[float]) -> list[Point]:
-    """Returns points around a shape that fills its box."""
     left, top, right, bottom = box
     return [(left + x * (right - left), top + y * (bottom - top)) for x, y in POINTS[shape]]
 
