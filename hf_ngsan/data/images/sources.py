@@ -384,14 +384,12 @@ METADATA_READERS = {".csv": read_csv, ".jsonl": read_jsonl, ".parquet": lambda f
 def how_to_caption(folder: Path) -> tuple[str, list[str]]:
     """Returns how to add captions to a folder without any, and two lines of such a `metadata.csv`."""
     names = sorted(name for name in visible_files(folder) if is_image(name) or is_metadata(name))
-    metadata = next(filter(is_metadata, names), None)
     image = next(filter(is_image, names), "beach.jpg")
-    place = folder / (metadata or METADATA[0])
     first, inside, rest = image.partition("/")
-    if metadata is None and inside and first.lower() in SPLIT_FOLDERS:
-        place, image = folder / first / METADATA[0], rest
+    place, in_split = next(filter(is_metadata, names), ""), inside and first.lower() in SPLIT_FOLDERS
+    how = f"give {folder / place} a column caption (or name its column of captions with captions=COLUMN)"
+    if not place:
+        place, image = (f"{first}/{METADATA[0]}", rest) if in_split else (METADATA[0], image)
+        how = f"list them in {folder / place} (or in text files beside the images, such as {Path(image).stem}.txt)"
     quoted = f'"{image}"' if "," in image else image
-    example = [f"{FILE_NAME},caption", f"{quoted},A child runs into the sea."]
-    if metadata is not None:
-        return f"give {place} a column caption (or name its column of captions with captions=COLUMN)", example
-    return f"list them in {place} (or in text files beside the images, such as {Path(image).stem}.txt)", example
+    return how, [f"{FILE_NAME},caption", f"{quoted},A child runs into the sea."]
