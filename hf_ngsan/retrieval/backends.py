@@ -29,21 +29,13 @@ CANDIDATES_TO_ADD = 128
 
 
 class Hit(NamedTuple):
-    """A found item.
+    """A found item."""
 
-    Attributes:
-        score: inner product with the query.
-        name: name of the item.
-        place: place in its index.
-        captions: its captions, if known.
-        index_number: number of its index among those that were searched.
-    """
-
-    score: float
+    score: float  # inner product with the query
     name: str
-    place: int
-    captions: tuple[str, ...] = ()
-    index_number: int = 0
+    place: int  # in its index
+    captions: tuple[str, ...] = ()  # if known
+    index_number: int = 0  # of its index among those that were searched
 
 
 def open_backend(index: IndexFolder, spec: str, kind: IndexKind | None = None) -> "ExactSearch | MilvusSearch":
@@ -128,16 +120,11 @@ def search_current(
     spec: str | None = None,
     filter: str = "",
 ) -> list[Hit]:
-    """Returns the nearest items to one query; an index that grows meanwhile is searched anew.
-
-    Args:
-        indexes: see [`search`].
-        fingerprint: of the model that made the query.
-        query: float32 `(1, dimension)`.
-        top_k, spec, filter: see [`search`].
+    """Returns the nearest items to one query `(1, dimension)`; an index that grows meanwhile is searched anew.
 
     Raises:
-        IndexFolderError: see [`search`]; an index is of another model or empty, or no item fulfils the filter.
+        IndexFolderError: see [`search`]; an index is of another model than that of the query, whose fingerprint is
+            given, or empty, or no item fulfils the filter.
     """
     for index in indexes:
         if fingerprint != index.description.fingerprint:
@@ -270,8 +257,7 @@ class GraphSearch(ExactSearch):
         graph = self.open()
         number = min(max(CANDIDATES, CANDIDATES_A_HIT * top_k), len(graph))
         graph.expansion_search = max(number, 1)
-        hits = []
-        for query in queries:
-            places = graph.search(query, number).keys.astype(np.int64) if len(graph) else np.empty(0, np.int64)
-            hits.append(self.index.best(places, query, top_k))
-        return hits
+        if not number:
+            return [(np.empty(0, np.float32), np.empty(0, np.int64))] * len(queries)
+        found = (graph.search(query, number).keys.astype(np.int64) for query in queries)
+        return [self.index.best(places, query, top_k) for places, query in zip(found, queries, strict=True)]

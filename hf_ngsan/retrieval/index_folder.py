@@ -200,13 +200,8 @@ class IndexFolder:
     ) -> None:
         """Adds a shard, whole or not at all.
 
-        Args:
-            number: number of the shard.
-            names, captions, columns: of its items; columns are scalars, such as a width, by which Milvus can filter.
-            embeddings: `(items, dimension)`, stored as float16.
-            skipped: name and reason of each item without an embedding.
-            thumbnails: JPEG images of the items; empty if they are no images.
-            stamps: stamps of the items' files, by item number.
+        The embeddings are `(items, dimension)`; columns are scalars of the items, such as a width, by which Milvus can
+        filter. `skipped` has name and reason of each item without an embedding; stamps go by item number.
         """
         expected = (len(names), self.description.dimension)
         if embeddings.shape != expected:
@@ -276,7 +271,7 @@ class IndexFolder:
         ]
 
     def thumbnails_at(self, places: np.ndarray) -> list[bytes | None]:
-        """Returns the thumbnails of the items at some places as JPEG; None without one. Each file is opened once."""
+        """Returns the thumbnails of the items at some places as JPEG; None without one."""
         thumbnails: list[bytes | None] = []
         with ExitStack() as opened:
             archive_of = cache(lambda folder: opened.enter_context(zipfile.ZipFile(folder / THUMBNAILS)))

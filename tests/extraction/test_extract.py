@@ -11,8 +11,6 @@ from PIL import Image
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.extraction import ExtractionError, image_list, list_images
 from hf_ngsan.extraction.extract import extract_features
-from hf_ngsan.io import files
-from hf_ngsan.io.files import sha256
 from hf_ngsan.models.image_processing_captioning import load_image
 from tests.tables import each_row
 
@@ -161,18 +159,6 @@ def test_an_image_that_changed_under_its_name_is_noticed(tmp_path):
     for fact in (str(photos), "000002.png", "image 2"):
         assert fact in str(caught.value)
     assert files_of(tmp_path / "out") == before
-
-
-def test_images_of_the_same_content_and_those_that_are_gone_are_no_others(tmp_path, monkeypatch):
-    photos = write_photos(tmp_path / "photos", 5)
-    extract(photos, tmp_path / "out")
-    images = list_images(photos)
-    rewrite(photos / "000002.png", (photos / "000002.png").read_bytes())
-    (photos / "000004.png").unlink()
-    read = []
-    monkeypatch.setattr(files, "sha256", lambda file: read.append(file.name) or sha256(file))
-    assert extract(images, tmp_path / "out").num_new == 0
-    assert read == ["000002.png"]
 
 
 def test_features_that_changed_in_a_file_of_the_same_size_are_noticed(tmp_path, photos):

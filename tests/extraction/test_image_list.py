@@ -70,15 +70,6 @@ def test_captions_come_in_the_order_of_their_ids(tmp_path):
     assert list_images(file).images[0].captions == ("the first", "second")
 
 
-def test_the_checksum_is_of_the_images_alone(tmp_path):
-    for place in ("here", "there"):
-        touch(tmp_path / place, "1.png", "2.png")
-    here, there = (list_images(tmp_path / place) for place in ("here", "there"))
-    assert here.checksum("test") == there.checksum("test") != here.checksum("train")
-    touch(tmp_path / "there", "3.png")
-    assert list_images(tmp_path / "there").checksum("test") != here.checksum("test")
-
-
 def test_places_without_images_are_refused(tmp_path):
     touch(tmp_path / "photos", "1.png")
     touch(tmp_path / "named", "\udcff.png")

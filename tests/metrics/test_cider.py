@@ -89,18 +89,6 @@ def test_references_are_prepared_once_for_a_whole_dataset(reward):
     assert torch.equal(reward(candidates, references, images.tolist()), rewards)
 
 
-def test_duplicates_are_scored_once(reward, monkeypatch):
-    from hf_ngsan.metrics import cider as module
-
-    scored = []
-    monkeypatch.setattr(module, "cider_scores", lambda g, *a: scored.append(len(g.candidates)) or np.arange(scored[-1]))
-    candidates = torch.tensor([[5, 6, END, 1], [5, 6, END, 0], [9, 9, 9, 9], [5, 6, END, 0]])
-    rewards = reward(candidates, reward.prepare(TRAIN), [0, 0, 0, 1])
-    assert scored == [3]
-    assert rewards[0] == rewards[1] != rewards[2]
-    assert rewards[3] not in rewards[:3]
-
-
 def test_empty_captions_and_batches(reward):
     references = reward.prepare(TRAIN)
     assert reward(torch.empty(0, 4, dtype=torch.long), references, torch.empty(0, dtype=torch.long)).shape == (0,)

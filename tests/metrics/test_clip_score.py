@@ -122,4 +122,3 @@ def test_a_captioner_is_evaluated(folder, tmp_path, capsys):
         assert part in recorded["fingerprints"]["clip_score"]
     without_images = ["--data", "scenes:size=4,test=2", "--limit", "2", "--clip-score", folder]
     assert "images" in fails(capsys, "evaluate", "--model", blip, *without_images)
-    assert "--truncate-captions" in fails(capsys, "evaluate", "--model", blip, *options, "--truncate-captions")

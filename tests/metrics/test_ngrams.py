@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics.ngrams import WordSequences, count_ngrams, expand_ranges, stable_order
+from hf_ngsan.metrics.ngrams import WordSequences, count_ngrams, stable_order
 
 from .plain import ngrams
 
@@ -49,12 +49,3 @@ def test_stable_order(keys):
     keys = np.array(keys, dtype=np.int64)
     keys = np.concatenate([keys, keys[: len(keys) // 2]])
     assert stable_order(keys).tolist() == np.argsort(keys, kind="stable").tolist()
-
-
-def test_take_and_expand():
-    sequences = as_sequences([[1, 2], [], [3]])
-    taken = sequences.take(np.array([2, 0, 0]))
-    assert taken.words.tolist() == [3, 1, 2, 1, 2]
-    assert taken.lengths.tolist() == [1, 2, 2]
-    owner, index = expand_ranges(np.array([5, 0, 9]), np.array([2, 0, 1]))
-    assert (owner.tolist(), index.tolist()) == ([0, 0, 2], [5, 6, 9])

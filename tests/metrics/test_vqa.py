@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hf_ngsan.metrics.vqa import CONTRACTIONS, answer_scores, normalize_answer, vqa_accuracy
+from hf_ngsan.metrics.vqa import answer_scores, normalize_answer, vqa_accuracy
 from tests.tables import each_row
 
 TRICKY = {
@@ -64,13 +64,6 @@ def test_tricky_answers(answer, expected):
     assert normalize_answer(answer) == expected
 
 
-def test_contractions_keep_their_letters():
-    assert len(CONTRACTIONS) == 120
-    for typed, contraction in CONTRACTIONS.items():
-        assert typed.replace("'", "") == contraction.replace("'", "")
-    assert {"couldn'tve", "shed've", "maam", "y'all'dve", "I'dve"} <= CONTRACTIONS.keys()
-
-
 def test_accuracy_by_hand():
     people = ["yes"] * 4 + ["no"] * 5 + ["maybe"]
     assert vqa_accuracy("yes", people) == 1.0
@@ -109,11 +102,3 @@ def test_accuracy_is_the_mean_over_people_of_the_others_who_agree(answer, people
         agreeing = sum(same(answer, other) for place, other in enumerate(people) if place != left_out)
         total += min(1.0, agreeing / 3)
     assert vqa_accuracy(answer, people) == pytest.approx(total / len(people))
-
-
-@settings(max_examples=100, deadline=None, derandomize=True)
-@given(st.lists(ANSWERS, min_size=2, max_size=10))
-def test_soft_targets_grow_with_the_number_of_people(people):
-    scores = answer_scores(people)
-    normalized = [normalize_answer(one) for one in people]
-    assert scores == {one: {1: 0.3, 2: 0.6, 3: 0.9}.get(normalized.count(one), 1.0) for one in set(normalized)}
