@@ -161,6 +161,8 @@ def convert_features(
             output.rmdir()
         rename_durably(folder.path, output)
     finally:
+        for source in sources:
+            source.close()
         lock.release()
         if folder.path.exists() and not folder.records():
             shutil.rmtree(folder.path)

@@ -206,6 +206,7 @@ def inspect_features(path: Path, source_format: str | None, sample_id: int | Non
                 findings.add_row(row if has_captions else {**row, "captions": None})
             except DataError as error:
                 findings.add_problem(error)
+        source.close()
     return findings
 
 

@@ -101,6 +101,9 @@ class Source:
     def read_record(self, key: str) -> VisualRecord:
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Closes open files."""
+
     def has_captions(self) -> bool:
         return False
 
@@ -179,6 +182,9 @@ class Hdf5Source(Source):
 
     def where(self, key: str) -> str:
         return f"{self.path}, {key}"
+
+    def close(self) -> None:
+        self.file.close()
 
     def read_array(self, key: str) -> np.ndarray:
         """Reads an array that is stored in the file itself, and whole: HDF5 reads a missing part as zeros."""
