@@ -27,47 +27,22 @@ from .registry import register
 from .visualization import MissingPlotsError
 
 GROUPS = {
-    "caption and search": {
-        "demo": "demo",
-        "caption": "commands.caption",
-        "answer": "commands.answer",
-        "translate": "commands.translate",
-        "index": "commands.index",
-        "search": "commands.search",
-        "explain": "commands.explain",
-        "models": "commands.models",
-    },
-    "train and evaluate": {
-        "configs": "commands.configs",
-        "train": "commands.train",
-        "evaluate": "commands.evaluate",
-        "score": "commands.score",
-        "reproduce": "commands.reproduce",
-        "average": "commands.average",
-        "calibrate": "commands.calibrate",
-        "attach-vision": "commands.attach_vision",
-        "audit": "commands.audit",
-        "visualness": "commands.visualness",
-    },
-    "data": {
-        "datasets": "commands.datasets",
-        "extract": "commands.extract",
-        "convert": "commands.convert",
-        "references": "commands.references",
-        "inspect": "commands.inspect",
-    },
-    "share": {
-        "push": "commands.push",
-        "export": "commands.export",
-        "serve": "commands.serve",
-        "app": "commands.app",
-    },
+    "caption and search": ("demo", "caption", "answer", "translate", "index", "search", "explain", "models"),
+    "train and evaluate": (
+        *("configs", "train", "evaluate", "score", "reproduce", "average", "calibrate", "attach-vision", "audit"),
+        "visualness",
+    ),
+    "data": ("datasets", "extract", "convert", "references", "inspect"),
+    "share": ("push", "export", "serve", "app"),
 }
-"""Modules of the commands, by their use."""
-COMMANDS = {name: module for commands in GROUPS.values() for name, module in commands.items()}
+"""The commands, by their use."""
+COMMANDS = {
+    name: "demo" if name == "demo" else f"commands.{name.replace('-', '_')}"
+    for names in GROUPS.values()
+    for name in names
+}
 """Modules of all commands. Each has `SUMMARY`, whose first line describes it in the list of commands, `EPILOG`,
-`add_arguments(parser)` and `run(options)`, which returns an exit code or None. One whose arguments depend on files has
-`complete(options)`, which changes what was parsed, or raises a ValueError for it. One with `--num-processes` also has
+`add_arguments(parser)` and `run(options)`, which returns an exit code or None. One with `--num-processes` also has
 `check(options)`, which finds mistakes before several processes start. One without `--batch-size` may have
 `TO_SAVE_MEMORY`, the advice for when memory runs out."""
 PROGRAM = "hf-ngsan"
@@ -137,13 +112,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     parser = build_parser(command)
     if command is not None and command not in COMMANDS:
         parser.error(f"unknown command {command!r:.60}{did_you_mean(command, COMMANDS)}")
-    options = parser.parse_args(arguments)
-    if hasattr(options.command, "complete"):
-        try:
-            options.command.complete(options)
-        except ValueError as error:
-            parser.error(sentence(error))
-    return options
+    return parser.parse_args(arguments)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -97,10 +97,10 @@ class ImageEncoder(OfImages):
     def of_images(self, images: list) -> dict[str, list]:
         inputs = dict(self.image_processor(images=images, return_tensors="pt"))
         names = [f"image {number} of the batch" for number in range(len(images))]
-        features, boxes = zip(*encoded(self.model, inputs, self.dtype, names), strict=True)
+        seen = encoded(self.model, inputs, self.dtype, names)
         return {
-            "visual_features": list(map(list, features)),
-            "visual_boxes": list(map(list, boxes)),
+            "visual_features": [list(of_image["visual_features"]) for of_image in seen],
+            "visual_boxes": [list(of_image["visual_boxes"]) for of_image in seen],
             "width": [image.width for image in images],
             "height": [image.height for image in images],
         }

@@ -20,23 +20,16 @@ Commit = tuple[str, dict[str, bytes]]
 
 @dataclass
 class Repository:
-    """A repository: the commits of its branches, from the first to the last, each a mapping of paths to contents."""
+    """A repository: its commits, from the first to the last, each a mapping of paths to contents."""
 
     private: bool = False
-    branches: dict[str, list[Commit]] = field(default_factory=lambda: {"main": [("0" * 40, {})]})
-    """Of pull requests too, such as `refs/pr/1`."""
+    commits: list[Commit] = field(default_factory=lambda: [("0" * 40, {})])
     tags: dict[str, str] = field(default_factory=dict)
 
     def at(self, revision: str) -> Commit | None:
-        """The name and files of a commit, named by itself, by a tag, or as the newest one of a branch."""
-        if revision in self.branches:
-            return self.branches[revision][-1]
-        named = self.tags.get(revision, revision)
-        return next((commit for commits in self.branches.values() for commit in commits if commit[0] == named), None)
-
-    @property
-    def commits(self) -> list[Commit]:
-        return self.branches["main"]
+        """The name and files of a commit, named by itself, by a tag, or as the newest one of main."""
+        named = self.commits[-1][0] if revision == "main" else self.tags.get(revision, revision)
+        return next((commit for commit in self.commits if commit[0] == named), None)
 
     @property
     def files(self) -> dict[str, bytes]:
@@ -133,17 +126,7 @@ class HubHandler(BaseHTTPRequestHandler):
             modes = {f["path"]: "lfs" if f["size"] >= self.server.large_from else "regular" for f in files}
             answers = [{"path": path, "uploadMode": mode, "shouldIgnore": False} for path, mode in modes.items()]
             self.answer(body={"files": answers})
-        elif kind == "branch":
-            status = 409 if revision in repository.branches else 200
-            repository.branches.setdefault(revision, [repository.commits[-1]])
-            self.answer(status)
         elif kind == "commit":
-            asked_for = {}
-            if "create_pr=1" in self.path:
-                number = len(repository.branches)
-                start, revision = repository.at(revision), f"refs/pr/{number}"
-                repository.branches[revision] = [start]
-                asked_for = {"pullRequestUrl": f"{self.server.url}/{name}/discussions/{number}"}
             files = dict(repository.at(revision)[1])
             for line in body.splitlines():
                 entry = json.loads(line)
@@ -155,9 +138,9 @@ class HubHandler(BaseHTTPRequestHandler):
                 elif entry["key"] == "deletedFile":
                     del files[value["path"]]
             commit = hashlib.sha1(f"{len(repository.commits)}".encode() + body).hexdigest()
-            repository.branches[revision].append((commit, files))
+            repository.commits.append((commit, files))
             url = f"{self.server.url}/{name}/commit/{commit}"
-            self.answer(body={"commitUrl": url, "commitOid": commit, **asked_for})
+            self.answer(body={"commitUrl": url, "commitOid": commit})
         elif kind == "tag":
             tag = json.loads(body)["tag"]
             status = 409 if tag in repository.tags else 200

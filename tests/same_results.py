@@ -3,9 +3,7 @@
     python -m tests.same_results --output build/before.json --checkout ../before
     python -m tests.same_results --output build/after.json --compare build/before.json
 
-A change of structure must change none of it. Both checkouts run with the same interpreter on the same machine; with
---keep DIR the folders stay, and a later call with --resume DIR evaluates the trained models of the other checkout with
-this one's code.
+A change of structure must change none of it. Both checkouts run with the same interpreter on the same machine.
 """
 
 import argparse
@@ -111,17 +109,13 @@ def main() -> int:
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="JSON of what was computed")
     parser.add_argument("--checkout", type=Path, default=ROOT, metavar="DIR", help="whose code runs (this one)")
     parser.add_argument("--compare", type=Path, metavar="FILE", help="of another checkout; exit code 1 if it differs")
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the runs there")
-    parser.add_argument("--resume", type=Path, metavar="DIR", help="evaluate the runs there, without training")
     options = parser.parse_args()
     output, checkout = options.output.resolve(), options.checkout.resolve()
     compared = options.compare and options.compare.resolve()
     with TemporaryDirectory() as temporary:
-        folder = (options.resume or options.keep or Path(temporary)).resolve()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = Path(temporary).resolve()
         os.chdir(folder)
-        if not options.resume:
-            train(checkout, folder)
+        train(checkout, folder)
         found = results(checkout, folder)
     output.parent.mkdir(parents=True, exist_ok=True)
     output.write_text(json.dumps(found, indent=1) + "\n")

@@ -115,9 +115,7 @@ def test_words_that_are_no_options():
         (["caption", "p.jpg", "--num-b", "3"], "num_beams", 3),
         (["caption", "p.jpg", "--text", "- a dog"], "text", "- a dog"),
         (["translate", "--model", "m", "--", "--no-option"], "texts", ["--no-option"]),
-        (["search", "caption", "--top-k", "2", "train"], "text", "train"),
-        (["search", "2024.index", "2025.index", "dog"], "text", "dog"),
-        (["search", "a", "tests", "hf_ngsan", "--image", "p.jpg"], "index", ["a", "tests", "hf_ngsan"]),
+        (["search", "caption", "--top-k", "2", "train"], "index", ["caption", "train"]),
         (["caption", "a.jpg", "--num-beams", "2", "b.jpg"], "images", ["a.jpg", "b.jpg"]),
         (
             ["caption", "--json", "a.jpg", "--scores", "b.jpg", "--limit", "3", "c.jpg"],
@@ -129,15 +127,6 @@ def test_words_that_are_no_options():
         (["push", "a", "--private", "b/c"], "repo_id", "b/c"),
     ):
         assert getattr(parse(words), name) == value, words
-
-
-def test_a_query_may_stand_behind_an_option(capsys):
-    arguments = ["search", "photos.index", "--top-k", "3", "a dog"]
-    assert parse(arguments).text == "a dog"
-    for words in ([*arguments, "stray"], ["search", "photos.index", "dog", "runs"]):
-        with pytest.raises(SystemExit):
-            parse(words)
-    assert '"dog runs"' in capsys.readouterr().err
 
 
 def test_a_key_of_the_training_config_is_no_option(capsys):

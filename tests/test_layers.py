@@ -139,7 +139,7 @@ def test_models_can_travel_with_a_checkpoint(file):
     assert all((ROOT / "models" / f"{name}.py").is_file() for name in siblings)
     assert set(get_relative_imports(FILES[file])) == siblings, "transformers takes a line of text for an import"
     assert {name.split(".")[0] for name in get_imports(FILES[file])} <= MODELS_MAY_IMPORT
-    absolute = {name.split(".")[0] for name in imported_modules(file)} - {"hf_ngsan"}
+    absolute = {name.split(".")[0] for name in imported_modules(file)} - {"hf_ngsan", "av"}  # which videos.py may lack
     assert absolute <= MODELS_MAY_IMPORT
     assert "__file__" not in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 

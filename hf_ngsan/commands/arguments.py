@@ -87,17 +87,12 @@ SHARED: dict[str, dict[str, Any]] = {
     "--engine": {
         "choices": ENGINES,
         "default": "torch",
-        "help": "runtime of the convolutional backbone on a CPU (torch): onnx, or auto: onnx where it is installed",
+        "help": "runtime of layers on a CPU (torch); auto: onnx or torch",
     },
     "--json": {"action": "store_true", "help": "print a JSON object a line, with log-probabilities of text and words"},
     "--output": {"type": user_path, "metavar": "FILE", "help": "write the lines to this file (print them)"},
     "--skip-errors": {"action": "store_true", "help": "leave out, name and count what cannot be used"},
-    "--images": {
-        "required": True,
-        "type": user_path,
-        "metavar": "SOURCE",
-        "help": "folder of images, COCO file (captions_*.json, instances_*.json), or dataset with images",
-    },
+    "--images": {"required": True, "type": user_path, "metavar": "SOURCE", "help": "folder, COCO file or dataset"},
     "--image-folder": {"type": user_path, "metavar": "DIR", "help": "images of a COCO file (beside it, or images/)"},
     "--num-workers": {"type": at_most(256, 0), "metavar": "N", "help": "processes that read images"},
     "--images-per-shard": {
@@ -113,12 +108,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "metavar": "ID_OR_DIR",
         "help": "backbone, detection model, vision encoder, or captioner that has one: folder or name on the Hub",
     },
-    "--out-features": {
-        "nargs": "+",
-        "type": stage,
-        "metavar": "STAGE",
-        "help": "stages of a backbone to concatenate, by name or position: stage5 stage7, or -2 (the last stage)",
-    },
+    "--out-features": {"nargs": "+", "type": stage, "metavar": "STAGE", "help": "stages, such as stage5 or -2 (last)"},
     "--grid-size": {
         "nargs": 2,
         "type": count,
@@ -128,11 +118,10 @@ SHARED: dict[str, dict[str, Any]] = {
     "--image-size": {"type": count, "metavar": "PIXELS", "help": "resize images to this square"},
     "--num-regions": {"type": count, "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
-    "--suppression-threshold": {
-        "type": fraction,
-        "metavar": "IOU",
-        "help": "leave out regions whose IoU with a better one of their class is above this (1: keep all)",
-    },
+    "--suppression-threshold": {"type": fraction, "metavar": "IOU", "help": "leave out regions that overlap more (1)"},
+    "--region-features": {"choices": ("queries", "pooled"), "help": "the detector's queries, or means of its map"},
+    "--num-frames": {"type": count, "metavar": "T", "help": "frames of a video (8)"},
+    "--seconds-per-frame": {"type": between(0.01, 86400), "metavar": "S", "help": "instead, a frame every S seconds"},
     "--host": {"default": "127.0.0.1", "help": "address to listen at (%(default)s: this machine only)"},
     "--port": {"type": at_most(65_535, 0), "metavar": "N"},
     "--allowed-host": {
@@ -148,6 +137,7 @@ DATA = ("--data", "--split", "--limit")
 GENERATION = ("--num-beams", "--max-new-tokens", "--generate")
 READING = ("--num-workers", "--images-per-shard", "--skip-errors")
 VISION = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
+VISION += ("region_features", "num_frames", "seconds_per_frame")
 """Arguments of a vision encoder beside its backbone."""
 
 

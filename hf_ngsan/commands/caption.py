@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..io.files import read_json_or_none
 from ..io.messages import printable
 from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from . import arguments
@@ -19,7 +20,7 @@ NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "prompt", "rerank_with
 """Options that the graphs beside a captioner know nothing of."""
 MAX_IMAGES_OF_GRAPHS = 1000
 """For more than so many, importing torch, which may have a GPU, does not count."""
-SUMMARY = """Print a caption for each image.
+SUMMARY = """Print a caption for each image or video.
 
 The images are files, URLs, folders or those of a dataset. Each line of the output has the name or id of an image, a tab
 and the caption."""
@@ -28,7 +29,7 @@ EPILOG = f"""examples:
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
   hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
-  hf-ngsan caption photo.jpg --generate required_words=dog,grass num_beams=5
+  hf-ngsan caption photo.jpg --generate required_words=dog,grass
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
   hf-ngsan caption photos --json --output captions.jsonl
   hf-ngsan caption photos --scores
@@ -41,37 +42,22 @@ caption (constrained beam search), num_beam_groups groups of beams avoid each ot
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "images", nargs="*", type=user_path, metavar="IMAGE", help="image files, URLs of images, or folders of images"
-    )
-    add_shared(
-        parser,
-        "--model",
-        required=False,
-        default=[CAPTIONER],
-        nargs="+",
-        help=f"{arguments.MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)",
-    )
+    add = parser.add_argument
+    add("images", nargs="*", type=user_path, metavar="IMAGE", help="image files, URLs or folders; or videos")
+    models = f"{arguments.MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)"
+    add_shared(parser, "--model", required=False, default=[CAPTIONER], nargs="+", help=models)
     add_shared(parser, "--data", required=False)
     add_shared(parser, "--split", "--limit", *arguments.GENERATION)
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine", default=None)  # which lets graphs beside the captioner caption
     texts = parser.add_mutually_exclusive_group()
     texts.add_argument("--text", metavar="WORDS", help="words that every caption begins with")
-    texts.add_argument(
-        "--prompt", help='instruction for a model that follows one, such as "<DETAILED_CAPTION>" for Florence-2'
-    )
-    parser.add_argument(
-        "--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention of each word"
-    )
-    parser.add_argument(
-        "--rerank-with",
-        type=user_path,
-        metavar="DUAL_ENCODER",
-        help="print the beam with the best sum of log-probability and similarity to the image by this dual encoder",
-    )
+    texts.add_argument("--prompt", help='instruction, such as "<DETAILED_CAPTION>" for Florence-2')
+    add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention of each word")
+    rerank = "print the beam with the best sum of log-probability and similarity to the image by this dual encoder"
+    add("--rerank-with", type=user_path, metavar="DUAL_ENCODER", help=rerank)
     scores = "add mean log-probabilities and, of a calibrated captioner, the probability that the caption is right"
-    parser.add_argument("--scores", action="store_true", help=scores)
+    add("--scores", action="store_true", help=scores)
     add_shared(parser, "--json", "--output", "--skip-errors")
 
 
@@ -79,7 +65,7 @@ def run(options: argparse.Namespace) -> int:
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
-    paths = list(paths_of_images(options.images))[: options.limit]
+    paths = list(paths_of_files(options.images, takes_clips(models[0])))[: options.limit]
     check(options, models, [*paths, options.data])
     captioned = captioned_by_graphs(options, models, paths)
     if captioned is None:
@@ -100,13 +86,20 @@ def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[s
         find_model_folder(name)
 
 
-def paths_of_images(places: Iterable[str]) -> Iterator[str]:
-    """Yields paths and URLs, with each folder replaced by its images in the order of `hf-ngsan extract`."""
-    from ..data.images import sorted_image_files
+def takes_clips(model: str) -> bool:
+    """Returns whether a captioner reads videos in place of images."""
+    config = read_json_or_none(Path(find_model_folder(model)) / "config.json")
+    return isinstance(config, dict) and (config.get("vision_config") or {}).get("kind") == "frames"
+
+
+def paths_of_files(places: Iterable[str], are_clips: bool) -> Iterator[str]:
+    """Yields paths and URLs, with each folder replaced by its images or videos in the order of `hf-ngsan extract`."""
+    from ..data.images import SUFFIXES, VIDEO_SUFFIXES, sorted_files
 
     for place in places:
         if os.path.isdir(place):
-            yield from (str(Path(place, name)) for name in sorted_image_files(Path(place)))
+            suffixes = VIDEO_SUFFIXES if are_clips else SUFFIXES
+            yield from (str(Path(place, name)) for name in sorted_files(Path(place), suffixes))
         else:
             yield place
 

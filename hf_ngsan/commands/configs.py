@@ -28,8 +28,6 @@ def run(options: argparse.Namespace) -> None:
         copy_config(options.copy, output, overwrite=options.overwrite)
         print(f"Copied {options.copy} to {output}; hf-ngsan train --config {output} trains by it.")
         return
-    if options.output is not None or options.overwrite:
-        raise ValueError("--output and --overwrite are for a copy; name the config with --copy NAME.")
     configs = packaged_configs()
     width = max(map(len, configs), default=0)
     for name, file in configs.items():

@@ -3,7 +3,7 @@
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from . import arguments
 from .arguments import add_shared, at_most, between, fraction, whole_number
@@ -11,7 +11,7 @@ from .arguments import add_shared, at_most, between, fraction, whole_number
 if TYPE_CHECKING:
     from ..extraction import ImageChange, ImageList
 
-SUMMARY = """Extract visual features of images into a dataset.
+SUMMARY = """Extract visual features of images or videos into a dataset.
 
 Training and evaluation read the folder as features:DIR."""
 EPILOG = """examples:
@@ -19,6 +19,7 @@ EPILOG = """examples:
   hf-ngsan extract --images coco/captions_val2017.json --image-folder coco/val2017 --split validation \\
       --backbone PekingU/rtdetr_r50vd --num-regions 36 --output features
   hf-ngsan extract --images images:flickr8k --split train --backbone efficientnet-lite0 --copies 4 --output features
+  hf-ngsan extract --images videos:clips --split train --backbone efficientnet-lite0 --num-frames 16 --output features
   hf-ngsan evaluate --model runs/coco --data features:features --split validation
 
 The same command continues an extraction that was killed. A command with other images, such as those of another split,
@@ -56,8 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def check(options: argparse.Namespace) -> None:
     from ..extraction import check_backbone
 
-    find_images(options)
-    check_backbone(options.backbone, **arguments.pick(options, *arguments.VISION))
+    check_backbone(options.backbone, **vision_fields(options, find_images(options)))
 
 
 def run(options: argparse.Namespace) -> None:
@@ -67,7 +67,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
 
     images = find_images(options)
-    model, image_processor = load_vision(options.backbone, **arguments.pick(options, *arguments.VISION))
+    model, image_processor = load_vision(options.backbone, **vision_fields(options, images))
     accelerator = extraction_accelerator()
     with accelerator.main_process_first():
         use_engine(model.to(accelerator.device), image_processor, options.engine)
@@ -101,6 +101,10 @@ def run(options: argparse.Namespace) -> None:
             captions = "" if images.has_captions else "; they have no captions, which training and evaluation need"
             print(f"Read them as features:{options.output}, split {options.split}{captions}.")
     accelerator.end_training()
+
+
+def vision_fields(options: argparse.Namespace, images: "ImageList") -> dict[str, Any]:
+    return arguments.pick(options, *arguments.VISION) | ({"kind": "frames"} if images.of_clips else {})
 
 
 def find_images(options: argparse.Namespace) -> "ImageList":

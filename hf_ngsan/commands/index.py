@@ -84,8 +84,6 @@ def run(options: argparse.Namespace) -> None:
 def index_kind(options: argparse.Namespace) -> "IndexKind | None":
     from ..retrieval import IndexKind
 
-    if options.index_type is None and options.index_params:
-        raise ValueError("--index-params goes with --index-type.")
     return None if options.index_type is None else IndexKind(options.index_type, dict(options.index_params))
 
 

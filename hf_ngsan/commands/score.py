@@ -21,13 +21,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions = parser.add_mutually_exclusive_group(required=True)
     results = 'COCO results: [{"image_id": 1, "caption": "..."}], or JSON lines; image ids may be strings'
     predictions.add_argument("--predictions", type=user_path, metavar="RESULTS.json", help=results)
-    predictions.add_argument(
-        "--compare",
-        nargs=2,
-        type=user_path,
-        metavar=("A.json", "B.json"),
-        help="compare the results of two systems: differences with 95%% intervals of a paired bootstrap over images",
-    )
+    compared = "compare two systems: differences with 95%% intervals of a paired bootstrap over images"
+    predictions.add_argument("--compare", nargs=2, type=user_path, metavar=("A.json", "B.json"), help=compared)
     captions = "COCO captions of the same split, or JSON lines"
     parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
     parser.add_argument(

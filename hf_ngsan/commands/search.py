@@ -1,7 +1,6 @@
 """The command `hf-ngsan search`: the images of an index that are most similar to a text or an image."""
 
 import argparse
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,25 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--model", type=user_path, metavar="DIR", help="new place of the model of the index, if it was moved")
 
 
-def complete(options: argparse.Namespace) -> None:
-    """Takes the text from the end of the list of indexes; raises a ValueError for a text that is not quoted."""
-    from ..retrieval.index_folder import is_index
-
-    first, *others = options.index + ([] if options.text is None else [options.text])
-    number = next((number for number, word in enumerate(others) if not os.path.exists(word)), len(others))
-    words = others[number:]
-    is_quoted = not words or " " in words[-1]
-    if len(words) > 1 and not is_quoted and not any(set(word) & set("./\\") for word in words[:-1]):
-        raise ValueError(f'the text is one argument; put it in quotation marks: "{" ".join(words)}"')
-    if not words and others and not is_index(Path(others[-1])) and options.image is None:
-        words, number = [others.pop()], number - 1
-    options.text = words.pop() if words else None
-    options.index = [first, *others[:number], *words]
-
-
 def run(options: argparse.Namespace) -> None:
     from ..retrieval import IndexFolder
 
+    if options.image is None and len(options.index) > 1:  # argparse gives the indexes all words
+        *options.index, options.text = options.index
     if (options.text is None) == (options.image is None):
         raise ValueError("Give a text or an image, with --image, and not both.")
     check_files(options.image)

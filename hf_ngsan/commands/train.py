@@ -50,25 +50,14 @@ def run(options: argparse.Namespace) -> None:
         result = train(config, resume=options.resume, overwrite=options.overwrite)
     except KeyboardInterrupt:
         if is_main:
-            print(how_to_continue(config, options), file=sys.stderr)
+            message = "Stopped. The same command with --resume (not --overwrite) continues after the last checkpoint in"
+            print(f"{message} {config.output_dir}.", file=sys.stderr)
         raise
     if is_main:
         score = "" if result.best_score is None else f" ({config.evaluation.metric} {result.best_score:.4f})"
         if result.best_dir.is_dir():
             print(f"The best model{score} is in {result.best_dir}.")
     leave_process_group()
-
-
-def how_to_continue(config: "TrainingConfig", options: argparse.Namespace) -> str:
-    """Returns a sentence for somebody who has stopped a training with Ctrl-C."""
-    from ..training.output_folder import Checkpoints
-
-    saved = Checkpoints(config.output_dir / "checkpoints").all()
-    if not saved:
-        return "Stopped before a checkpoint was saved; the same command begins again."
-    update = int(saved[-1].name.rpartition("-")[2])
-    instead = " in place of --overwrite" if options.overwrite else ""
-    return f"Stopped. The same command with --resume{instead} continues {config.output_dir} after update {update}."
 
 
 def config_of(options: argparse.Namespace) -> "TrainingConfig":

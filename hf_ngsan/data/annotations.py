@@ -1,10 +1,4 @@
-"""Annotation files in JSON: COCO's, Karpathy's splits and VATEX's captions; joined with features by image id.
-
-```python
-annotations = Annotations([Path("dataset_coco.json")], skipped=None)
-annotations.find(391895, "391895", is_numbered=True).captions
-```
-"""
+"""Annotation files in JSON: COCO's, Karpathy's splits and VATEX's captions; joined with features by image id."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator

@@ -115,7 +115,10 @@ def captions_of(row: Row) -> Sequence[str]:
 
 
 def visual_arguments(rows: Sequence[Row]) -> dict[str, Any]:
-    """Returns the visual arguments of a processor: `visual_features` and `visual_boxes` (or None), or `images`."""
+    """Returns the visual arguments of a processor: `visual_features` and `visual_boxes`, `images`, or `videos`."""
+    for column in ("frames", "video"):
+        if all(row.get("visual_features") is None and row.get(column) is not None for row in rows):
+            return {"videos": [row[column] for row in rows]}
     if any(row.get("visual_features") is None for row in rows):
         images = [row.get("image") for row in rows]
         missing = next((row for row, image in zip(rows, images, strict=True) if image is None), None)

@@ -1,10 +1,5 @@
 """Conversion of third-party files: features or images into a folder that `load_data("features:FOLDER", split)` reads,
 annotations alone into a table.
-
-```python
-convert_features(["trainval_36.tsv", "dataset_coco.json"], "features").num_rows
-convert_annotations(["captions_val2014.json"], "captions", split="validation")
-```
 """
 
 import hashlib

@@ -1,9 +1,4 @@
-"""Inspection of data: counts of the contents of a file or folder, and its first problem.
-
-```python
-print(*inspect_data(Path("features")).lines(), sep="\n")
-```
-"""
+"""Inspection of data: counts of the contents of a file or folder, and its first problem."""
 
 from collections import Counter
 from collections.abc import Mapping

@@ -1,10 +1,4 @@
-"""The reader of `parallel:SOURCE`: sentences and their translations, from text files or a dataset.
-
-```python
-load_parallel("multi30k", "train", source="en", target="de")[0]  # train.en and train.de
-# {"line": 1, "source": "Two young men ...", "target": "Zwei junge weiße Männer ..."}
-```
-"""
+"""The reader of `parallel:SOURCE`: sentences and their translations, from text files or a dataset."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path

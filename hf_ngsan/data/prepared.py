@@ -1,10 +1,4 @@
-"""Prepared datasets: written once to the cache, then memory-mapped, under a key of everything they depend on.
-
-```python
-key = fingerprint("coco-layout", split, instances, captions)  # of values, files and this package's code
-prepare("coco-layout", key, split, lambda: read_layout(instances, captions, split))
-```
-"""
+"""Prepared datasets: written once to the cache, then memory-mapped, under a key of everything they depend on."""
 
 import hashlib
 import json

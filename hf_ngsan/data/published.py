@@ -1,10 +1,4 @@
-"""Readers of published datasets of captions: `coco-layout:DIR`, regions and captions in COCO's files, and `vatex:DIR`.
-
-```python
-load_coco_layout("coco/annotations", "val2017")  # a region's feature is its one-hot category
-load_vatex("vatex", "validation", language="zh")
-```
-"""
+"""Readers of published captions: `coco-layout:DIR`, regions and captions in COCO's files, and `vatex:DIR`."""
 
 import math
 from collections import defaultdict

@@ -1,10 +1,5 @@
 """The readers of questions about images: `vqa:DIR`, VQA v2 with the features of its images, and `nlvr:DIR`, statements
 about pictures of items in three boxes.
-
-```python
-load_vqa("vqa", "train", features="features")[0]["question"]  # "What is this photo taken looking through?"
-load_nlvr("nlvr", "dev")[0]["question"]  # a statement such as "There is a box with a black circle."
-```
 """
 
 import re

@@ -1,10 +1,5 @@
 """The reader of `features:DIR`: folders that `hf-ngsan extract`, `convert` or `save_to_disk` of `datasets` wrote; and
 copies of features, extracted from the same images cropped, mirrored and recoloured at random.
-
-```python
-copies = FeatureCopies("features", "train", seed=0)
-row = copies(row, epoch=3)  # with its own features, or those of one of its copies
-```
 """
 
 import contextlib
@@ -14,16 +9,15 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any
 
-from datasets import Dataset, DatasetDict, concatenate_datasets
+from datasets import Dataset, concatenate_datasets
 
 from ..io.files import is_unchanged
 from ..io.shards import read_records
 from .contract import check_dataset, drop_empty_columns, widen_boxes, with_arrays, with_whole_arrays
-from .errors import DataError, MissingSplitError
+from .errors import DataError
 from .images.files import with_raster_images
-from .images.sources import column_of_splits, is_saved, open_saved
+from .images.sources import is_saved, open_source, open_split
 from .prepared import cache_directory, fingerprint
-from .readers import find_split
 from .sampler import generator_of
 
 COPIES = "copies"
@@ -31,6 +25,8 @@ COPIES = "copies"
 
 def load_saved(directory: str, split: str | None) -> Dataset:
     """Loads one split of a saved `DatasetDict`, or of a saved `Dataset` with a column `split`, or all rows.
+
+    A `Dataset` without that column has one split, `train` unless it was saved with another name.
 
     When a folder is first loaded, and after it has changed, its rows are checked against the contract, and files of
     `hf-ngsan extract` or `hf-ngsan convert` against their recorded checksums. If the cache cannot be written, every
@@ -55,8 +51,13 @@ def load_saved(directory: str, split: str | None) -> Dataset:
     is_checked = os.path.isfile(passed)  # False where the cache cannot be read
     if not is_checked:
         refuse_changed_shards(folder)
-    dataset = with_raster_images(choose_split(open_saved(folder), directory, split))
-    name = directory if split is None else f"{directory}, split {split}"
+    if split is None:
+        name, numbers = directory, None
+        dataset = concatenate_datasets(list(open_source(directory, None).values()))
+    else:
+        name = f"{directory}, split {split}"
+        dataset, numbers = open_split(directory, split)
+    dataset = with_raster_images(dataset if numbers is None else dataset.select(numbers))
     if is_checked:
         return with_arrays(widen_boxes(drop_empty_columns(dataset), name=name))
     dataset = check_dataset(dataset, name=name)
@@ -74,25 +75,6 @@ def refuse_changed_shards(directory: Path) -> None:
             raise DataError(
                 f"{file} has changed since its features were written; write them again into another folder."
             )
-
-
-def choose_split(saved: Dataset | DatasetDict, directory: str, split: str | None) -> Dataset:
-    parts = dict(saved) if isinstance(saved, DatasetDict) else {"": saved}
-    if split is None:
-        return concatenate_datasets(list(parts.values()))
-    column = column_of_splits(parts) if "" in parts else None
-    if column is None and "" in parts:
-        raise DataError(
-            f"{directory} has no column 'split', so it has no {split!r}; save a DatasetDict with its splits, or add the"
-            " column."
-        )
-    available = list(parts) if column is None else sorted(set(column))
-    name = find_split(split, available)
-    if name is None:
-        raise MissingSplitError(f"{directory} has no split {split!r}; there are {', '.join(available)}.")
-    if column is None:
-        return parts[name]
-    return parts[""].select([index for index, value in enumerate(column) if value == name])
 
 
 def stamps_of(directory: Path) -> list:

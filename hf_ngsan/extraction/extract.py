@@ -20,7 +20,7 @@ import numpy
 import torch
 from accelerate import Accelerator
 from accelerate.utils import InitProcessGroupKwargs, broadcast_object_list
-from datasets import Dataset, Features, Value
+from datasets import Dataset, Features, List, Value
 from transformers import BaseImageProcessor, PreTrainedModel
 
 from ..data.contract import caption_features, check_row
@@ -140,7 +140,9 @@ def extract_features(
     lock = lock_of(folder.path, "extraction")
 
     def plan() -> tuple[list[Chunk], dict, int]:
-        columns = ["image_id", "visual_features", "visual_boxes", "width", "height", "file_name"]
+        kind = model.config.kind
+        columns = ["image_id", "visual_features", *["visual_boxes"] * (kind != "frames"), "width", "height"]
+        columns += ["file_name", *["objects", "object_scores"] * (kind == "regions")]
         description = {
             "format": FORMAT,
             "backbone": str(name),
@@ -205,7 +207,7 @@ def columns_of(description: Mapping) -> Features:
     columns = caption_features(
         description["feature_size"], dtype=description["dtype"], size=True, split="split" in names
     )
-    columns["file_name"] = Value("string")
+    columns |= {"file_name": Value("string"), "objects": List(Value("string")), "object_scores": List(Value("float32"))}
     return Features({name: feature for name, feature in columns.items() if name in names})
 
 
@@ -218,11 +220,10 @@ def rows_of_batch(
     listed = [images.images[position] for position in batch.positions]
     encoded_images = encoded(model, batch.inputs, description["dtype"], [image.file_name for image in listed])
     rows = []
-    for image, (width, height), (features, boxes) in zip(listed, batch.sizes, encoded_images, strict=True):
+    for image, (width, height), seen in zip(listed, batch.sizes, encoded_images, strict=True):
         row = {
             "image_id": image.image_id,
-            "visual_features": features,
-            "visual_boxes": boxes,
+            **seen,
             "captions": list(image.captions or ()),
             "width": width,
             "height": height,
@@ -236,25 +237,35 @@ def rows_of_batch(
 
 def encoded(
     model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], dtype: str, names: Sequence[str]
-) -> list[tuple[numpy.ndarray, numpy.ndarray]]:
-    """Returns features `(N, D)` of a dtype and float32 boxes `(N, 4)` of each image; `names` are for errors.
+) -> list[dict[str, Any]]:
+    """Returns what a model sees of each image: `visual_features` `(N, D)` of a dtype, float32 `visual_boxes` `(N, 4)`
+    unless it sees frames, and of regions `objects`, the names of their classes, and `object_scores`.
 
     Raises:
-        ExtractionError: features that are not finite, or too large for the dtype.
+        ExtractionError: features that are not finite, or too large for the dtype; `names` of the images are for it.
     """
+    options = {"output_detections": True} if model.config.kind == "regions" else {}
     with torch.inference_mode():
-        output = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()})
-    features, boxes = output.visual_features.float().cpu().numpy(), output.visual_boxes.float().cpu().numpy()
-    masks = output.attention_mask.bool().cpu().numpy()
+        output = model(**{name: tensor.to(model.device) for name, tensor in inputs.items()}, **options)
+    seen = {name: values.cpu() for name, values in output.items()}
     of_images = []
-    for name, features_of_image, boxes_of_image, mask in zip(names, features, boxes, masks, strict=True):
+    for place, name in enumerate(names):
+        mask = seen["attention_mask"][place].bool()
+        of_image = {key: values[place][mask] for key, values in seen.items() if key != "attention_mask"}
         with numpy.errstate(over="ignore"):
-            stored = features_of_image[mask].astype(dtype)
+            stored = of_image["visual_features"].float().numpy().astype(dtype)
         if not numpy.isfinite(stored).all():
             raise ExtractionError(
                 f"{name}: its features are not finite {dtype} numbers; use --dtype float32, or check the weights."
             )
-        of_images.append((stored, boxes_of_image[mask]))
+        row: dict[str, Any] = {"visual_features": stored}
+        if "visual_boxes" in of_image:
+            row["visual_boxes"] = of_image["visual_boxes"].float().numpy()
+        if options:
+            labels = model.config.backbone_config.id2label
+            row["objects"] = [labels.get(number, "") for number in of_image["classes"].tolist()]
+            row["object_scores"] = of_image["scores"].float().tolist()
+        of_images.append(row)
     return of_images
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from accelerate import Accelerator
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader
 from transformers import BaseImageProcessor
 
@@ -26,6 +27,7 @@ from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
 from ..io.messages import ProgressDisplay, type_and_reason
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
+from ..models.videos import NUM_FRAMES, read_frames
 
 if TYPE_CHECKING:
     import datasets
@@ -56,7 +58,7 @@ class ImageList:
         source: name of the folder, JSON file or dataset in messages.
         images: at least one image.
         folder: folder of the file names.
-        rows: rows with a column `image`, if the source is a dataset.
+        rows: rows with a column `image`, or with `video` or `frames`, if the source is a dataset.
         has_captions: whether every image has captions.
         notes: sentences about images that were left out.
     """
@@ -70,6 +72,25 @@ class ImageList:
 
     def __len__(self) -> int:
         return len(self.images)
+
+    @property
+    def of_clips(self) -> bool:
+        """Whether these are clips, in place of images."""
+        return self.rows is not None and "image" not in self.rows.column_names
+
+    def read_clip(self, index: int, image_processor: Any) -> tuple[list["Image"], FileStamp | None]:
+        """Returns frames of a clip, as the image processor wants them, and the stamp of its file, if it has one."""
+        assert self.rows is not None
+        row = self.rows[index]
+        if row.get("frames") is not None:
+            return [load_image(frame) for frame in row["frames"]], None
+        content, path = self.stored(index)
+        modified = self.mtime_ns
+        if content is None and path.is_file():
+            modified, content = path.stat().st_mtime_ns, path.read_bytes()
+        sampling = getattr(image_processor, "num_frames", None), getattr(image_processor, "seconds_per_frame", None)
+        frames = read_frames(content or path, sampling[0] or NUM_FRAMES, sampling[1], self.images[index].file_name)
+        return frames.images, None if content is None else stamp_of_content(content, modified)
 
     def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
         """Returns an image, upright and in RGB, and the stamp of its file or stored bytes, if it has any.
@@ -111,7 +132,9 @@ class ImageList:
         """Returns the stored bytes of an image, None for a file, and its path."""
         if self.rows is None:
             return None, self.folder / self.images[index].file_name
-        image = self.undecoded[index]["image"]
+        if "frames" in self.rows.column_names:
+            return b"", Path()
+        image = self.undecoded[index]["video" if self.of_clips else "image"]
         return image["bytes"], Path(image["path"] or "")
 
     @cached_property
@@ -119,6 +142,8 @@ class ImageList:
         from datasets import Image
 
         assert self.rows is not None
+        if self.of_clips:
+            return self.rows
         return self.rows.select_columns("image").with_format(None).cast_column("image", Image(decode=False))
 
     @cached_property
@@ -171,7 +196,7 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
     if split is None:
         raise ExtractionError(f"{spec} is a dataset, of which one split is read at a time; name it with --split.")
     rows = load_data(spec, split)
-    if "image" not in rows.column_names:
+    if not {"image", "video", "frames"} & {*rows.column_names}:
         raise ExtractionError(f"{spec}, split {split}, has no images; give a dataset that has, such as images:SOURCE.")
     has_captions = "captions" in rows.column_names
     known = rows.select_columns([name for name in ("image_id", "file_name", "captions") if name in rows.column_names])
@@ -183,7 +208,8 @@ def images_of_dataset(spec: str, split: str | None) -> ImageList:
         )
         for row in known
     )
-    rows = rows.select_columns([name for name in rows.column_names if name in ("image_id", "file_name", "image")])
+    kept = ("image_id", "file_name", "image", "video", "frames")
+    rows = rows.select_columns([name for name in rows.column_names if name in kept])
     return ImageList(spec, images, rows=rows, has_captions=has_captions)
 
 
@@ -256,12 +282,20 @@ def prepare_batch(
 ) -> PreparedBatch:
     """Reads a batch; an error of one image, of any type, does not affect the others."""
     least_side = least_side_of(image_processor) if change is None else None
-    pictures: dict[int, Image] = {}
+    pictures: dict[int, Any] = {}  # images, or lists of the frames of clips
     stamps: dict[int, FileStamp] = {}
     unreadable: list[tuple[int, str]] = []
 
-    def inputs_of(some: list["Image"]) -> dict[str, torch.Tensor]:
-        return dict(image_processor(images=some, return_tensors="pt")) if some else {}
+    def inputs_of(some: list[Any]) -> dict[str, torch.Tensor]:
+        if not (some and images.of_clips):
+            return dict(image_processor(images=some, return_tensors="pt")) if some else {}
+        pixels = image_processor(images=[frame for frames in some for frame in frames], return_tensors="pt")
+        parts = pixels["pixel_values"].split([len(frames) for frames in some])
+        masks = [torch.ones(len(part), dtype=torch.long) for part in parts]
+        return {
+            "pixel_values": pad_sequence(list(parts), batch_first=True),
+            "attention_mask": pad_sequence(masks, batch_first=True),
+        }
 
     def leave_out(position: int, error: Exception) -> None:
         if isinstance(error, MemoryError):
@@ -272,7 +306,10 @@ def prepare_batch(
 
     for position in positions:
         try:
-            picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
+            if images.of_clips:
+                picture, stamp = images.read_clip(position, image_processor)
+            else:
+                picture, stamp = images.read(position, least_side and max(least_side, thumbnail_side))
             if change is not None:
                 listed = images.images[position]
                 row = {"image_id": listed.image_id, "image": picture, "captions": listed.captions}
@@ -293,9 +330,10 @@ def prepare_batch(
                 del pictures[position]
                 stamps.pop(position, None)
         inputs = inputs_of(list(pictures.values()))
-    sizes = [picture.info.get("full size", picture.size) for picture in pictures.values()]
+    first = [picture[0] if images.of_clips else picture for picture in pictures.values()]
+    sizes = [picture.info.get("full size", picture.size) for picture in first]
     thumbnails = []
-    for picture in pictures.values() if thumbnail_side else ():
+    for picture in first if thumbnail_side else ():
         file = io.BytesIO()
         picture.thumbnail((thumbnail_side, thumbnail_side))
         picture.save(file, "JPEG", quality=85)

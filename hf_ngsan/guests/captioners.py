@@ -34,8 +34,6 @@ from ..models.image_processing_captioning import load_image
 from .dual_encoders import DUAL_ENCODERS, DualEncoder
 
 LENGTHS = {"max_new_tokens", "max_length", "generation_config"}
-QUESTION = "Describe this image in one sentence."
-"""Asked of models that chat, where no prompt is given."""
 CROSS_ATTENTION = re.compile(r"crossattention\..*\b(key|value|c_attn)$")
 """Names of layers of BERT's and GPT-2's kind that see nothing but images."""
 
@@ -133,11 +131,8 @@ class Guest:
         """
         groups = list(batches(self.inputs(load_image(image)) for image in images))
         if len(groups) > 1:
-            raise ValueError(
-                f"The processor of this {self.model.config.model_type} model makes inputs of different shapes for the "
-                "images, which are not trained together; set training.gradient_accumulation_steps to "
-                "training.batch_size."
-            )
+            kind = self.model.config.model_type
+            raise ValueError(f"The inputs of {kind} differ in shape; set gradient_accumulation_steps to batch_size.")
         inputs = dict(groups[0][1])
         if captions:
             ids = [[] if text is None else self.caption_ids(text) for texts in captions for text in texts]
@@ -231,13 +226,6 @@ class VisionEncoderDecoder(Guest):
         return inputs
 
 
-class InstructBlip(Guest):
-    """InstructBLIP (Dai et al. 2023): the question goes to the language model and to the query transformer."""
-
-    default_prompt = QUESTION
-    follows_prompts = True
-
-
 class Florence2(Guest):
     """Florence-2 (Xiao et al. 2024): the prompts are tasks, such as `<CAPTION>` and `<DETAILED_CAPTION>`."""
 
@@ -272,11 +260,15 @@ class PaliGemma(Guest):
         return super().with_captions({**inputs, "token_type_ids": prompt}, labels)
 
 
-class Chat(Guest):
-    """Models that chat (SmolVLM, Qwen-VL, LLaVA, ...): the prompt is a question, in the template of the processor."""
+class InstructBlip(Guest):
+    """InstructBLIP (Dai et al. 2023): the question goes to the language model and to the query transformer."""
 
-    default_prompt = QUESTION
+    default_prompt = "Describe this image in one sentence."
     follows_prompts = True
+
+
+class Chat(InstructBlip):
+    """Models that chat (SmolVLM, Qwen-VL, LLaVA, ...): the prompt is a question, in the template of the processor."""
 
     def process(self, image: Image.Image, text: str | None) -> BatchFeature:
         content = [{"type": "image"}, {"type": "text", "text": text}]

@@ -143,13 +143,11 @@ def count_parameters(name: str | os.PathLike) -> int:
 
 def needed_code(described: Mapping) -> str:
     """Returns the end of a sentence on the code that a checkpoint brings, which is never run here; "" without code."""
-    auto_map = described.get("auto_map")
-    if not auto_map:
+    if not described.get("auto_map"):
         return ""
-    classes = auto_map.values() if isinstance(auto_map, Mapping) else [auto_map]
     return (
-        f" with code of its own ({', '.join(map(str, classes))}), which is not run here: read it, and if you trust it, "
-        "load it in Python with from_pretrained(..., trust_remote_code=True)"
+        f" with code of its own ({described['auto_map']}), which is not run here: read it, and if you trust it, load "
+        "it in Python with from_pretrained(..., trust_remote_code=True)"
     )
 
 
@@ -225,7 +223,7 @@ def load_processor(config: PreTrainedConfig, loader: Any, folder: str) -> Any:
 
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:
-    """Returns the Auto classes of a model, with its head if it has one, and of its processor, or None without one."""
+    """Returns the classes that load a model, with its head if it has one, and its processor, or None without one."""
     known = getattr(type(config), "remote_classes", None)
     if known is None:  # a model of transformers, which is saved with the name of its class
         named = (config.architectures or [""])[0]

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from PIL import Image
+from torch.nn.utils.rnn import pad_sequence
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
@@ -25,6 +26,11 @@ from ..models.processing_captioning import (
     pad_visual_inputs,
 )
 
+CLIPS = ("frames", "video")
+"""Keys of clips: a list of images, or a file."""
+FRAME_SIDE = 160
+"""Longest side in pixels of the frames in figures."""
+
 
 @dataclass
 class Item:
@@ -34,6 +40,7 @@ class Item:
         name: of the input in errors.
         pixels, features: outputs of the image processor, or `(num_regions, visual_feature_size)` in place of an image.
         size, image: width and height of its attention maps, if requested, and its image at this size.
+        frames: of a clip, for figures of the attention, if requested.
         boxes: `(num_regions, 4)` within [0, 1]; of the maps, once it is answered.
         text: beginning of its caption, or the question about it.
         error: reason why it could not be read.
@@ -44,6 +51,7 @@ class Item:
     pixels: Any = None
     size: tuple[int, int] | None = None
     image: Image.Image | None = None
+    frames: list[Image.Image] | None = None
     features: np.ndarray | None = None
     boxes: np.ndarray | None = None
     text: str = ""
@@ -89,13 +97,15 @@ class ItemReader:
     def read(self, source: Any, name: str) -> Item:
         if isinstance(source, Mapping):
             given = f"a mapping with {sorted(map(str, source))}"
-            is_file = not {"image", "visual_features"} & set(source) and {"bytes", "path"} & set(source)
+            is_file = not {"image", "visual_features", *CLIPS} & set(source) and {"bytes", "path"} & set(source)
             source = {"image": source} if is_file else source  # an image of `datasets` that is not decoded
         else:
             given, source = type(source).__name__, {"image": source}
         item = Item(name, text=self.text_of(source, name))
         if source.get("visual_features") is not None:
             self.read_features(item, source)
+        elif self.takes_clips and any(source.get(name) is not None for name in ("image", *CLIPS)):
+            self.read_clip(item, source)
         elif self.takes_images and source.get("image") is not None:
             self.read_image(item, source)
         else:
@@ -109,6 +119,10 @@ class ItemReader:
     @property
     def takes_images(self) -> bool:
         return getattr(self.config, "vision_config", None) is not None
+
+    @property
+    def takes_clips(self) -> bool:
+        return getattr(getattr(self.config, "vision_config", None), "kind", None) == "frames"
 
     def text_of(self, source: Mapping, name: str) -> str:
         text = self.text if source.get("text") is None else source["text"]
@@ -145,6 +159,15 @@ class ItemReader:
             raise ValueError(f"visual_boxes are missing for {item.name}; this model cannot do without geometry.")
         if self.with_maps and source.get("image") is not None:
             self.prepare_maps(item, load_image(source["image"], item.name))
+
+    def read_clip(self, item: Item, source: Mapping) -> None:
+        clip = next(source[name] for name in (*CLIPS, "image") if source.get(name) is not None)
+        frames = [load_image(frame, item.name) for frame in self.processor.read_clip(clip)]
+        item.pixels = self.processor.clips([frames])
+        if self.with_maps:
+            for frame in frames:
+                frame.thumbnail((FRAME_SIDE, FRAME_SIDE))
+            item.frames = frames
 
     def read_image(self, item: Item, source: Mapping) -> None:
         image_processor = self.processor.image_processor
@@ -269,6 +292,10 @@ def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.
         image has one, `pixel_mask` `(B, height, width)`, 1 = image.
     """
     pixels = [image["pixel_values"] for image in images]
+    if pixels[0].ndim == 5:  # of clips `(1, T, C, height, width)`, shorter ones with frames of 0 behind
+        frames = pad_sequence([clip[0] for clip in pixels], batch_first=True)
+        mask = pad_sequence([torch.ones(clip.shape[1], dtype=torch.long) for clip in pixels], batch_first=True)
+        return {"pixel_values": frames, **({} if mask.all() else {"attention_mask": mask})}
     masks = [image.get("pixel_mask") for image in images]
     if len({image.shape for image in pixels}) == 1 and all(mask is None for mask in masks):
         return {"pixel_values": torch.cat(pixels)}

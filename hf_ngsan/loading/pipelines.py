@@ -112,7 +112,7 @@ class CaptioningPipeline(ItemPipeline):
             forward["return_attention"] = return_attention
         return without_none(preprocess), forward, {}
 
-    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         return super().__call__(inputs, images, **kwargs)
 
     def reader(self, **preprocess_params: Any) -> ItemReader:
@@ -177,6 +177,8 @@ class CaptioningPipeline(ItemPipeline):
 
     def postprocess(self, item: Item, **postprocess_parameters: Any) -> list[dict]:  # type: ignore[override]
         """Turns attention weights into maps: one input at a time in the calling process, since maps are large."""
+        if item.frames is not None:
+            return [{**answer, "frames": item.frames} for answer in item.answers]
         if item.size is None or item.boxes is None:
             return item.answers
         more = {} if item.image is None else {"image": item.image}

@@ -18,7 +18,11 @@ if TYPE_CHECKING:  # half a second of `import hf_ngsan`, which brings the pipeli
     from datasets import Dataset
 
 FIELDS = ("kind", "backbone_type", "checksums")
-SETTINGS = {"grid": ("grid_size",), "regions": ("num_regions", "score_threshold", "suppression_threshold")}
+SETTINGS = {
+    "grid": ("grid_size",),
+    "frames": ("grid_size",),
+    "regions": ("num_regions", "score_threshold", "suppression_threshold", "region_features", "grid_size"),
+}
 """Settings in the checksum of the configuration beside the backbone, by kind."""
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
@@ -53,7 +57,7 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
     config = model.config
     own_settings = {name: getattr(config, name) for name in SETTINGS[config.kind]}
     backbone = backbone_settings(config.backbone_config)
-    if config.kind == "grid":  # a backbone that was a classifier's still names its classes
+    if config.kind != "regions":  # a backbone that was a classifier's still names its classes
         backbone = {name: value for name, value in backbone.items() if name not in ("id2label", "label2id")}
     return {
         "kind": config.kind,

@@ -370,9 +370,9 @@ class CaptioningModel(HubPreTrainedModel):
     ) -> Seq2SeqModelOutput:
         """Has the arguments of [`CaptioningForConditionalGeneration.forward`], without labels."""
         if pixel_values is not None:
-            visual_features, visual_boxes, attention_mask = self.get_visual_tokens(
-                pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask
-            ).to_tuple()
+            seen = self.get_visual_tokens(pixel_values, pixel_mask, visual_features, visual_boxes, attention_mask)
+            visual_features, visual_boxes = seen.visual_features, seen.visual_boxes
+            attention_mask = seen.attention_mask
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 visual_features, visual_boxes=visual_boxes, attention_mask=attention_mask, **kwargs

@@ -64,20 +64,14 @@ class HubConfig(PreTrainedConfig):
     `config.json` every auto class (transformers alone would list one), the pipelines, and the versions of libraries.
     A part, such as a vision encoder, has a configuration of its own, and its code is imported only when a model has it
     ([`from_part`]): `parts.py`, empty in the package, names it in a checkpoint, so that transformers copies it.
-
-    Class attributes, set per architecture:
-        remote_classes (`dict[str, str]`): auto class to `file.Class`, e.g. `{"AutoModel": "modeling_x.XModel"}`.
-        remote_pipelines (`dict[str, dict]`): task to `{"impl": "file.Class", "pt": [auto classes], "type": …}`.
-        has_tokenizer (`bool`): whether its models have a tokenizer of transformers in place of a processor.
-        parts (`tuple[str, ...]`): fields with the configurations of the parts.
-        field_choices (`dict[str, tuple]`): the values that each field, or each item of a list, may have.
     """
 
-    remote_classes: ClassVar[dict[str, str]] = {}
-    remote_pipelines: ClassVar[dict[str, dict]] = {}
-    has_tokenizer: ClassVar[bool] = False
-    parts: ClassVar[tuple[str, ...]] = ()
-    field_choices: ClassVar[dict[str, tuple]] = {}
+    # Set per architecture:
+    remote_classes: ClassVar[dict[str, str]] = {}  # auto class to `file.Class`, e.g. {"AutoModel": "modeling_x.XModel"}
+    remote_pipelines: ClassVar[dict[str, dict]] = {}  # task to {"impl": "file.Class", "pt": [auto classes], "type": …}
+    has_tokenizer: ClassVar[bool] = False  # whether its models have a tokenizer of transformers, and no processor
+    parts: ClassVar[tuple[str, ...]] = ()  # fields with the configurations of the parts
+    field_choices: ClassVar[dict[str, tuple]] = {}  # the values that each field, or each item of a list, may have
 
     def __post_init__(self, **kwargs: Any) -> None:
         require_versions(kwargs.pop("requirements", {}))

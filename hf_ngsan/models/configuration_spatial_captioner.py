@@ -30,7 +30,6 @@ class SpatialCaptionerConfig(CaptionerConfig):
         intermediate_size (`int`, defaults to 1024): inner dimension d_hidden of the feed-forward blocks.
         dropout (`float`, defaults to 0.1): on caption embeddings and image features, after positions are added to them
             (where exactly is inferred).
-        attention_dropout (`float`, defaults to 0.1): on attention weights.
         residual_dropout (`float`, defaults to 0.0): on sublayer outputs and inside the feed-forward blocks, where the
             paper names none.
         attention_temperature (`str`, defaults to `"key_length"`): divisor of attention scores: `"key_length"`:
@@ -43,15 +42,7 @@ class SpatialCaptionerConfig(CaptionerConfig):
             `hidden_size` must then be a multiple of 8.
         attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; eq. 1 and 3 show
             none, unlike eq. 4.
-        max_position_embeddings (`int`, defaults to 512): longest caption that the model is meant for; the sinusoids
-            themselves have no end.
-        initializer_range (`float`, defaults to 0.02): standard deviation of the initial weights (inferred).
-        use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
-        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
-        tie_word_embeddings (`bool`, defaults to `False`): whether input and output embeddings are one matrix
-            (inferred).
-        features_provenance (`dict`, *optional*): provenance of the training features (kind, type of the backbone,
-            checksums), if known; features of another backbone are refused.
+        initializer_range, use_cache, tokens, tie_word_embeddings, features_provenance: as in [`NGSANConfig`].
 
     Raises:
         ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.

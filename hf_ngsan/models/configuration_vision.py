@@ -22,8 +22,9 @@ class VisionConfig(HubConfig):
 
     Args:
         kind (`str`, *optional*): `"grid"`: every cell of a backbone's feature map is a visual token; `"regions"`: the
-            queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes. By default that of the model
-            that `pretrained` names, else `"grid"`.
+            queries of a detection model (RT-DETR, D-FINE, ...) are, with their boxes; `"frames"`: every frame of a clip
+            is, the cells of its feature map side by side. By default that of the model that `pretrained` names, else
+            `"grid"`.
         backbone_config (`dict` or `PreTrainedConfig`, *optional*): of the backbone, or of the detection model; a dict
             names its `model_type`: `ngsan_efficientnet_lite`, `ngsan_resnext` or `ngsan_vgg`, a backbone of
             transformers (`resnet`, `dinov2`, ...) or one registered with `AutoBackbone`, or a patch encoder:
@@ -32,7 +33,10 @@ class VisionConfig(HubConfig):
         out_features (`list[str | int]`, *optional*): stages of the backbone whose feature maps are taken, by name or
             position, by default the last. Stages of a patch encoder are `"stem"`, its embeddings, and `"stage1"` and so
             on, its layers. Channels of several maps are put side by side, in the cells of the last.
-        grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average).
+        grid_size (`list[int]`, *optional*): rows and columns that the feature map is pooled to (adaptive average);
+            of frames 1 and 1 by default. With regions, so many cells of the detection model's finest map follow them.
+        region_features (`str`, defaults to `"queries"`): features of a region: `"queries"`, the decoder's state, or
+            `"pooled"`, the mean of the detection model's finest map within its box.
         num_regions (`int`, defaults to 36): regions at most; those with the highest scores.
         score_threshold (`float`, defaults to 0.0): regions with a lower score are left out, the best one never is.
         suppression_threshold (`float`, defaults to 1.0): of two regions of one class whose boxes overlap by more than
@@ -60,13 +64,18 @@ class VisionConfig(HubConfig):
         "AutoImageProcessor": "image_processing_captioning.CaptioningImageProcessor",
     }
     parts = ("backbone_config",)
-    field_choices = {"kind": ("grid", "regions"), "feature_dtype": (None, "float16")}
+    field_choices = {
+        "kind": ("grid", "regions", "frames"),
+        "feature_dtype": (None, "float16"),
+        "region_features": ("queries", "pooled"),
+    }
 
     kind: str | None = None
     # types are tried in this order, and a wrong try makes a message with the whole configuration: 2 ms
     backbone_config: PreTrainedConfig | dict | None = None
     out_features: list[str | int] | tuple[str | int, ...] | None = None
     grid_size: list[int] | tuple[int, ...] | None = None
+    region_features: str = "queries"
     num_regions: int = 36
     score_threshold: float | int = 0.0
     suppression_threshold: float | int = 1.0
@@ -86,17 +95,22 @@ class VisionConfig(HubConfig):
                 self.kind = self.kind or kind
         self.kind = self.kind or "grid"
         self.grid_size = None if self.grid_size is None else list(self.grid_size)
-        if self.out_features is not None and (self.kind != "grid" or not self.out_features):
+        if self.kind == "frames":
+            self.grid_size = self.grid_size or [1, 1]
+        if self.out_features is not None and (self.kind == "regions" or not self.out_features):
             raise ValueError(f"out_features is {self.out_features}; it is the stages of a grid's backbone.")
         if self.backbone_config:
             if isinstance(self.backbone_config, dict):  # of a saved configuration it is saved too
                 self.backbone_config = {"transformers_version": self.transformers_version, **self.backbone_config}
             backbone = self.backbone_config = make_backbone_config(self.backbone_config, self.out_features)
             self.out_features = None if self.out_features is None else list(backbone.out_features)
-            if self.feature_size is None and self.has_own_backbone:
-                self.feature_size = sum(backbone.stage_sizes[stage] for stage in backbone.out_features)
-            elif self.feature_size is None:
-                self.feature_size = from_part("transformers_backbones.feature_size_of")(self.kind, backbone)
+            if self.feature_size is None:
+                if self.has_own_backbone:
+                    self.feature_size = sum(backbone.stage_sizes[stage] for stage in backbone.out_features)
+                else:
+                    self.feature_size = from_part("transformers_backbones.feature_size_of")(self.kind, backbone)
+                if self.kind == "frames" and self.feature_size is not None:
+                    self.feature_size *= self.grid_size[0] * self.grid_size[1]
         super().__post_init__(**kwargs)
 
     @property
@@ -114,16 +128,17 @@ class VisionConfig(HubConfig):
     @property
     def has_own_backbone(self) -> bool:
         """Whether the backbone is one of this package and gives the maps of a grid, without code of transformers."""
-        return self.kind == "grid" and getattr(self.backbone_config, "model_type", None) in OWN_CONFIGS
+        return self.kind != "regions" and getattr(self.backbone_config, "model_type", None) in OWN_CONFIGS
 
     def modules_of_parts(self) -> set[str]:
         found = super().modules_of_parts() | (set() if self.has_own_backbone else {"transformers_backbones"})
+        found |= {"videos"} if self.kind == "frames" else set()
         return found | (set() if self.save_frozen_weights else {"pretrained_weights"})
 
     def validate_architecture(self) -> None:
         super().validate_architecture()
-        if self.grid_size is not None and (self.kind != "grid" or len(self.grid_size) != 2):
-            raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a grid.")
+        if self.grid_size is not None and len(self.grid_size) != 2:
+            raise ValueError(f"grid_size is {self.grid_size}; it is the rows and columns of a feature map.")
         if not self.save_frozen_weights and not (self.frozen and self.pretrained):
             raise ValueError("save_frozen_weights=False leaves out weights that are frozen=True and pretrained.")
 

@@ -128,6 +128,8 @@ class CaptioningImageProcessorKwargs(ImagesKwargs, total=False):
 
     do_flip_channel_order: bool | None
     round_edges: bool | None
+    num_frames: int | None
+    seconds_per_frame: float | None
 
 
 class CaptioningImageProcessor(PilBackend):
@@ -142,6 +144,8 @@ class CaptioningImageProcessor(PilBackend):
             in that order too.
         do_convert_rgb (`bool`, defaults to `True`): False takes images of Pillow, arrays and tensors as they are, with
             any number of channels.
+        num_frames (`int`, *optional*): frames of a clip, from the middles of as many equal parts; 8 by default.
+        seconds_per_frame (`float`, *optional*): instead, a frame from the middle of every so many seconds of a clip.
         kwargs: other settings of transformers' image processors: `resample` (bilinear), `do_center_crop` (`False`) and
             `crop_size`, `rescale_factor` (1/255), `image_mean`, `image_std` (ImageNet's), `pad_size` and so on.
 
@@ -159,6 +163,7 @@ class CaptioningImageProcessor(PilBackend):
     image_std = IMAGENET_DEFAULT_STD
     do_convert_rgb = do_resize = do_rescale = do_normalize = do_pad = True
     do_flip_channel_order = round_edges = False
+    num_frames = seconds_per_frame = None
 
     def read_images(self, images: Any, draft: bool = False) -> list[Image.Image]:
         """Reads one image or several; `draft` decodes JPEG files no larger than needed, see [`load_image`]."""
@@ -168,6 +173,9 @@ class CaptioningImageProcessor(PilBackend):
         output = super().to_dict()
         if self._auto_class is None:
             output.pop("auto_map", None)  # of a checkpoint with code
+        for name in ("num_frames", "seconds_per_frame"):
+            if output.get(name) is None:  # of images
+                output.pop(name, None)
         return output
 
     def _prepare_image_like_inputs(self, images: Any, **settings: Any) -> list:  # type: ignore[override]

@@ -32,23 +32,16 @@ class MCANOutput(ModelOutput):
     """Outputs for questions and their images.
 
     Args:
-        loss (`torch.FloatTensor` of shape `()`, *optional*): of the classifier, with `labels`: binary cross-entropy.
-        logits (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): of the classifier; their sigmoid
-            is the score of each answer.
-        last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`, *optional*): of the
-            model without classifier: the image after the last layer of the decoder.
-        pooler_output (`torch.FloatTensor` of shape `(batch_size, pooled_size)`): question and image, reduced, summed
-            and normalized: the input of the classifier.
-        encoder_last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_words, hidden_size)`): the question.
-        question_glimpses (`torch.FloatTensor` of shape `(batch_size, num_glimpses, num_words)`): weights of the words
-            in the reduction of the question; rows sum to 1.
-        image_glimpses (`torch.FloatTensor` of shape `(batch_size, num_glimpses, num_regions)`): those of the regions.
-        encoder_hidden_states, decoder_hidden_states (`tuple(torch.FloatTensor)`, *optional*): inputs of all layers, and
-            the output of the last, of question and image.
-        encoder_attentions, decoder_attentions (`tuple(torch.FloatTensor)`, *optional*): self-attention of each layer,
-            `(batch_size, num_heads, num_words, num_words)` and `(batch_size, num_heads, num_regions, num_regions)`.
-        cross_attentions (`tuple(torch.FloatTensor)`, *optional*): guided attention of each layer of the decoder,
-            `(batch_size, num_heads, num_regions, num_words)`: weights of the words for each region.
+        loss (`()`), logits (`(batch_size, num_labels)`): of the classifier; the sigmoid of a logit scores its answer.
+        last_hidden_state (`(batch_size, num_regions, hidden_size)`): of the model without classifier: the image.
+        pooler_output (`(batch_size, pooled_size)`): question and image, reduced, summed and normalized.
+        encoder_last_hidden_state (`(batch_size, num_words, hidden_size)`): the question.
+        question_glimpses, image_glimpses (`(batch_size, num_glimpses, num_words or num_regions)`): weights of the words
+            and of the regions in their reductions; rows sum to 1.
+        encoder_hidden_states, decoder_hidden_states: inputs of all layers and the output of the last.
+        encoder_attentions, decoder_attentions: self-attention of words and of regions in each layer.
+        cross_attentions: of each layer, `(batch_size, num_heads, num_regions, num_words)`: weights of the words for
+            each region.
     """
 
     loss: torch.Tensor | None = None

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pad_sequence
 from transformers import initialization as init
 from transformers.backbone_utils import BackboneMixin
 from transformers.modeling_outputs import BackboneOutput
@@ -28,15 +29,20 @@ class VisionOutput(ModelOutput):
 
     Args:
         visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
-        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` within [0, 1].
+        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` within [0, 1];
+            none of frames.
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
         hidden_states (`tuple(torch.FloatTensor)`, *optional*): hidden states of the backbone, if requested.
+        classes (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*): detected classes; -1 of cells.
+        scores (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*): their scores in [0, 1].
     """
 
     visual_features: torch.Tensor | None = None
     visual_boxes: torch.Tensor | None = None
     attention_mask: torch.Tensor | None = None
     hidden_states: tuple[torch.FloatTensor, ...] | None = None
+    classes: torch.Tensor | None = None
+    scores: torch.Tensor | None = None
 
 
 class VisionModel(HubPreTrainedModel):
@@ -98,22 +104,32 @@ class VisionModel(HubPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         output_hidden_states: bool | None = None,
+        output_detections: bool = False,
         **kwargs: Any,
     ) -> VisionOutput:
         r"""
         Args:
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`).
+            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, of clips
+                `(batch_size, num_frames, 3, height, width)`).
             pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding,
                 on the right and below. Images of one size are encoded together and without padding, so that an image
                 gives the same tokens in any batch.
             visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): regions in place
                 of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions are
-                real.
+            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions, or
+                of the frames of clips, are real.
             output_hidden_states (`bool`, *optional*): also return the hidden states of the backbone, of images of one
                 size.
         """
         refuse_unknown_keywords(self, kwargs)
+        frames = None
+        if self.config.kind == "frames":
+            if pixel_values.ndim != 5 or pixel_mask is not None or visual_boxes is not None:
+                raise ValueError(
+                    f"This vision encoder takes clips, pixel_values (batch_size, num_frames, 3, height, width) of one "
+                    f"size and no boxes; it got the shape {tuple(pixel_values.shape)}."
+                )
+            frames, pixel_values = pixel_values.shape[:2], pixel_values.flatten(0, 1)
         pixel_values = pixel_values.to(self.dtype, memory_format=torch.channels_last)  # faster convolutions
         see: Any = self.see_grid
         if self.config.kind == "regions":
@@ -124,7 +140,12 @@ class VisionModel(HubPreTrainedModel):
                 output = see(pixel_values, visual_boxes, **options)
             else:
                 output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
-        if visual_boxes is not None and attention_mask is not None:
+        if frames is not None:
+            features = output.visual_features.flatten(1).unflatten(0, frames)  # type: ignore[union-attr]
+            output = VisionOutput(features, None, features.new_ones(frames, dtype=torch.long), output.hidden_states)
+        if not output_detections:
+            output = VisionOutput(**{name: output[name] for name in output if name not in ("classes", "scores")})
+        if (visual_boxes is not None or frames is not None) and attention_mask is not None:
             mask = attention_mask.to(output.attention_mask)
             output.attention_mask = mask
             output.visual_features = output.visual_features * mask[..., None]
@@ -208,14 +229,15 @@ def in_groups_of_one_size(
     pixel_mask = pixel_mask.bool()
     heights, widths = pixel_mask.amax(2).sum(1).tolist(), pixel_mask.amax(1).sum(1).tolist()
     sizes = list(zip(heights, widths, strict=True))
-    seen: dict[int, tuple[torch.Tensor, ...]] = {}
+    seen: dict[int, dict[str, torch.Tensor]] = {}
     for height, width in dict.fromkeys(sizes):
         rows = [row for row, size in enumerate(sizes) if size == (height, width)]
         output = see(pixel_values[rows, :, :height, :width], None if boxes is None else boxes[rows])
-        seen.update(zip(rows, zip(*output.values(), strict=True), strict=True))
-    fields = zip(*(seen[row] for row in range(len(sizes))), strict=True)
-    features, boxes, mask = (nn.utils.rnn.pad_sequence(list(field), batch_first=True) for field in fields)
-    return VisionOutput(features, boxes, mask)
+        for place, row in enumerate(rows):
+            seen[row] = {name: values[place] for name, values in output.items()}
+    in_order = [seen[row] for row in range(len(sizes))]
+    names = in_order[0]
+    return VisionOutput(**{name: pad_sequence([one[name] for one in in_order], batch_first=True) for name in names})
 
 
 class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):

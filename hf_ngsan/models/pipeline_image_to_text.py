@@ -20,7 +20,8 @@ class ImageToTextPipeline(Pipeline):
 
     Call arguments:
         inputs: an image (path, URL, `data:` URL or image of Pillow), for a captioner with a vision encoder; a mapping
-            with `image` and, if wanted, `visual_boxes` `(num_regions, 4)`; or one with `visual_features` `(num_regions,
+            with `image` and, if wanted, `visual_boxes` `(num_regions, 4)`; for a captioner of clips a video file, or a
+            mapping with `video` or with `frames`, a list of images; or a mapping with `visual_features` `(num_regions,
             visual_feature_size)` and, where the model has geometry, `visual_boxes`. A row of a dataset is a mapping.
             Lists, generators, columns and datasets of these are several inputs.
         text (`str`, *optional*): beginning of every caption; an input's own `"text"` has priority.
@@ -69,6 +70,9 @@ class ImageToTextPipeline(Pipeline):
         return {"text": text, **self.read(given)}
 
     def read(self, given: Mapping[str, Any]) -> dict:
+        if getattr(getattr(self.model.config, "vision_config", None), "kind", None) == "frames":
+            clip = next(given[name] for name in ("frames", "video", "image") if given.get(name) is not None)
+            return {"videos": tuple(self.processor.read_clip(clip))}
         names = [name for name in ("visual_features", "visual_boxes") if given.get(name) is not None]
         item: dict[str, Any] = {name: np.asarray(given[name], dtype=np.float32) for name in names}
         if "visual_features" not in item:

@@ -21,10 +21,8 @@ class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
     maps, and inputs that are skipped if they cannot be read.
 
     Call arguments:
-        inputs: a mapping with `question` and with `visual_features` `(num_regions, visual_feature_size)` and, where the
-            model has geometry, `visual_boxes` `(num_regions, 4)`, or, for a model with a vision encoder, with `image`:
-            a row of a dataset is one. An image alone is an input too, with `question=`. Lists, generators, columns and
-            datasets are several inputs, as for [`ImageToTextPipeline`].
+        inputs: a mapping with `question` and with `image`, or `visual_features` and, where the model has geometry,
+            `visual_boxes`; or an image alone. Several inputs are as for [`ImageToTextPipeline`].
         question (`str`, *optional*): the question about all inputs; an input's own has priority.
         top_k (`int`, defaults to 5): maximal number of answers.
 

@@ -18,6 +18,8 @@ from transformers.feature_extraction_utils import BatchFeature
 from transformers.processing_utils import ProcessorMixin
 from transformers.tokenization_utils_base import PreTrainedTokenizerBase
 
+from .configuration_hub import from_part
+
 # A tokenizer keeps the settings of its last call, such as padding, so threads take turns. A fork, to read images,
 # waits for its turn too: a child of a process with the lock held would find it locked forever.
 TOKENIZING = threading.Lock()
@@ -69,11 +71,14 @@ class CaptioningProcessor(ProcessorMixin):
         visual_boxes: Arrays | None = None,
         captions: str | Sequence[str | None] | Sequence[Sequence[str | None]] | None = None,
         regions: Arrays | None = None,
+        videos: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
         r"""
         Args:
             images (*optional*): one image or several, of any kind that `image_processing_captioning.load_image` reads.
+            videos (*optional*): in place of images, a clip each: a list of images, its frames, or a file that
+                `videos.read_frames` reads.
             text (`str` or `list[str]`, *optional*): a caption of each image, for the loss of a model, or its beginning,
                 for `generate()`, which ignores the labels; `""` for none.
             visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
@@ -86,11 +91,11 @@ class CaptioningProcessor(ProcessorMixin):
             kwargs: passed to the tokenizer, for `text`, and to the image processor, for `images`.
 
         Returns:
-            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`: what the image processor returns;
-            `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` and, of features or unequal numbers of boxes,
-            `attention_mask` `(B, N)`, 1 = real; from captions `labels` `(B * C, T)`; from text `decoder_input_ids`,
-            with the start token, `decoder_attention_mask` and `labels`, `(B, T)`, padded on the left. Labels have no
-            start token, the end token, and -100 at padding.
+            `BatchFeature` of tensors, or of arrays with `return_tensors="np"`: what the image processor returns, of
+            clips `pixel_values` `(B, T, 3, H, W)`; `visual_features` `(B, N, D)`, `visual_boxes` `(B, N, 4)` and, of
+            features or unequal numbers of boxes or frames, `attention_mask` `(B, N)`, 1 = real; from captions `labels`
+            `(B * C, T)`; from text `decoder_input_ids`, with the start token, `decoder_attention_mask` and `labels`,
+            `(B, T)`, padded on the left. Labels have no start token, the end token, and -100 at padding.
         """
         if images is not None and visual_features is not None:
             raise ValueError("Give images or visual_features, not both: features stand in for images.")
@@ -110,6 +115,9 @@ class CaptioningProcessor(ProcessorMixin):
             if visual_boxes is not None:
                 check_whole_images(self.image_processor, {**kwargs, **kwargs.get("images_kwargs", {})})
         data: dict[str, Any] = pad_visual_inputs(visual_features, visual_boxes)
+        if videos is not None:
+            numbers["videos"] = len(videos)
+            data.update(self.clips(videos, **kwargs))
         numbers |= {name: len(data[name]) for name in ("visual_features", "visual_boxes") if name in data}
         if captions is not None:
             captions = [captions] if isinstance(captions, str) else captions
@@ -145,6 +153,26 @@ class CaptioningProcessor(ProcessorMixin):
             return self.image_processor.read_images(images, draft)
         images = self.image_processor.fetch_images(images)
         return images if isinstance(images, list) else [images]
+
+    def read_clip(self, video: Any) -> list[Any]:
+        """Returns the frames of a clip: those of a list, or some of a file (path, bytes, or a `dict` of `datasets`)."""
+        if isinstance(video, (list, tuple)):
+            return list(video)
+        if isinstance(video, Mapping):
+            video = video["path"] if video.get("bytes") is None else video["bytes"]
+        sampling = [getattr(self.image_processor, name, None) for name in ("num_frames", "seconds_per_frame")]
+        return from_part("videos.read_frames")(video, sampling[0] or 8, sampling[1]).images
+
+    def clips(self, videos: Sequence[Any], **kwargs: Any) -> dict[str, torch.Tensor]:
+        """Makes the pixels of clips, padded to the longest with zeros."""
+        clips = [self.read_clip(video) for video in videos]
+        frames = self.read_images([image for clip in clips for image in clip])
+        pixels = super().__call__(images=frames, **{**kwargs, "return_tensors": "pt"})["pixel_values"]
+        parts = pixels.split([len(clip) for clip in clips])
+        data = {"pixel_values": pad_sequence(list(parts), batch_first=True)}
+        if len({len(part) for part in parts}) > 1:
+            data["attention_mask"] = padded([np.ones(len(part), np.int64) for part in parts])
+        return data
 
     def unknown_words(self, text: str) -> list[str]:
         """Returns the words of a text without a token, and special tokens, which are no words."""

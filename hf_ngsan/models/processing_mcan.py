@@ -30,17 +30,7 @@ class MCANProcessor(MHSANProcessor):
         visual_boxes: Arrays | None = None,
         **kwargs: Any,
     ) -> BatchFeature:
-        r"""
-        Args:
-            images (*optional*): one image or several, as [`image_processing_captioning.load_image`] reads them.
-            text (`str` or `list[str]`, *optional*): questions, one an image.
-            visual_features, visual_boxes, kwargs: as for [`~processing_mhsan.MHSANProcessor.__call__`], which says what
-                is returned too.
-
-        Raises:
-            ValueError: no image, arrays of the wrong shape, number or content; a question without any word; not
-                one question for each image.
-        """
+        """Has arguments and results of [`~processing_mhsan.MHSANProcessor.__call__`], with one question an image."""
         batch = super().__call__(images, text, visual_features, visual_boxes, **kwargs)
         visual = batch.get("visual_features", batch.get("pixel_values"))
         if visual is not None and "input_ids" in batch and len(visual) != len(batch["input_ids"]):

@@ -3,6 +3,7 @@
 import copy
 import inspect
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from .configuration_hub import PreTrainedConfig
 from .configuration_vision import OWN_CONFIGS, with_out_features
-from .modeling_vision import VisionModel, VisionOutput
+from .modeling_vision import VisionModel, VisionOutput, cell_boxes, region_features
 
 PATCH_ENCODERS = {
     "chinese_clip_vision_model": (1, "post_layernorm"),
@@ -26,6 +27,10 @@ PATCH_ENCODERS = {
 }
 """Encoders of transformers that give states of patches and no feature maps -> the number of tokens that stand before
 the patches (class token, registers, ...), and the module that only pools the states, which is left out."""
+
+
+DETR_STRIDE = 32
+"""Pixels of a side of a cell in the one feature map of DETR and its kin."""
 
 
 def is_patch_encoder(backbone: Any) -> bool:
@@ -190,13 +195,41 @@ def see_regions(
     if visual_boxes is not None:
         raise ValueError("This vision encoder detects its regions itself; leave visual_boxes out.")
     check_size(vision.backbone, *pixel_values.shape[-2:])
+    settings, hidden_states = vision.config, None
     detected = vision.backbone(pixel_values, **options)
-    regions = best_regions(detected, vision.backbone.config.num_labels, vision.config)
-    return VisionOutput(*regions, getattr(detected, "hidden_states", None) if options else None)
+    if options:
+        hidden_states = getattr(detected, "hidden_states", None)
+    queries, boxes, mask, classes, scores = best_regions(detected, vision.backbone.config.num_labels, settings)
+    if settings.region_features == "queries" and settings.grid_size is None:
+        return VisionOutput(queries, boxes, mask, hidden_states, classes, scores)
+    feature_map = encoder_map(detected, *pixel_values.shape[-2:])
+    pooled = region_features(feature_map, boxes) * mask[..., None]
+    parts = [(pooled if settings.region_features == "pooled" else queries, boxes, mask, classes, scores)]
+    if settings.grid_size is not None:
+        rows, columns = settings.grid_size
+        cells = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns)).flatten(2).mT
+        places, shape = cell_boxes(rows, columns).to(boxes), cells.shape[:2]
+        full = partial(cells.new_full, shape)
+        parts.append(
+            (cells, places.expand(shape[0], -1, -1), mask.new_ones(shape), classes.new_full(shape, -1), full(1.0))
+        )
+    features, boxes, mask, classes, scores = (torch.cat(fields, dim=1) for fields in zip(*parts, strict=True))
+    return VisionOutput(features, boxes, mask, hidden_states, classes, scores)
 
 
-def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns features `(B, N, C)`, boxes `(B, N, 4)` and mask `(B, N)` of the best queries of each image."""
+def encoder_map(detected: Any, height: int, width: int) -> torch.Tensor:
+    """Returns the finest feature map `(B, C, rows, columns)` of a detection model's encoder for images of a size."""
+    states = getattr(detected, "encoder_last_hidden_state", None)
+    if isinstance(states, list | tuple):  # of models with a pyramid, the finest first
+        return states[0]
+    rows, columns = -(-height // DETR_STRIDE), -(-width // DETR_STRIDE)
+    if states is None or states.shape[1] != rows * columns:
+        raise ValueError("This detection model has no feature map; take region_features='queries' and no grid_size.")
+    return states.mT.unflatten(-1, (rows, columns))
+
+
+def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.Tensor, ...]:
+    """Returns features `(B, N, C)`, boxes `(B, N, 4)`, mask, classes and scores `(B, N)` of the best queries."""
     boxes = corner_boxes(detected.pred_boxes)
     queries = detected.last_hidden_state[:, -boxes.shape[1] :]  # YOLOS has patches before them
     scores, classes = class_scores(detected.logits, num_labels).max(-1)
@@ -211,7 +244,7 @@ def best_regions(detected: Any, num_labels: int, settings: Any) -> tuple[torch.T
     front = kept.sort(dim=-1, descending=True, stable=True).indices[:, : int(kept.sum(-1).max())]
     mask = kept.gather(1, front)
     features, boxes = (take_rows(states, front) * mask[..., None] for states in (features, boxes))
-    return features, boxes, mask.long()
+    return features, boxes, mask.long(), classes.gather(1, front) * mask, scores.gather(1, front) * mask
 
 
 def corner_boxes(boxes: torch.Tensor) -> torch.Tensor:

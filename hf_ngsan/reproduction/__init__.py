@@ -172,14 +172,12 @@ def make_plan(
     overrides: Sequence[str] = (),
     threads: int | None = 1,
 ) -> Plan:
-    """Plans the runs of a table, and checks data, training configs and folders.
+    """Plans the runs of a table in a folder, and checks data, training configs and folders.
 
     Args:
-        output: folder of the runs.
         data: spec of the dataset; the paper's if `None`. The name of a reader alone, such as `scenes`, is the spec of
             the small training config, if that is taken.
-        scale: "paper" for the paper's training configs, "small" for those of other data; by default "paper" for data
-            of the same reader as the paper's.
+        scale: "paper" or "small" training configs; by default "paper" for data of the same reader as the paper's.
         only: names of the rows; all by default.
         overrides: changes to every training config, except of what distinguishes its runs.
         threads: CPU threads of each training; `None` leaves them to the training config.
@@ -191,19 +189,15 @@ def make_plan(
     """
     unknown = [name for name in only or () if name not in table.rows]
     if unknown:
-        raise UnknownTableError(
-            f"Table {table.number} of {table.paper} has no row {unknown[0]!r}; there are {'; '.join(table.rows)}."
-        )
+        raise UnknownTableError(f"The table has no row {unknown[0]!r}; there are {'; '.join(table.rows)}.")
     names = [name for name in table.rows if only is None or name in only]
     own = load_training_config(table.runs[names[0]].config)
     own_reader = own.data.spec.partition(":")[0]
     reader = own_reader if data is None else data.partition(":")[0]
     scale = scale or ("paper" if reader == own_reader else "small")
     if scale == "small" and reader not in table.small:
-        raise UnknownTableError(
-            f"Table {table.number} of {table.paper} has no small training configs for {reader}; they are for "
-            f"{', '.join(table.small)}. --scale paper takes the paper's."
-        )
+        known = ", ".join(table.small)
+        raise UnknownTableError(f"There are small training configs for {known}, not for {reader}; try --scale paper.")
     settings = table.small[reader] if scale == "small" else {"split": "test", "settings": table.paper_settings}
     split = settings["split"]
     changes = [*settings["settings"].split(), "training.tracker=null"]
@@ -238,9 +232,8 @@ def make_plan(
         if run.name in table.rows:
             scoring += [*metrics, "--output", f"{folder}.results"]
         scoring += ["--record", f"{folder}.scores.json"]
-        return PlannedRun(
-            run, seed, folder, training_config, (["train", "--config", config, *arguments, "--resume"], scoring)
-        )
+        training = ["train", "--config", config, *arguments, "--resume"]
+        return PlannedRun(run, seed, folder, training_config, (training, scoring))
 
     check_overrides(overrides, table, type(own))
     needed = dict.fromkeys(run.needs for name in names if (run := table.runs[name]).needs)
@@ -254,14 +247,8 @@ def make_plan(
         raise DataError(
             f"{config.data.spec}, split {split}, has {len(rows)} rows; a bootstrap needs {MIN_ITEMS} or more."
         )
-    facts = {
-        "spec": config.data.spec,
-        "split": split,
-        "rows": len(rows),
-        "checksum": checksum(rows),
-        "training_rows": len(trained),
-        "training_checksum": checksum(trained),
-    }
+    facts = {"spec": config.data.spec, "split": split, "rows": len(rows), "checksum": checksum(rows)}
+    facts |= {"training_rows": len(trained), "training_checksum": checksum(trained)}
     is_papers = (len(trained), len(rows)) == (table.data["train"], table.data["evaluated"])
     return Plan(table, output, names, list(seeds), runs, config.data.spec, split, rows, facts, is_papers)
 

@@ -155,7 +155,7 @@ def write_record(planned: PlannedRun, plan: Plan) -> None:
         "config": planned.config.to_dict(),
         "commit": commit(),
         "versions": {name: version(name) for name in LIBRARIES} | {"python": platform.python_version()},
-        "device": device_name(),
+        "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine(),
         "training_seconds": round(sum(json.loads(line)["seconds"] for line in history), 1),
     }
     write_text_atomically(planned.file(".record.json"), json.dumps(record, indent=1) + "\n")
@@ -194,21 +194,8 @@ def commit() -> str | None:
         return None
 
 
-def device_name() -> str:
-    if torch.cuda.is_available():
-        return torch.cuda.get_device_name()
-    accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
-    return str(accelerator or platform.processor() or platform.machine())
-
-
 def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
-    """Returns the score of each row `(rows,)` in the unit of the papers; None for a score of the corpus as a whole.
-
-    Args:
-        metric: name of the score.
-        results: file of `hf-ngsan evaluate --output`.
-        rows: the evaluated rows.
-    """
+    """Returns the score of each row `(rows,)` in the unit of the papers; None for a score of the corpus as a whole."""
     if metric not in ("cider_d", "accuracy") and "_to_" not in metric:
         return None
     content = json.loads(results.read_text(encoding="utf-8"))

@@ -23,18 +23,11 @@ class EndpointHandler:
         self.pipeline = pipeline(TASK, model=path, trust_remote_code=True)
 
     def __call__(self, data: dict[str, Any]) -> list:
-        """Answers a request.
+        """Answers a request with `[{"generated_text": caption}]`, or for a list of images a list of such lists.
 
-        Args:
-            data: `inputs`, an image or a list of images: text in base64, bytes or images of Pillow; for a captioner of
-                features mappings with `visual_features` and `visual_boxes`. `parameters`, optionally: of `generate()`,
-                and `text`, the beginning of every caption.
-
-        Returns:
-            `[{"generated_text": caption}]`, or for a list of images a list of such lists.
-
-        Raises:
-            ValueError: no image, too many, one that cannot be read, or an unknown parameter.
+        `data` has `inputs`, an image or a list of images: text in base64, bytes or images of Pillow; for a captioner of
+        features mappings with `visual_features` and `visual_boxes`. It may have `parameters`: of `generate()`, and
+        `text`, the beginning of every caption. A ValueError says what is wrong with it.
         """
         inputs: Any = data.get("inputs")
         parameters = data.get("parameters") or {}

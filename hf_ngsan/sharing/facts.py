@@ -235,36 +235,31 @@ def history_of(run: Path) -> list[dict]:
 
 def evaluations_of(folder: Path) -> list[RecordedEvaluation]:
     """Returns the evaluations of a model: its run's, if it is the best model of the run, and the recorded ones."""
-    config = config_of_run(folder)
-    evaluations = list(of_the_run(folder, config)) if config is not None and folder.name == "best" else []
+    config: Any = config_of_run(folder)
     seed = None if config is None else config.training.seed
-    for recorded in read_evaluations(folder):
-        evaluations.append(replace(recorded, seed=seed if recorded.seed is None else recorded.seed))
+    evaluations = [
+        replace(recorded, seed=seed if recorded.seed is None else recorded.seed)
+        for recorded in read_evaluations(folder)
+    ]
+    scores = (read_json_or_none(folder / BEST_SCORES) or {}).get("scores")
+    if config is not None and folder.name == "best" and scores:  # that chose it
+        written = read_json_or_none(folder / "generation_config.json") or {}
+        generation = {
+            name: value for name, value in written.items() if type(value) in (int, float) and math.isfinite(value)
+        }
+        task = task_class(str(task_of(load_config(folder))))
+        of_the_run = RecordedEvaluation(
+            data=config.data.spec,
+            split=config.data.validation_split,
+            rows=config.data.limit,
+            scores=scores,
+            fingerprints=fingerprints_of(task, Evaluation(scores), generation, vars(config.evaluation)),
+            weights=weights_checksum(folder),
+            seed=seed,
+            chose_epoch=config.evaluation.metric in scores,
+        )
+        evaluations.insert(0, of_the_run)
     return [replace(evaluation, data=public_name(evaluation.data)) for evaluation in evaluations]
-
-
-def of_the_run(best: Path, config: Any) -> Iterator[RecordedEvaluation]:
-    """Yields the evaluation that chose the best model of a run, if its scores are beside it."""
-    scores = (read_json_or_none(best / BEST_SCORES) or {}).get("scores")
-    if not scores:
-        return
-    written = read_json_or_none(best / "generation_config.json") or {}
-    generation = {
-        name: value for name, value in written.items() if type(value) in (int, float) and math.isfinite(value)
-    }
-    kind = task_class(str(task_of(load_config(best))))
-    yield RecordedEvaluation(
-        data=config.data.spec,
-        split=config.data.validation_split,
-        rows=config.data.limit,
-        scores=scores,
-        fingerprints=fingerprints_of(
-            kind, Evaluation(scores), generation, {**vars(config.data), **vars(config.evaluation)}
-        ),
-        weights=weights_checksum(best),
-        seed=config.training.seed,
-        chose_epoch=config.evaluation.metric in scores,
-    )
 
 
 def without_seed(config: Mapping) -> dict:

@@ -74,7 +74,7 @@ def push_to_hub(
     repo_id: str,
     *,
     max_shard_size: int | str = "50GB",
-    tags: Sequence[str] | None = None,
+    tags: Sequence[str] = (),
     **options: Any,
 ) -> CommitInfo:
     """Uploads a model, its processor, the code of both and a card, in one commit.
@@ -86,19 +86,15 @@ def push_to_hub(
         repo_id: `user/name`, or `name` for the user of the token; made if absent.
         max_shard_size: maximal size of a file of weights, as in transformers.
         tags: further tags of the card.
-        options: `private`, `token`, `overwrite`, `revision`, `create_pr`, `commit_message` and `commit_description`, of
-            [`~hf_ngsan.sharing.upload_checkpoint`].
+        options: `private`, `token` and `overwrite` of [`~hf_ngsan.sharing.upload_checkpoint`].
 
     Raises:
         ValueError: see [`save_for_hub`]; or no name of a repository.
         UploadError: no token, no right to write, a repository with other files, or a Hub that cannot be reached.
     """
     repo_id = full_name(repo_id, options.get("token"))
-    is_tagged = not (options.get("create_pr") or (options.get("revision") or "").startswith("refs/pr/"))
     with TemporaryDirectory() as folder:
-        write_checkpoint(
-            model, processor, folder, repo_id, tags=tags or (), max_shard_size=max_shard_size, is_tagged=is_tagged
-        )
+        write_checkpoint(model, processor, folder, repo_id, tags=tags, max_shard_size=max_shard_size)
         return upload_checkpoint(folder, repo_id, **options)
 
 
@@ -135,7 +131,6 @@ def write_checkpoint(
     facts: CardFacts | None = None,
     tags: Sequence[str] = (),
     max_shard_size: int | str = "50GB",
-    is_tagged: bool = True,
     source: Path | None = None,
 ) -> None:
     """Writes the files of a repository of the Hub: model, processor, the code of both, and the card.
@@ -144,7 +139,6 @@ def write_checkpoint(
         model, processor, max_shard_size: see [`save_for_hub`].
         folder: an empty or new folder.
         repo_id, facts, tags: name of the repository, facts besides the configuration, and further tags, for the card.
-        is_tagged: whether the card names the tag of the checkpoint, which uploads to branches make.
         source: folder that the model was loaded from, unchanged; current graphs in its `onnx/` go along.
     """
     folder = Path(folder)
@@ -156,7 +150,7 @@ def write_checkpoint(
         copy_graphs(source, folder)
     facts = facts or CardFacts()
     write_facts(folder, facts)
-    write_card(model, folder, repo_id, checkpoint_tag(folder) if is_tagged else None, facts, tags)
+    write_card(model, folder, repo_id, checkpoint_tag(folder), facts, tags)
 
 
 def write_facts(folder: Path, facts: CardFacts) -> None:
@@ -231,35 +225,26 @@ def upload_checkpoint(
     private: bool | None = None,
     token: bool | str | None = None,
     overwrite: bool = False,
-    revision: str | None = None,
-    create_pr: bool = False,
-    commit_message: str | None = None,
-    commit_description: str | None = None,
 ) -> CommitInfo:
-    """Uploads a folder of [`write_checkpoint`] in one commit.
+    """Uploads a folder of [`write_checkpoint`] in one commit, with the tag that its card names.
 
-    A commit to a branch gets the tag that its card names; one for a pull request gets none. Called again after a
-    failure, it uploads only files that the Hub lacks.
+    Called again after a failure, it uploads only files that the Hub lacks.
 
     Args:
         folder: folder of the checkpoint.
         repo_id: `user/name`; made if absent.
         private: whether a new repository is private.
-        token, create_pr, commit_message, commit_description: as in transformers.
+        token: as in transformers.
         overwrite: delete other files of the repository in the same commit; without it they are refused.
-        revision: a branch, made if absent, or an open pull request, such as `refs/pr/1`.
 
     Raises:
         UploadError: see [`push_to_hub`]; the repository is unchanged.
     """
     folder, api = Path(folder), HfApi(token=token)
     names = files_of(folder)
-    for_pull_request = create_pr or (revision or "").startswith("refs/pr/")
     with as_upload_errors(repo_id):
         api.create_repo(repo_id, private=private, exist_ok=True)
-        if revision is not None and not for_pull_request:
-            api.create_branch(repo_id, branch=revision, exist_ok=True)
-        others = sorted({*api.list_repo_files(repo_id, revision=revision)} - {*names} - OF_THE_HUB)
+        others = sorted({*api.list_repo_files(repo_id)} - {*names} - OF_THE_HUB)
         if others and not overwrite:
             raise UploadError(
                 f"{repo_id} holds {len(others)} files that are not of this checkpoint, {others[0]} among them; choose "
@@ -268,11 +253,7 @@ def upload_checkpoint(
         info = api.create_commit(
             repo_id,
             [*(CommitOperationAdd(name, folder / name) for name in names), *map(CommitOperationDelete, others)],
-            commit_message=commit_message or "Upload model, processor, code and card",
-            commit_description=commit_description,
-            revision=revision,
-            create_pr=create_pr,
+            commit_message="Upload model, processor, code and card",
         )
-        if not for_pull_request:
-            api.create_tag(repo_id, tag=checkpoint_tag(folder), revision=info.oid, exist_ok=True)
+        api.create_tag(repo_id, tag=checkpoint_tag(folder), revision=info.oid, exist_ok=True)
     return info

@@ -1,10 +1,4 @@
-"""Rows for captioners and dual encoders: loading, the columns that a model reads, random changes of training images.
-
-```python
-rows = load_rows("features:DIR", "test", limit=100)
-rows = rows_for(model, processor, rows, "features:DIR")  # the columns that the model reads, checked
-```
-"""
+"""Rows for captioners and dual encoders: loading, the columns that a model reads, random changes of training images."""
 
 import logging
 import math
@@ -70,9 +64,11 @@ class CaptioningDataSettings(CaptionDataSettings):
     image_size: int | None = setting(
         None, "height and width in pixels that images are made; null = those of the backbone, or else 224", minimum=8
     )
+    num_frames: int | None = setting(None, "frames of a clip that is read from a file; null = 8", minimum=1)
+    seconds_per_frame: float | None = setting(None, "instead, a frame every so many seconds of a clip", minimum=0.01)
 
 
-COLUMNS_READ = ("image_id", "file_name", "image", *ARRAY_COLUMNS)
+COLUMNS_READ = ("image_id", "file_name", "image", "frames", "video", *ARRAY_COLUMNS)
 """Columns that captioners read, and those that name the image in errors."""
 
 
@@ -120,8 +116,9 @@ def rows_for(
     Raises:
         DataError, ValueError: the features are missing, have another dimension, or are of another backbone.
     """
-    if reads_images(model.config) and "image" in rows.column_names:
-        return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
+    for column in ("image", "frames", "video"):
+        if reads_images(model.config) and column in rows.column_names:
+            return rows.remove_columns([name for name in ARRAY_COLUMNS if name in rows.column_names])
     if is_guest(model.config):
         raise DataError(f"{data} has no images, which a {model.config.model_type} model needs.")
     size = visual_feature_size(rows)
@@ -181,7 +178,7 @@ def prepare_figures(folder: str | Path) -> dict[str, Any]:
 
 def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any], arguments: tuple[str, ...]) -> bool:
     """Saves the figure that `plot` makes of parts of an answer; returns False, and logs why, if it has none."""
-    if not answer["words"] or "image" not in answer:
+    if not answer["words"] or not {"image", "frames"} & answer.keys():
         missing = "no image, or features without boxes" if answer["words"] else "no words"
         logger.warning("There is no figure of %s, which has %s.", name, missing)
         return False
@@ -222,15 +219,6 @@ class ImageAugmentation:
 
     The changes depend on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated exactly,
     by any number of workers and processes.
-
-    Args:
-        settings: section `augmentation` of a training config.
-        seed: seed of all random choices.
-
-    ```python
-    augment = ImageAugmentation(AugmentationSettings(smallest_crop=0.6, flip=0.5), seed=0)
-    row = augment(rows[0], epoch=3)  # its boxes fit the changed image
-    ```
     """
 
     def __init__(self, settings: AugmentationSettings, seed: int = 0) -> None:

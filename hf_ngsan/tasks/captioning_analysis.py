@@ -285,16 +285,10 @@ def calibrate(
     num_beams: int | None = None,
     batch_size: int = 64,
 ) -> Calibration:
-    """Calibrates a captioner's confidence.
+    """Calibrates a captioner's confidence with rows that it was not trained with, and images of its training.
 
-    Args:
-        captioner, processor: a captioner that reads images, in evaluation mode, and its processor.
-        dual_encoder: folder, packaged or Hub name of a dual encoder that reads the same pixels.
-        rows: images or visual features with captions that the captioner was not trained with.
-        training_rows: images or visual features of its training.
-        data, split: names of `rows`, to record.
-        num_beams: beams of the captions; the captioner's own if `None`.
-        batch_size: images captioned or embedded together.
+    `dual_encoder` is the folder, packaged or Hub name of a dual encoder that reads the same pixels; `data` and `split`
+    are recorded as names of the rows.
     """
     if not len(training_rows):
         raise ValueError(f"{data} has no training images to compare others with; name their split with --train-split.")

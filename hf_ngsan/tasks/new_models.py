@@ -1,13 +1,4 @@
-"""Models of a training config, new ones and trained ones to fine-tune, and arguments of `generate()`.
-
-A task chooses the tokenizer and the fields that follow from its data; then
-
-```python
-kind = new_config_class(fields, "retrieval")
-model = new_model(kind(**fields, vocab_size=len(tokenizer)), "AutoModel")
-processor = new_processor(model, tokenizer, image_size)
-```
-"""
+"""Models of a training config, new ones and trained ones to fine-tune, and arguments of `generate()`."""
 
 import difflib
 import logging
@@ -96,7 +87,8 @@ def new_image_processor(vision: VisionModel, image_size: int | None) -> Captioni
     if source is not None:
         processor = load_image_processor(source, vision.config.kind, image_size=image_size, own_size=own_size)
     else:
-        processor = CaptioningImageProcessor(**({"size": {"height": side, "width": side}} if side else {}))
+        size: Any = {"size": {"height": side, "width": side}} if side else {}
+        processor = CaptioningImageProcessor(**size)
     check_image_size(vision, processor)
     return processor
 
@@ -180,10 +172,8 @@ def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: 
 def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -> dict[str, np.ndarray]:
     """Returns the vectors of some words, as far as a file has them.
 
-    Args:
-        path: `.txt`, in each line a word, which may have blanks, and its numbers (GloVe, word2vec, fastText; a first
-            line of two numbers is passed over), or `.npy`, an array `(lines, size)`.
-        dictionary: the words of an `.npy` file, one a line; of equal lines the last counts.
+    A `.txt` has a word and its numbers in each line (GloVe, word2vec, fastText), behind a first line of two numbers or
+    not; an `.npy` an array `(lines, size)`, whose words are the lines of `dictionary`, of equal ones the last.
     """
     wanted, file = set(words), Path(path).expanduser()
     if file.suffix == ".npy":

@@ -309,7 +309,8 @@ class RetrievalTask(Task):
             "text": [dual_encoder.text, dual_encoder.text_projection, dual_encoder.text_pooling],
             "image": [dual_encoder.image_states, dual_encoder.image_pooling],
         }
-        modules, stages = [], []
+        modules: list[nn.Module] = []
+        stages = []
         for name, more in more_modules.items():
             modules = [*modules, *(module for module in more if module is not None)]
             vision = name == "image" and dual_encoder.vision is not None and not dual_encoder.vision.config.frozen

@@ -316,10 +316,10 @@ def earlier_embeddings(
     skipped: set[str] = set()
     for number in index.written_shards():
         shard = index.shard(number).read_items()
-        times = [stamp for _, stamp in sorted(shard.stamps.items())]
+        times: list[FileStamp | None] = [stamp for _, stamp in sorted(shard.stamps.items())]
         times = times if len(times) == len(shard.names) else [None] * len(shard.names)
-        captions = shard.captions or [[]] * len(shard.names)
-        rows += zip(index.places(number).tolist(), shard.names, times, captions, strict=True)
+        texts = shard.captions or [[]] * len(shard.names)
+        rows += zip(index.places(number).tolist(), shard.names, times, texts, strict=True)
         skipped |= {name for name, _ in shard.skipped}
     places, stamps, gone, is_changed = {}, {}, [], False
     for key, (place, name, stamp, captions) in zip(occurrences(row[1] for row in rows), rows, strict=True):

@@ -150,14 +150,7 @@ def translate_batch(
     scores: bool = False,
     **generate_arguments: Any,
 ) -> list[tuple[str, TextScores | None]]:
-    """Returns translations of a few texts, each in one line, and their scores, `None` unless asked for.
-
-    Args:
-        model, tokenizer: a translator in evaluation mode, and its tokenizer.
-        texts: texts in the language of the sources.
-        scores: whether to compute the scores.
-        generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
-    """
+    """Returns translations of a few texts, each in one line, and their scores, `None` unless asked for."""
     inputs = tokenizer(list(texts), padding=True, return_tensors="pt").to(model.device)
     with torch.inference_mode():
         ids = cast(WordGenerationMixin, model).generate(**inputs, **generate_arguments)
@@ -176,15 +169,7 @@ def translate_rows(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Translates the source of every row, in the order of the rows; batches have sources of similar length.
-
-    Args:
-        model, tokenizer, generate_arguments: see [`translate_batch`].
-        rows: rows of parallel text.
-        accelerator: accelerator of the processes that split the work; each gets the whole result.
-        data: name of the rows in messages.
-        batch_size: texts translated together in one process.
-    """
+    """Translates the source of every row, in the order of the rows; batches have sources of similar length."""
     sources, longest = rows["source"][:], tokenizer.model_max_length
     lengths = count_tokens(tokenizer, sources)
     if (lengths > longest).any():

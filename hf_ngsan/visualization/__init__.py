@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         plot_caption,
         plot_contact_sheet,
         plot_counterfactual,
+        plot_frame_attention,
         plot_question,
         plot_regions,
         plot_visual_words,

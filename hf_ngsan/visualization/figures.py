@@ -118,6 +118,32 @@ def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayL
     return figure
 
 
+def plot_frame_attention(frames: Sequence[Image | np.ndarray], words: Sequence[str], weights: ArrayLike) -> Figure:
+    """Draws a strip of the frames of a clip for every word of its caption, fainter where the word attends less.
+
+    Args:
+        frames: the N frames, images or arrays `(height, width, 3)`.
+        words: the T words of the caption.
+        weights: attention `(T, N)`, as `pipeline("image-to-text")` returns it with `return_attention=True`.
+
+    Raises:
+        ValueError: there are no words, or not one weight for each word and frame.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    weights = np.asarray(weights, dtype=np.float32)
+    if not len(words) or weights.shape != (len(words), len(frames)):
+        raise ValueError(f"weights have the shape {weights.shape}; it must be {(len(words), len(frames))}, T > 0.")
+    height, width = np.asarray(frames[0]).shape[:2]
+    figure = new_figure(1.0 * len(frames) + 1.2, (height / width + 0.1) * len(words))
+    panels = np.reshape(panel_rows(figure, weights.size, len(frames)), weights.shape)
+    for row, word, of_word in zip(panels, words, weights, strict=True):
+        row[0].text(-0.1, 0.5, word, transform=row[0].transAxes, ha="right", va="center", fontsize=11, color=INK)
+        for panel, frame, share in zip(row, frames, of_word / max(float(of_word.max()), 1e-12), strict=True):
+            panel.imshow(np.asarray(frame), alpha=0.15 + 0.85 * float(share))
+            panel.set_axis_off()
+    return figure
+
+
 def plot_question(
     image: Image | np.ndarray, words: Sequence[str], maps: ArrayLike, answer: str, answer_map: ArrayLike
 ) -> Figure:

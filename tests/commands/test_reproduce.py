@@ -169,7 +169,7 @@ def test_mistakes_are_one_sentence_and_write_nothing(tmp_path, capsys):
     few = ["reproduce", "ngsan", "--table", 4, "--data", "scenes:size=40,validation=4,test=10", *output]
     assert "10 rows" in fails(capsys, *few)
     assert "no finished run" in fails(capsys, *TABLE_4, *output, "--check")
-    assert "no small training configs for vatex" in fails(
+    assert "not for vatex" in fails(
         capsys, "reproduce", "ngsan", "--table", 1, "--data", "vatex:DIR", "--scale", "small", *output
     )
     assert not (tmp_path / "new").exists()

@@ -57,12 +57,11 @@ def interrupted_at(monkeypatch, step, error):
 
 def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
     command = ["train", "--config", str(config), f"output_dir={tmp_path / 'run'}", "training.save_every_steps=1"]
-    for step, words in ((0, ["begins again"]), (2, ["--resume", "update 2", str(tmp_path / "run")])):
-        with monkeypatch.context() as patched:
-            interrupted_at(patched, step, KeyboardInterrupt())
-            assert main(command) == 130
-            said = capsys.readouterr().err
-        assert all(word in said for word in words), step
+    with monkeypatch.context() as patched:
+        interrupted_at(patched, 2, KeyboardInterrupt())
+        assert main(command) == 130
+        said = capsys.readouterr().err
+    assert "--resume" in said and str(tmp_path / "run") in said
     prints(capsys, *command, "--resume")
 
 

@@ -1,6 +1,4 @@
 import json
-import os
-from pathlib import Path
 
 import datasets
 import pytest
@@ -11,14 +9,6 @@ def cache(tmp_path, monkeypatch):
     """An empty cache for one test."""
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "cache")
     return tmp_path / "cache"
-
-
-@pytest.fixture
-def coco_val2017():
-    folder = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "coco_val2017")
-    if "HF_NGSAN_TEST_DATA" not in os.environ or not folder.is_dir():
-        pytest.skip("HF_NGSAN_TEST_DATA does not name a folder with data/coco_val2017")
-    return folder
 
 
 class CocoFolder:

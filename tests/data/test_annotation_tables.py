@@ -8,10 +8,9 @@ import pytest
 from datasets import load_from_disk
 
 from hf_ngsan.data.conversion import convert_annotations
-from tests.commands.running import fails, prints
 from tests.data.facts import fails_naming
 from tests.data.formats.files import SIZES
-from tests.data.formats.test_annotations import image_of, write_coco, write_json, write_karpathy
+from tests.data.formats.test_annotations import write_coco, write_json, write_karpathy
 from tests.tables import each_row
 
 FOLDER = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", "feature_formats")
@@ -53,13 +52,6 @@ def test_questions_with_answers(order, tmp_path):
     assert rows[0]["answers"] == [str(place) for place in range(10)] and rows[0]["image_id"] == 1
 
 
-def test_questions_alone(tmp_path):
-    convert_annotations(write_vqa(tmp_path, [question(10)], [])[:1], tmp_path / "out")
-    assert load_from_disk(str(tmp_path / "out")).column_names == ["question_id", "image_id", "question"]
-    with fails_naming("annotations.json", "questions"):
-        convert_annotations(write_vqa(tmp_path, [], [answer(10)])[1:], tmp_path / "more")
-
-
 FAULTS = {
     "twice": (question(20), answer(20), ["questions[1]", "20"]),
     "no question": (question(10), answer(99), ["annotations[1]", "99"]),
@@ -79,13 +71,6 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     listed = json.loads((tmp_path / "out" / "skipped.json").read_text())
     assert result.num_rows == 1 and listed == result.skipped
     assert [fact for fact in facts if fact not in " ".join(entry["reason"] for entry in listed)] == []
-
-
-def test_the_command(tmp_path, capsys):
-    split = write_karpathy(tmp_path / "split.json", [image_of(7), image_of(12, split="dev")])
-    assert "images[1]" in fails(capsys, "convert", split, "--output", tmp_path / "out")
-    text = prints(capsys, "convert", split, "--output", tmp_path / "out", "--skip-errors")
-    assert "1 rows" in text and "1 skipped" in text and "images[1]" in text
 
 
 @pytest.mark.skipif(not FOLDER.is_dir(), reason="HF_NGSAN_TEST_DATA names no folder with data/feature_formats")

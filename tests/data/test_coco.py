@@ -1,12 +1,11 @@
 import copy
-import json
 import re
 import warnings
 
 import numpy as np
 import pytest
 
-from hf_ngsan.data import DataError, load_coco_layout, load_data
+from hf_ngsan.data import load_coco_layout
 from tests.data.facts import fails_naming
 from tests.tables import each_row
 
@@ -62,30 +61,6 @@ def test_what_is_left_out_is_counted(coco_folder):
     assert numbers == [["3", "5", "2", "2"], ["1"]]
 
 
-def test_a_changed_file_is_read_again(coco_folder):
-    assert load_coco_layout(coco_folder.write(), "train")[0]["captions"] == ["A bird"]
-    coco_folder.captions["annotations"][2]["caption"] = "A bard"
-    assert load_coco_layout(coco_folder.write(), "train")[0]["captions"] == ["A bard"]
-
-
-def test_split_names(coco_folder):
-    for split in ("val", "test2019"):
-        coco_folder.write(split)
-    for split in ("validation", "val", "test2019"):
-        assert len(load_coco_layout(coco_folder.directory, split)) == 2
-    with fails_naming("'train'", "test2019, val"):
-        load_coco_layout(coco_folder.directory, "train")
-
-
-def test_a_missing_partner_or_folder_is_named(coco_folder, tmp_path):
-    (coco_folder.write("train") / "captions_train.json").unlink()
-    with fails_naming("captions_train.json"):
-        load_coco_layout(coco_folder.directory, "train")
-    (tmp_path / "empty").mkdir()
-    with fails_naming(tmp_path / "empty", "instances_", "captions_"):
-        load_coco_layout(tmp_path / "empty", "train")
-
-
 def put(*path, value):
     """A change of the folder: put a value into one of the files."""
 
@@ -119,46 +94,3 @@ def test_a_wrong_file_is_one_sentence(coco_folder, change, facts):
     change(changed)
     with fails_naming(*facts):
         load_coco_layout(changed.write(), "train")
-
-
-def test_a_failed_reading_leaves_nothing_behind(coco_folder, cache):
-    coco_folder.captions["annotations"][0]["caption"] = None
-    with pytest.raises(DataError):
-        load_coco_layout(coco_folder.write(), "train")
-    assert not [path for path in (cache / "hf_ngsan").iterdir() if path.is_dir()]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("split", "images", "captions", "boxes"),
-    [("train", 3700, 18510, 27822), ("val", 400, 2002, 2929), ("test", 400, 2000, 2949)],
-)
-def test_coco_val2017(coco_val2017, split, images, captions, boxes):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        dataset = load_data(f"coco-layout:{coco_val2017}", split)
-    told = [warning for warning in caught if warning.category is UserWarning]  # not what is collected meanwhile
-    assert len(told) == (split == "train")  # of one box without area
-    rows = dataset.__getitems__(list(range(len(dataset))))
-    assert len(rows) == images
-    assert sum(len(row["captions"]) for row in rows) == captions
-    assert sum(len(row["visual_boxes"]) for row in rows) == boxes
-    assert all(caption == " ".join(caption.split()) for row in rows for caption in row["captions"])
-
-    instances = json.loads((coco_val2017 / f"instances_{split}.json").read_text())
-    names = {category["id"]: index for index, category in enumerate(instances["categories"])}
-    sizes = {image["id"]: (image["width"], image["height"]) for image in instances["images"]}
-    expected = {}
-    for annotation in instances["annotations"]:
-        expected.setdefault(annotation["image_id"], []).append(annotation)
-    assert [row["image_id"] for row in rows] == sorted(expected)
-    for row in rows[:: len(rows) // 50]:
-        width, height = sizes[row["image_id"]]
-        annotations = expected[row["image_id"]]
-        assert row["visual_features"].argmax(axis=1).tolist() == [names[a["category_id"]] for a in annotations]
-        assert row["visual_features"].sum(axis=1).tolist() == [1] * len(annotations)
-        boxes = [
-            [x / width, y / height, (x + w) / width, (y + h) / height]
-            for x, y, w, h in (a["bbox"] for a in annotations)
-        ]
-        np.testing.assert_allclose(row["visual_boxes"], np.clip(boxes, 0, 1), atol=2e-3)

@@ -3,10 +3,8 @@
 import json
 
 import numpy as np
-import pytest
 
 from hf_ngsan.data.coco_files import (
-    Record,
     id_order,
     images_by_id,
     number_at_the_end,
@@ -16,7 +14,6 @@ from hf_ngsan.data.coco_files import (
     read_results,
     write_caption_file,
 )
-from hf_ngsan.data.errors import DataError
 from tests.tables import each_row
 
 
@@ -52,18 +49,6 @@ def test_any_encoding_of_json_is_read(tmp_path, encoding):
     }
 
 
-def test_fields_are_read():
-    fields = {"n": -(2**63) + 1, "s": " a\n b ", "l": ["a"], "r": [{"x": 1}], "width": 1, "height": 2**31 - 1}
-    record = Record("here", fields)
-    assert (record.integer("n"), record.identifier("n"), record.choice("n", [fields["n"]])) == (fields["n"],) * 3
-    assert (record.string("s"), record.text("s")) == (" a\n b ", "a b")
-    assert record.strings("l") == ["a"] and record.size() == (1, 2**31 - 1)
-    assert record.records("r")[0] == Record("here, r[0]", {"x": 1})
-    for size in [(0, 100), (100, 2**31)]:
-        with pytest.raises(DataError):
-            Record("here", dict(zip(("width", "height"), size, strict=True))).size()
-
-
 def test_numbers_in_the_names_of_images():
     names = ["391895", "COCO_val2014_000000391895.jpg", "val/COCO_val2014_000000391895.jpg", "b-7.png", "cat", "1" * 19]
     assert [number_of(name) for name in names] == [391895, 391895, None, None, None, None]
@@ -82,29 +67,3 @@ def test_written_references_are_read_back(tmp_path):
     assert [path.name for path in path.parent.iterdir()] == ["references.json"]
     write_caption_file(path, [7], [["a"]])
     assert list(images_by_id(read_json(path), path)) == [7]
-
-
-def test_pycocotools_loads_written_references(tmp_path):
-    coco = pytest.importorskip("pycocotools.coco")
-    write_caption_file(tmp_path / "references.json", list(ROWS)[:2], list(ROWS.values())[:2])
-    write(tmp_path / "results.json", [{"image_id": 3, "caption": "a"}])
-    references = coco.COCO(str(tmp_path / "references.json"))
-    results = references.loadRes(str(tmp_path / "results.json"))
-    assert results.getImgIds() == [3]
-    assert [row["caption"] for row in references.loadAnns(references.getAnnIds([7]))] == ROWS[7]
-
-
-@each_row(
-    ("image_ids", "captions", "facts"),
-    [
-        ([1, 2], [["a"]], ["2 image ids", "1 images"]),
-        ([1, 5, "1"], [["a"]] * 3, ["1", "rows 0 and 2"]),
-        ([4], [[]], ["image 4", "[]"]),
-        ([4], ["a cat"], ["image 4", "a cat"]),
-    ],
-)
-def test_references_that_cannot_be_written_are_explained(tmp_path, image_ids, captions, facts):
-    with pytest.raises(ValueError) as error:
-        write_caption_file(tmp_path / "references.json", image_ids, captions)
-    assert not [fact for fact in facts if fact not in str(error.value)], str(error.value)
-    assert not list(tmp_path.iterdir())

@@ -5,11 +5,9 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, NGSANProcessor
 from hf_ngsan.data import CaptionCollator, build_tokenizer, load_data
-from tests.data.facts import fails_naming
 from tests.tables import each_row
 
 
@@ -74,11 +72,6 @@ def test_the_choice_is_the_same_in_every_process():
     ]
 
 
-def test_every_caption_gets_its_turn():
-    chosen = [choose([make_row()], epoch)[0][0] for epoch in range(300)]
-    assert all(30 < chosen.count(f"0-{number}") < 90 for number in range(5))
-
-
 def test_rows_have_fewer_captions_than_asked_or_none():
     assert choose([make_row(1, 2), make_row(2, 3)], captions_per_image=None) == [
         ["1-0", "1-1", None],
@@ -86,12 +79,6 @@ def test_rows_have_fewer_captions_than_asked_or_none():
     ]
     assert choose([make_row(1, None), make_row(2, 1)]) == [[None], ["2-0"]]
     assert choose([make_row(captions=None), make_row(captions=0)]) is None
-
-
-def test_rows_without_boxes():
-    assert CaptionCollator(echo)([make_row(boxes=False)])["visual_boxes"] is None
-    with fails_naming("image_id 4", "visual_boxes"):
-        CaptionCollator(echo)([make_row(3), make_row(4, boxes=False)])
 
 
 def test_no_rows_give_an_empty_batch():
@@ -160,31 +147,3 @@ def test_with_a_model_a_batch_has_the_words_that_its_decoder_is_given(scenes, pr
         outside, inside = model(**(batch | {"labels": None}), decoder_input_ids=words), model(**plain)
     torch.testing.assert_close(outside.logits, inside.logits)
     assert "decoder_input_ids" not in CaptionCollator(processor, model=model)([row | {"captions": []} for row in rows])
-
-
-def test_the_trainer_of_transformers_smooths_labels(scenes, processor, tmp_path):
-    model, smoothing = tiny_model(processor), 0.3
-    arguments = Seq2SeqTrainingArguments(
-        output_dir=str(tmp_path),
-        label_smoothing_factor=smoothing,
-        remove_unused_columns=False,
-        per_device_eval_batch_size=4,
-        report_to=[],
-        use_cpu=True,
-        disable_tqdm=True,
-        max_steps=1,
-        save_strategy="no",
-    )
-    collator = CaptionCollator(processor, captions_per_image=2, model=model)
-    rows = scenes.select(range(4))
-    trainer = Seq2SeqTrainer(model, arguments, train_dataset=rows, eval_dataset=rows, data_collator=collator)
-    batch = collator(rows.__getitems__([0, 1, 2, 3]))
-    with torch.no_grad():
-        log_probabilities = model(**batch).logits.log_softmax(-1)
-    losses = []
-    for row, labels in zip(log_probabilities, batch["labels"], strict=True):
-        for word, label in zip(row, labels.tolist(), strict=True):
-            if label != -100:
-                losses.append(-(1 - smoothing) * word[label] - smoothing * word.mean())
-    assert trainer.evaluate()["eval_loss"] == pytest.approx(float(torch.stack(losses).mean()), rel=1e-4)
-    assert trainer.train().training_loss > 0

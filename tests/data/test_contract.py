@@ -1,8 +1,6 @@
-import warnings
-
 import numpy as np
 import pytest
-from datasets import Dataset, Features, List, Value, load_from_disk
+from datasets import Dataset, Features, load_from_disk
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
@@ -35,20 +33,6 @@ def test_rows_survive_the_disk_and_are_read_from_the_mapped_file(tmp_path):
         assert (row["image_id"], row["captions"]) == (5, ["a cat"])
         assert type(row["image_id"]) is int
         assert type(row["captions"]) is list
-
-
-def test_a_batch_of_rows_of_different_lengths_is_read_as_arrays():
-    rows = [make_row(regions=regions) for regions in (2, 5)]
-    read = with_arrays(Dataset.from_list(rows, features=caption_features(4))).__getitems__([1, 0])
-    assert [row["visual_features"].shape for row in read] == [(5, 4), (2, 4)]
-
-
-def test_good_rows_pass_with_and_without_boxes_and_captions():
-    row = make_row()
-    checked = check_row(row, where="here", feature_size=4)
-    np.testing.assert_array_equal(checked["visual_boxes"], row["visual_boxes"])
-    assert checked["captions"] == ["a cat"]
-    assert "visual_boxes" not in check_row({"visual_features": [[1.0, 2.0]], "visual_boxes": None}, where="here")
 
 
 @each_row(
@@ -103,24 +87,11 @@ def test_a_dataset_with_boxes_without_area_warns_once_with_their_number():
     np.testing.assert_array_equal(checked[1]["visual_features"], flat["visual_features"].astype(np.float32))
 
 
-def test_a_good_dataset_passes_without_a_word():
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert len(check_dataset(dataset_of([make_row(regions=2), make_row(regions=5)]), name="mine")) == 2
-
-
 def test_an_error_names_the_row_and_image():
     rows = [make_row() for _ in range(200)]
     rows[170] = changed("visual_features", (0, 0), np.nan) | {"image_id": 99}
     with fails_naming("mine, row 170", "image_id 99", "visual_features[0, 0]", "nan"):
         check_dataset(dataset_of(rows), name="mine")
-
-
-def test_a_change_of_dimension_is_found():
-    any_width = {"visual_features": List(List(Value("float32")))}
-    dataset = dataset_of([make_row(), make_row(width=6)], **any_width)
-    with fails_naming("row 1", "6", "4"):
-        check_dataset(dataset, name="mine")
 
 
 def test_columns_without_a_value_are_left_out():
@@ -131,19 +102,3 @@ def test_columns_without_a_value_are_left_out():
 def test_boxes_in_some_rows_only_are_an_error():
     with fails_naming("row 1", "visual_boxes"):
         check_dataset(dataset_of([make_row(), make_row(visual_boxes=None)]), name="mine")
-
-
-@each_row(
-    ("dataset", "facts"),
-    [
-        (
-            dataset_of([make_row()]).remove_columns("visual_features"),
-            ["mine", "'visual_features'", "image_id, visual_boxes, captions"],
-        ),
-        (dataset_of([make_row(), make_row(image_id=None)]), ["mine, row 1", "image_id", "None"]),
-        (dataset_of([make_row()]).select([]), ["mine", "no rows"]),
-    ],
-)
-def test_what_is_no_dataset_of_features_is_an_error(dataset, facts):
-    with fails_naming(*facts):
-        check_dataset(dataset, name="mine")

@@ -46,20 +46,6 @@ def test_features_are_stored_as_float16_in_shards_with_checksums(regions, tmp_pa
     assert not list(tmp_path.rglob(".incomplete-*"))
 
 
-@each_row(
-    ("limit", "value", "expected"), [("BYTES_PER_RECORD_BATCH", 100, [1] * 10), ("ROWS_PER_RECORD_BATCH", 2, [2] * 5)]
-)
-def test_few_rows_are_held_and_batches_and_shards_change_no_row(regions, tmp_path, monkeypatch, limit, value, expected):
-    held, table_of = [], module.table_of
-    monkeypatch.setattr(module, limit, value)
-    monkeypatch.setattr(module, "table_of", lambda rows, columns: held.append(len(rows)) or table_of(rows, columns))
-    convert(regions, tmp_path / "first", images_per_shard=100)
-    assert held == expected
-    monkeypatch.undo()
-    convert(regions, tmp_path / "second")
-    assert load_from_disk(str(tmp_path / "first")).to_list() == load_from_disk(str(tmp_path / "second")).to_list()
-
-
 @each_row("moment", [0.35, 0.65, 0.95])
 def test_dying_at_a_file_operation(regions, tmp_path, moment):
     with pytest.MonkeyPatch.context() as monkeypatch:
@@ -108,14 +94,6 @@ def test_an_error_keeps_what_is_complete_and_skipping_continues_there(regions, t
     assert convert(regions, tmp_path / "out").num_new == 7
 
 
-def test_another_input_or_option_begins_anew(regions, tmp_path):
-    with pytest.raises(DataError):
-        convert(regions, tmp_path / "out", skip_errors=False)
-    regions.write_bytes(regions.read_bytes().replace(b"\t0\t", b"\t30\t"))
-    os.utime(regions, ns=(1, 1))
-    assert convert(regions, tmp_path / "out").num_new == len(IDS)
-
-
 def test_a_shard_that_has_changed_is_not_built_upon(regions, tmp_path):
     with pytest.raises(DataError):
         convert(regions, tmp_path / "out", skip_errors=False)
@@ -143,19 +121,3 @@ def test_numbers_beyond_float16_need_float32(tmp_path):
     convert(path, tmp_path / "out", dtype="float32")
     row = load_from_disk(str(tmp_path / "out")).with_format("numpy")[0]
     np.testing.assert_array_equal(row["visual_features"], features_of(12) * np.float32(1e5))
-
-
-def test_one_image_of_two_inputs_is_refused(tmp_path):
-    paths = [write_tsv(tmp_path / f"{name}.tsv") for name in "ab"]
-    with fails_naming("b.tsv", "line 1", "7"):
-        convert_features(paths, tmp_path / "out")
-    result = convert_features(paths, tmp_path / "more", skip_errors=True)
-    assert (result.num_rows, len(result.skipped)) == (3, 3)
-
-
-def test_inputs_that_cannot_be_opened_are_listed(regions, tmp_path):
-    (tmp_path / "empty.tsv").touch()
-    result = convert_features([tmp_path / "empty.tsv", regions], tmp_path / "out", skip_errors=True)
-    assert [str(tmp_path / "empty.tsv") in entry["file_name"] for entry in result.skipped] == [True, False]
-    with fails_naming("absent"):
-        convert_features([tmp_path / "absent", regions], tmp_path / "more", skip_errors=True)

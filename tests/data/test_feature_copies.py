@@ -47,18 +47,6 @@ def test_every_version_is_drawn_as_often_and_an_epoch_can_be_repeated(features):
     assert versions(FeatureCopies(features, "train", seed=4), features, 1) != epochs[1]
 
 
-def test_the_rest_of_a_row_stays(features):
-    row = load_data(f"features:{features}", "train")[5]
-    changed = FeatureCopies(features, "train")({**row, "caption_weights": [1.0]}, 0)
-    assert changed["captions"] == row["captions"] and changed["image_id"] == 5 and changed["caption_weights"] == [1.0]
-
-
-def test_features_without_copies_are_refused(tmp_path):
-    save(tmp_path / "features", 0)
-    with fails_naming("--copies"):
-        FeatureCopies(tmp_path / "features", "train")
-
-
 def test_an_image_that_a_copy_lacks_is_named(tmp_path):
     save(tmp_path / "features", 0)
     save(copy_folder(tmp_path / "features", 1), 1, range(IMAGES - 1))

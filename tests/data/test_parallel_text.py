@@ -28,27 +28,6 @@ def test_lines_of_one_number_are_a_pair(tmp_path, end):
     assert pairs(load_data(f"parallel:{tmp_path},source=de,target=en", "train"))[0] == (1, "Ein Hund.", "A dog.")
 
 
-def test_a_last_line_without_end_and_a_byte_order_mark(tmp_path):
-    spec = write(tmp_path)
-    (tmp_path / "train.en").write_bytes("\ufeff".encode() + "\n".join(SOURCE).encode())
-    assert pairs(load_data(spec, "train"))[0][1] == "A dog." and len(load_data(spec, "train")) == 4
-
-
-@each_row("name", ["val", "dev"])
-def test_splits_are_named_by_files(tmp_path, name):
-    spec = write(tmp_path, split=name)
-    assert len(load_data(spec, "validation")) == 4
-    write(tmp_path, split="test_2016")
-    assert len(load_data(spec, "test_2016")) == 4
-    with fails_naming("'train'", name, "test_2016"):
-        load_data(spec, "train")
-
-
-def test_changed_files_are_read_again(tmp_path):
-    assert len(load_data(write(tmp_path), "train")) == 4
-    assert len(load_data(write(tmp_path, SOURCE[:3], TARGET[:3]), "train")) == 3
-
-
 def test_pairs_with_an_empty_side_are_left_out_counted_and_named(tmp_path):
     spec = write(tmp_path, ["A dog.", "", "A girl.", "A house."], ["Ein Hund.", "Zwei.", " \t", "Ein Haus."])
     with pytest.warns(UserWarning, match="2 pairs .*lines 2 and 3"):
@@ -70,22 +49,6 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     (tmp_path / "train.de").write_bytes(b"Ein Hund.\nZwei M\xe4nner.\nx\nx\n")
     with fails_naming("train.de, line 2"):
         load_data(spec, "train")
-    (tmp_path / "train.de").unlink()
-    with fails_naming("train.de"):
-        load_data(spec, "train")
-
-
-@each_row(
-    ("keys", "named"),
-    [
-        (",source=en,target=en", "source=LANGUAGE"),
-        (",size=3", "size"),
-    ],
-)
-def test_specs_that_name_no_languages_are_refused(tmp_path, keys, named):
-    write(tmp_path)
-    with fails_naming(named):
-        load_data(f"parallel:{tmp_path}{keys}", "train")
 
 
 @each_row("kind", ["columns", "translation"])

@@ -1,6 +1,3 @@
-import json
-import subprocess
-import sys
 from inspect import signature
 from pathlib import Path
 from pkgutil import resolve_name
@@ -67,16 +64,6 @@ def test_a_source_whose_name_holds_commas_and_equals_signs_is_taken_whole(regist
     assert load_data("mine:~/a,key=b", "train") == (str(folder), None)
 
 
-def test_the_same_reader_may_be_registered_again_but_no_other_of_its_name(registry):
-    reader = Reader("mine", "a:b", "my data", [])
-    register_reader(reader)
-    register_reader(reader)
-    with fails_naming("'mine'"):
-        register_reader(Reader("mine", "a:c", "my data", []))
-    with fails_naming("'scenes'"):
-        register_reader(Reader("scenes", "a:c", "my data", []))
-
-
 def test_extra_scores_come_with_the_reader(registry):
     assert extra_scores_of("scenes:size=3").names == ("objects", "symmetric", "directional")
     assert extra_scores_of("features:anywhere") is extra_scores_of("coco-layout:anywhere") is None
@@ -85,16 +72,3 @@ def test_extra_scores_come_with_the_reader(registry):
     assert extra_scores_of("mine") is scores
     with fails_naming("'unknown'"):
         extra_scores_of("unknown")
-
-
-@pytest.mark.slow
-def test_the_registry_imports_no_reader():
-    code = (
-        "import json, sys\n"
-        "from hf_ngsan.data import describe_readers, extra_scores_of, register_reader\n"
-        "describe_readers(), extra_scores_of('features:x')\n"
-        "print(json.dumps([name for name in sys.modules if name.startswith('hf_ngsan.data.')]))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=120, capture_output=True, text=True)
-    shared = {"collator", "errors", "readers", "sampler"}  # that no reader of a dataset is
-    assert {name.removeprefix("hf_ngsan.data.") for name in json.loads(done.stdout)} <= shared

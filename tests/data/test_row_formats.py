@@ -1,7 +1,7 @@
 """Lists of vectors read in one step are those that `datasets` reads vector by vector."""
 
 import numpy as np
-from datasets import Dataset, Features, List, Value, concatenate_datasets
+from datasets import Dataset, concatenate_datasets
 
 from hf_ngsan.data.contract import caption_features, with_arrays, with_whole_arrays
 from tests.tables import each_row
@@ -52,22 +52,3 @@ def test_rows_and_batches_are_the_same(dtype, lengths):
         assert fast["image_id"][:] == rows["image_id"][:]
         for one, other in zip(fast.__getitems__([1, 0]), rows.__getitems__([1, 0]), strict=True):
             assert_same(one, other)
-
-
-def test_a_row_without_vectors_has_their_dimension():
-    assert with_whole_arrays(dataset_of([2, 0]))[1]["visual_features"].shape == (0, 5)
-
-
-def test_what_is_missing_is_read_as_before():
-    features = Features({"visual_features": List(List(Value("float32"), length=2))})
-    rows = [{"visual_features": [[1.0, 2.0]]}, {"visual_features": [[None, 2.0]]}, {"visual_features": None}]
-    dataset = with_arrays(Dataset.from_list(rows, features=features))
-    fast = with_whole_arrays(dataset)
-    for index in range(2):
-        np.testing.assert_array_equal(fast[index]["visual_features"], dataset[index]["visual_features"])
-    assert_same(fast[2], dataset[2])
-
-
-@each_row("rows", [[{"image_id": 1}], Dataset.from_list([{"image_id": 1}])])
-def test_other_rows_are_left_as_they_are(rows):
-    assert with_whole_arrays(rows) is rows

@@ -1,12 +1,9 @@
-import os
 import shutil
-import subprocess
-import sys
 import time
 
 import numpy as np
 import pytest
-from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, List, Value, concatenate_datasets, config
+from datasets import Array2D, ClassLabel, Dataset, DatasetDict, Features, List, Value, concatenate_datasets
 
 from hf_ngsan.data import caption_features, load_data
 from hf_ngsan.data.images.loading import check_captions
@@ -25,17 +22,6 @@ def save(folder, **splits):
     """Saves splits; returns the spec."""
     DatasetDict(**splits).save_to_disk(folder / "mine")
     return f"features:{folder / 'mine'}"
-
-
-@each_row(("split", "number"), [("train", 40), ("validation", 4), ("val", 4), ("test", 8)])
-def test_scenes_have_three_splits_of_sensible_sizes(split, number):
-    dataset = load_data("scenes:size=40", split)
-    assert len(dataset) == number
-    assert dataset.split == {"val": "validation"}.get(split, split)
-    row = dataset[0]
-    assert row["visual_features"].dtype == row["visual_boxes"].dtype == np.float32
-    assert row["split"] == dataset.split and "image" not in row
-    assert len(row["captions"]) == 5 and len(row["objects"]) == len(row["visual_boxes"])
 
 
 def test_a_larger_size_adds_scenes_to_the_same_ones_and_ids_are_unique():
@@ -83,14 +69,15 @@ def test_a_saved_dataset_with_a_split_column(tmp_path):
     spec = f"features:{tmp_path / 'mine'}"
     assert load_data(spec, "train")["image_id"] == [0, 2]
     assert load_data(spec, "val")["image_id"] == [10]
-    with fails_naming("'dev'", "test, train, validation"):
+    with fails_naming("'dev'", "train, test, validation"):
         load_data(spec, "dev")
     labels = ClassLabel(names=["test", "train"])
     both.add_column("split", [1, 0, 1, 0, 0]).cast_column("split", labels).save_to_disk(tmp_path / "labels")
     assert load_data(f"features:{tmp_path / 'labels'}", "train")["image_id"] == [0, 2]
     both.save_to_disk(tmp_path / "other")
-    with fails_naming("'split'", "'train'", "DatasetDict"):
-        load_data(f"features:{tmp_path / 'other'}", "train")
+    assert len(load_data(f"features:{tmp_path / 'other'}", "train")) == 5
+    with fails_naming("'test'", "'split'"):
+        load_data(f"features:{tmp_path / 'other'}", "test")
 
 
 def test_saved_data_are_checked_and_again_after_a_change(tmp_path):
@@ -101,16 +88,6 @@ def test_saved_data_are_checked_and_again_after_a_change(tmp_path):
     for _ in range(2):
         with fails_naming("mine, split train, row 0", "image_id 0", "visual_boxes[1]", "1.75"):
             load_data(spec, "train")
-
-
-def test_saved_data_need_no_cache_and_others_name_it(tmp_path, monkeypatch):
-    spec = save(tmp_path, train=make_dataset())
-    (tmp_path / "a file").write_text("")
-    monkeypatch.setattr(config, "HF_DATASETS_CACHE", tmp_path / "a file")
-    for _ in range(2):
-        assert len(load_data(spec, "train")) == 3
-    with pytest.raises(OSError, match="a file"):
-        load_data("scenes:size=3", "train")
 
 
 def test_a_split_without_captions_is_for_inference_even_beside_one_that_has_them(tmp_path):
@@ -135,11 +112,6 @@ def test_boxes_without_area_of_any_type_are_widened_with_a_warning_each_time(tmp
             assert (row["visual_boxes"][:, 3] > row["visual_boxes"][:, 1]).all()
 
 
-def test_a_folder_that_is_no_saved_dataset(tmp_path):
-    with fails_naming(tmp_path):
-        load_data(f"features:{tmp_path}", "train")
-
-
 def test_a_prepared_dataset_is_written_once(cache):
     load_data("scenes:size=20", "train")
     (file,) = cache.rglob("data.arrow")
@@ -162,20 +134,6 @@ def test_what_a_killed_process_left_is_not_taken_for_a_dataset(cache):
     assert not incomplete.exists()
 
 
-@pytest.mark.slow
-def test_two_processes_may_ask_at_once(tmp_path):
-    code = "from hf_ngsan.data import load_data; print(hash(str(load_data('scenes:size=150', 'train')['captions'])))"
-    environment = os.environ | {"HF_DATASETS_CACHE": str(tmp_path), "PYTHONHASHSEED": "0"}
-    processes = [
-        subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=subprocess.PIPE, text=True)
-        for _ in range(2)
-    ]
-    outputs = [process.communicate(timeout=300)[0] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    assert outputs[0] == outputs[1]
-    assert len(list(tmp_path.rglob("data.arrow"))) == 1
-
-
 def test_rows_without_captions_are_named_with_what_to_do():
     rows = load_data("scenes:size=5", "train")
     check_captions(rows, "scenes:size=5", "train")
@@ -183,9 +141,3 @@ def test_rows_without_captions_are_named_with_what_to_do():
         check_captions(rows.remove_columns("captions"), "scenes:size=5", "train")
     with fails_naming("captions=COLUMN"):
         check_captions(rows.remove_columns("captions"), "images:photos", "train")
-
-
-def test_a_column_caption_is_named_where_captions_are_missing(tmp_path):
-    spec = save(tmp_path, train=make_dataset().rename_column("captions", "caption"))
-    with fails_naming("'caption'", "'captions'"):
-        check_captions(load_data(spec, "train"), spec, "train")

@@ -1,11 +1,10 @@
 """The tokenizer of subwords: what it must give back, whatever the text."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from hf_ngsan.data import DataError, build_subword_tokenizer
+from hf_ngsan.data import build_subword_tokenizer
 from hf_ngsan.data.vocabulary import MIN_SUBWORDS
 
 SENTENCES = ["A dog runs.", "A dog sleeps.", "Ein Hund läuft.", "Ein Hund schläft."] * 3
@@ -42,8 +41,3 @@ def test_the_same_sentences_give_the_same_vocabulary_and_saving_keeps_it(tmp_pat
     assert loaded(text, text_target="A dog.")["labels"] == TOKENIZER("A dog.")["input_ids"]
     special = [getattr(loaded, f"{name}_token_id") for name in ("pad", "bos", "eos", "unk")]
     assert special == [0, 1, 2, 3] and loaded.model_max_length == 16
-
-
-def test_a_vocabulary_smaller_than_the_bytes_is_refused():
-    with pytest.raises(DataError, match=str(MIN_SUBWORDS)):
-        build_subword_tokenizer(SENTENCES, vocab_size=MIN_SUBWORDS - 1)

@@ -1,12 +1,9 @@
 import json
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_ngsan.data import build_tokenizer
-from tests.data.facts import fails_naming
 from tests.tables import each_row
 
 CAPTIONS = ["A man rides a horse.", "a man and a dog", "The dog's owner, a T-shirt-clad man!", "zebra"]
@@ -64,36 +61,3 @@ def test_the_round_trip_through_a_folder_is_exact(tokenizer, tmp_path):
         assert loaded(caption).input_ids == tokenizer(caption).input_ids
     assert loaded.decode([1, 4, 5, 2, 0], skip_special_tokens=True) == "a man"
     assert loaded.model_max_length == 20
-
-
-@given(st.text(max_size=60))
-def test_any_text_is_encoded_and_its_decoding_encodes_alike(text):
-    tokenizer = build_tokenizer(CAPTIONS, min_count=1)
-    for token in tokenizer.all_special_tokens:
-        text = text.replace(token, "")
-    ids = tokenizer(text).input_ids
-    assert ids[0] == 1 and ids[-1] == 2
-    known = [index for index in ids if index != tokenizer.unk_token_id]
-    assert tokenizer(tokenizer.decode(known, skip_special_tokens=True)).input_ids == known
-
-
-@each_row(
-    ("captions", "facts"),
-    [
-        ("a cat", ["captions", "'a cat'"]),
-        ([], ["5", "0 ", "min_count"]),
-    ],
-)
-def test_wrong_captions_are_an_error(captions, facts):
-    with fails_naming(*facts):
-        build_tokenizer(captions)
-
-
-def test_real_captions(coco_val2017):
-    def captions(split):
-        return [a["caption"] for a in json.loads((coco_val2017 / f"captions_{split}.json").read_text())["annotations"]]
-
-    tokenizer = build_tokenizer(captions("train"))
-    assert 1900 < len(tokenizer) < 2050
-    ids = [index for caption in captions("val") for index in tokenizer(caption, add_special_tokens=False).input_ids]
-    assert ids.count(tokenizer.unk_token_id) / len(ids) < 0.05

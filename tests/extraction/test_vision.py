@@ -117,7 +117,7 @@ def test_a_detection_model_gives_regions(models):
         ("captioner", {"image_size": 64}, "--image-size"),
         ("captioner", {"num_regions": 3}, "--num-regions"),
         ("vgg", {"score_threshold": 0.5}, "--score-threshold"),
-        ("detector", {"grid_size": [3, 3]}, "--grid-size"),
+        ("detector", {"num_frames": 3}, "--num-frames"),
         ("detector", {"out_features": ["stage1"]}, "--out-features"),
         ("captioner", {"out_features": ["stage1"]}, "--out-features"),
         ("resnet", {"out_features": ["stage9"]}, "'stage9'"),

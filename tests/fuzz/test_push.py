@@ -1,6 +1,6 @@
 """Folders with one thing wrong and much that is not the model's: the model would be uploaded, whole, or nothing.
 
-`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_push.py` tries others, `-m nightly` more of them.
+`HF_NGSAN_FUZZ_SEED=7 pytest -m slow tests/fuzz/test_push.py` tries others.
 """
 
 import os
@@ -28,7 +28,7 @@ HOSTILE = (
     "<script>alert(1)</script>", "](javascript:alert(1))", "---\nlicense: mit\n---", "| a | b |", "`x` {{ 7*7 }}",
     "![](http://evil/x.png)", "\u202egnp.exe", "a" * 50_000, "!!python/object:os.system",
 )  # fmt: skip
-FEW, MANY = 6, 80
+FEW = 6
 
 
 @pytest.fixture(scope="module")
@@ -65,12 +65,13 @@ def spoil(draw: random.Random, folder: Path) -> None:
         (folder / "examples").symlink_to("/etc")
 
 
-def check(sources: list[Path], place: Path, numbers: range, capsys: pytest.CaptureFixture) -> None:
+@pytest.mark.slow
+def test_strange_folders_give_away_nothing(sources, tmp_path, capsys):
     seed, codes = os.environ.get("HF_NGSAN_FUZZ_SEED", "1"), set()
-    (place / "outside").write_text(SECRET)
-    for number in numbers:
+    (tmp_path / "outside").write_text(SECRET)
+    for number in range(FEW):
         draw = random.Random(f"{seed} {number}")
-        folder, pushed = place / f"model-{number}", place / f"pushed-{number}"
+        folder, pushed = tmp_path / f"model-{number}", tmp_path / f"pushed-{number}"
         shutil.copytree(draw.choice(sources), folder)
         spoil(draw, folder)
         before = {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
@@ -98,14 +99,3 @@ def check(sources: list[Path], place: Path, numbers: range, capsys: pytest.Captu
         assert "<script" not in body and "](javascript:" not in body and "](http://evil" not in body, told
         assert len(body) < 100 * MAX_VALUE, told
     assert 0 in codes and len(codes) > 1
-
-
-@pytest.mark.slow
-def test_strange_folders_give_away_nothing(sources, tmp_path, capsys):
-    check(sources, tmp_path, range(FEW), capsys)
-
-
-@pytest.mark.nightly
-@pytest.mark.timeout(900)
-def test_more_strange_folders_give_away_nothing(sources, tmp_path, capsys):
-    check(sources, tmp_path, range(FEW, FEW + MANY), capsys)

@@ -12,7 +12,6 @@ from hf_ngsan.models.geometry import (
     GeometricBias,
     absolute_geometry,
     relative_geometry,
-    sinusoids,
 )
 from tests.models.tiny import random_boxes
 from tests.tables import each_row
@@ -101,16 +100,6 @@ def test_degenerate_boxes_keep_values_and_gradients_finite(features, case):
     geometry.square().sum().backward()
     assert geometry.isfinite().all()
     assert boxes.grad.isfinite().all()
-
-
-def test_sinusoids_are_those_of_the_transformer():
-    values = torch.tensor([[0.0, 1.0, 2.5], [17.0, 100.0, -3.0]])
-    computed = sinusoids(values, 8)
-    assert computed.shape == (2, 3, 8)
-    for row, column in itertools.product(range(2), range(3)):
-        angles = [values[row, column].item() / 10000 ** (2 * pair / 8) for pair in range(4)]
-        expected = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
-        assert computed[row, column].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_absolute_geometry_is_sinusoids_of_centre_and_size_in_percent():

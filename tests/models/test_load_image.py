@@ -214,13 +214,6 @@ def test_formats_that_start_programs_or_are_not_named_are_refused(tmp_path, monk
             load_image(tmp_path / name)
 
 
-def test_a_path_is_never_a_url(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("http:/localhost").mkdir(parents=True)
-    Path("http:/localhost/photo.png").write_bytes(encoded(photo()))
-    np.testing.assert_array_equal(pixels_of(Path("http://localhost/photo.png")), PIXELS)
-
-
 def test_one_image_or_many():
     batch = np.stack([PIXELS, PIXELS[::-1]])
     for images in ([PIXELS, PIXELS[::-1]], batch, torch.from_numpy(batch.copy()), (array for array in batch)):

@@ -4,13 +4,12 @@ import math
 
 import pytest
 import torch
-from safetensors.torch import load_file
 from transformers import AutoModel, ResNetConfig, RTDetrConfig, RTDetrResNetConfig
 
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.models.modeling_vision import region_features
 from hf_ngsan.models.transformers_backbones import corner_boxes, not_suppressed
-from tests.models.tiny import pretrained_vision, random_boxes
+from tests.models.tiny import random_boxes
 from tests.tables import each_row
 
 VGG = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
@@ -227,23 +226,6 @@ def test_frozen_means_frozen(tmp_path, pixels):
     assert not any(module.training for module in free.backbone.modules())
     free.requires_grad_(True).train()
     assert all(module.training for module in free.backbone.modules())
-
-
-def test_weights_of_a_named_backbone_are_left_out_and_found_again(tmp_path, pixels):
-    make_vision().backbone.save_pretrained(tmp_path / "backbone")
-    vision = pretrained_vision(tmp_path / "backbone", save_frozen_weights=False, grid_size=[2, 2])
-    config = NGSANConfig(
-        vocab_size=20, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, vision_config=vision.config.to_dict()
-    )
-    captioner = NGSANForConditionalGeneration(config).eval()
-    captioner.save_pretrained(tmp_path / "captioner")
-    saved = load_file(tmp_path / "captioner/model.safetensors").keys()
-    assert saved == {name for name, _ in captioner.named_parameters() if not name.startswith("model.vision")}
-    loaded, report = NGSANForConditionalGeneration.from_pretrained(tmp_path / "captioner", output_loading_info=True)
-    assert not report["missing_keys"]
-    torch.testing.assert_close(loaded.model.vision(pixels), vision(pixels))
-    for name, parameter in captioner.state_dict().items():
-        assert torch.equal(loaded.state_dict()[name], parameter), name
 
 
 # --- captioners with a vision encoder ---

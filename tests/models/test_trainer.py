@@ -8,7 +8,6 @@ import pytest
 import torch
 from transformers import PreTrainedModel, Seq2SeqTrainer, Seq2SeqTrainingArguments
 
-from hf_ngsan.loading.models import load_captioner, save_model
 from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
@@ -84,31 +83,3 @@ def test_accumulated_gradients_are_those_of_the_whole_batch(new_captioner, rows,
         weights.append([parameter.detach() for parameter in model.parameters()])
     torch.testing.assert_close(weights[1], weights[0], rtol=0, atol=1e-6)
     assert max(float((new - old).abs().max()) for new, old in zip(weights[0], before, strict=True)) > 1e-3
-
-
-@needs_peft
-def test_an_adapter_is_trained_saved_loaded_and_merged(new_captioner, rows, tmp_path):
-    from peft import LoraConfig, PeftModel, get_peft_model
-
-    untouched, inputs = new_captioner().state_dict(), collate(rows)
-    labels = inputs.pop("labels")
-    model = get_peft_model(new_captioner(), LoraConfig(r=2, target_modules="all-linear"))
-    options = {"max_steps": 4, "learning_rate": 0.05, "per_device_train_batch_size": 8}
-    trainer_of(model, rows, tmp_path, **options).train()
-    with model.disable_adapter(), torch.no_grad():
-        plain = new_captioner()(**inputs, labels=labels).logits
-        torch.testing.assert_close(model.eval()(**inputs, labels=labels).logits, plain, rtol=1e-5, atol=1e-5)
-    model.save_pretrained(tmp_path / "adapter")
-    loaded = PeftModel.from_pretrained(new_captioner(), tmp_path / "adapter").eval()
-    with torch.no_grad():
-        expected = model(**inputs, labels=labels).logits
-        torch.testing.assert_close(loaded(**inputs, labels=labels).logits, expected, rtol=1e-5, atol=1e-5)
-    captions = model.generate(**inputs, num_beams=2)
-    assert torch.equal(loaded.generate(**inputs, num_beams=2), captions)
-    assert (expected - plain).abs().max() > 0.1
-    save_model(model.merge_and_unload(), tiny_processor(), tmp_path / "merged")
-    merged, _ = load_captioner(tmp_path / "merged")
-    assert merged.state_dict().keys() == untouched.keys()
-    with torch.no_grad():
-        torch.testing.assert_close(merged(**inputs, labels=labels).logits, expected, rtol=1e-4, atol=1e-5)
-    assert torch.equal(merged.generate(**inputs, num_beams=2), captions)

@@ -8,9 +8,11 @@ import torch
 from hf_ngsan import RSTNetProcessor, save_for_hub
 from tests.loading.test_hub import result_of
 from tests.models.mcan import tiny as mcan
+from tests.models.mhsan import tiny as mhsan
 from tests.models.nsa_transformer.tiny import tiny_translator
 from tests.models.rstnet import tiny as rstnet
 from tests.models.tiny import tiny_tokenizer
+from tests.models.tiny_photos import PHOTOS
 
 LOADED = """
 import json, sys
@@ -93,3 +95,20 @@ answer = [parts[1].generate(**inputs, num_beams=4).tolist(), pipe(["a red ball",
     ids, (first, _) = answer_of(tmp_path / "model", inputs, code)
     assert ids == model.generate(**inputs, num_beams=4).tolist()
     assert first == [{"translation_text": tokenizer.decode(ids[0], skip_special_tokens=True).strip()}]
+
+
+@pytest.mark.slow
+def test_a_dual_encoder_and_its_pipeline(tmp_path):
+    model, processor = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
+    save_for_hub(model, processor, tmp_path / "model")
+    PHOTOS[0].save(tmp_path / "photo.png")
+    labels = ["red ball", "blue box", "a large green ring"]
+    code = """
+parts = [load("AutoModelForZeroShotImageClassification"), load("AutoModel"), load("AutoProcessor")]
+pipe = pipeline("zero-shot-image-classification", model=load.__defaults__[0], trust_remote_code=True)
+found = pipe(inputs["photo"], candidate_labels=inputs["labels"], hypothesis_template="{}")
+answer = {entry["label"]: entry["score"] for entry in found}
+"""
+    found = answer_of(tmp_path / "model", {"photo": str(tmp_path / "photo.png"), "labels": labels}, code)
+    logits = model(**processor(images=PHOTOS[0], text=labels)).logits_per_image[0]
+    assert [found[label] for label in labels] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-5)

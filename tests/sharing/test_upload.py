@@ -46,9 +46,6 @@ def test_model_processor_code_and_card_are_one_commit(online):
     assert {"hf-ngsan", "mine"} <= set(card.data.tags)
     [tag] = repository.tags
     assert f'model="{REPOSITORY}", revision="{tag}"' in card.text
-    opened = push_to_hub(tiny_captioner(), tiny_processor(), "captioner", create_pr=True)
-    text = repository.at(opened.pr_revision)[1]["README.md"].decode()
-    assert f'model="{REPOSITORY}"' in text and "revision=" not in text and len(repository.tags) == 1
     assert "not been evaluated" in card.text
 
 
@@ -89,24 +86,6 @@ def test_other_files_are_refused_or_deleted(online, folder):
     upload_checkpoint(folder, REPOSITORY, overwrite=True)
     assert repository.files.keys() == {*files_of(folder), ".gitattributes"}
     assert len(repository.commits) == 3
-
-
-def test_branches_and_pull_requests(online, folder):
-    names = {*files_of(folder)}
-    for _ in range(2):
-        commit = upload_checkpoint(folder, REPOSITORY, revision="trial")
-        repository = online.repositories[REPOSITORY]
-        assert repository.at("trial") == (commit.oid, repository.branches["trial"][-1][1])
-        assert repository.at("trial")[1].keys() == names and not repository.files
-    assert len(repository.tags) == 1 and {*repository.tags.values()} <= {
-        name for name, _ in repository.branches["trial"]
-    }
-    repository.tags.clear()
-    opened = upload_checkpoint(folder, REPOSITORY, create_pr=True)
-    assert opened.pr_revision and repository.at(opened.pr_revision)[0] == opened.oid and not repository.files
-    again = upload_checkpoint(folder, REPOSITORY, revision=opened.pr_revision, commit_message="again")
-    assert repository.at(opened.pr_revision)[0] == again.oid != opened.oid
-    assert not repository.tags and len(repository.branches) == 3
 
 
 @each_row("token", ["", "hf_unknown", READER])

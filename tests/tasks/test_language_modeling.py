@@ -7,7 +7,7 @@ import pytest
 import torch
 import yaml
 from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import BertConfig, BertModel, PreTrainedTokenizerFast, RobertaConfig, RobertaModel
+from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
 from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.tasks import load_training_config, train
@@ -119,20 +119,6 @@ def test_words_are_aligned_with_the_pieces_of_a_pretrained_text_encoder(text_enc
     assert torch.equal(
         model.text_encoder.embeddings.word_embeddings.weight, weights["embeddings.word_embeddings.weight"]
     )
-
-
-def test_words_are_aligned_with_the_pieces_that_they_have_within_a_text(tmp_path):
-    """Byte-level pieces, those of RoBERTa, tell a word behind a space from the first word of a text."""
-    pieces = ["<s>", "<pad>", "</s>", "<unk>", "dog", "Ġdog"]
-    backend = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(pieces)}, unk_token="<unk>"))
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    special = {"bos_token": "<s>", "pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
-    special |= {"cls_token": "<s>", "sep_token": "</s>"}
-    PreTrainedTokenizerFast(tokenizer_object=backend, **special).save_pretrained(tmp_path / "encoder")
-    encoder = RobertaConfig.from_dict({**ENCODER, "model_type": "roberta", "vocab_size": len(pieces)})
-    RobertaModel(encoder).save_pretrained(tmp_path / "encoder")
-    model, _ = new_language_model(config_around(str(tmp_path / "encoder")), ["dog"])
-    assert model.word_pieces[:, 0].tolist() == [1, 0, 2, 3, 5]
 
 
 def test_the_command_evaluates_a_language_model(trained, capsys):

@@ -112,13 +112,6 @@ def test_word_vectors_come_from_a_file(spec, tmp_path):
         tiny_task(tmp_path, spec, **fixed).build(load_questions(spec, "train"))
 
 
-def test_questions_of_vqa_v2_are_trained_on_with_the_features_of_their_images(tmp_path, features, cache):  # noqa: F811
-    folder = write_questions(tmp_path / "vqa", range(10, 34), name="train2014")
-    write_questions(folder, [10, 20], name="val2014")
-    result = train(tiny_training_config(tmp_path / "run", f"vqa:{folder},features={features}", training={"epochs": 1}))
-    assert result.history[0]["accuracy"] >= 0 and result.history[0]["loss"] > 0
-
-
 @each_row(
     ("section", "key", "value", "said"),
     [

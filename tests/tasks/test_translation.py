@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.loading.pipelines import TranslationPipeline
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.translation import (
     TranslationConfig,
@@ -164,19 +163,6 @@ def test_the_command_translates_arguments_files_and_the_standard_input(
     stream = io.TextIOWrapper(io.BytesIO("\n".join(lines).encode()))
     monkeypatch.setattr("sys.stdin", stream)
     assert prints(capsys, "translate", "--model", run, "--batch-size", 2).splitlines() == expected
-
-
-def test_translations_have_scores(trained, translator, capsys):
-    model, tokenizer = translator
-    lines = ["A dog runs here.", "A cat sings now.", ""]
-    printed = prints(capsys, "translate", "--model", trained[0] / "run", *lines, "--json")
-    records = [json.loads(line) for line in printed.splitlines()]
-    pipeline = TranslationPipeline(model=model, tokenizer=tokenizer)
-    for record, [expected] in zip(records, pipeline(lines[:2], return_scores=True, batch_size=2), strict=False):
-        assert record["translation"] == expected["translation_text"]
-        assert record["score"] == pytest.approx(expected["score"], abs=1e-5)
-        assert [word for word, _ in record["words"]] == record["translation"].split()
-    assert records[2] == {"text": "", "translation": "", "score": None, "words": []}
 
 
 def test_lines_that_cannot_be_translated_are_counted_and_named(trained, tmp_path, capsys):

@@ -1,10 +1,4 @@
-"""The registry of third-party feature formats and conventions of boxes; recognises the format of a file or folder.
-
-```python
-recognise(Path("trainval_36.tsv")).name  # "bottom-up-tsv"
-[source] = open_sources(Path("trainval_36.tsv"))
-```
-"""
+"""The registry of third-party feature formats and conventions of boxes; recognises the format of a file or folder."""
 
 import os
 from collections.abc import Iterator

@@ -1,10 +1,4 @@
-"""The layouts of feature files that others have released, and of images. No pickle but torch's tensors is loaded.
-
-```python
-for entry in FileSource(Path("val2014"), ".npz", read_vqa).entries():
-    name, record = entry.read()  # "391895", VisualRecord(features=..., boxes=...)
-```
-"""
+"""The layouts of feature files that others have released, and of images. No pickle but torch's tensors is loaded."""
 
 import binascii
 import math

@@ -1,9 +1,4 @@
-"""Rows of the feature contract from records of feature files: ids, columns, boxes of any convention.
-
-```python
-contract_boxes(np.array([[50, 20, 100, 40]]), (200, 100), "xywh", "image 1")  # [[0.25, 0.2, 0.75, 0.6]]
-```
-"""
+"""Rows of the feature contract from records of feature files: ids, columns, boxes of any convention."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

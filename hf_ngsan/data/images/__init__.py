@@ -7,6 +7,7 @@ from pathlib import Path
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 """Formats that are read, by Pillow's names; the same as those of [`~hf_ngsan.models.image_processing_captioning`]."""
 SUFFIXES = (".bmp", ".gif", ".jfif", ".jpe", ".jpeg", ".jpg", ".pbm", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+VIDEO_SUFFIXES = (".mp4", ".m4v", ".mov", ".webm", ".mkv", ".avi", ".gif")
 
 
 def is_image(name: str) -> bool:
@@ -31,14 +32,20 @@ def visible_files(folder: Path) -> Iterator[str]:
 
 
 def sorted_image_files(folder: Path) -> list[str]:
-    """Returns the names of the image files in a folder, recursively and relative to it, sorted.
+    """Returns the names of the image files in a folder, see [`sorted_files`]."""
+    return sorted_files(folder, SUFFIXES)
+
+
+def sorted_files(folder: Path, suffixes: tuple[str, ...]) -> list[str]:
+    """Returns the names of the files of some kinds in a folder, recursively and relative to it, sorted.
 
     Raises:
         ValueError: there are none, or a name is not UTF-8 text, which no dataset can hold.
     """
-    names = sorted(filter(is_image, visible_files(folder)))
+    names = sorted(name for name in visible_files(folder) if name.lower().endswith(suffixes))
     if not names:
-        raise ValueError(f"{folder} holds no images (files that end in {', '.join(SUFFIXES)}).")
+        what = "images" if suffixes is SUFFIXES else "videos"
+        raise ValueError(f"{folder} holds no {what} (files that end in {', '.join(suffixes)}).")
     for name in names:
         if name != name.encode(errors="replace").decode():
             raise ValueError(f"{folder}: the file name {name!r} is not UTF-8 text; rename it.")

@@ -1,10 +1,4 @@
-"""The files of a dataset and their images: only its own files are opened, whatever paths its rows name.
-
-```python
-OwnFiles("photos").find("garden/cats.jpg", "row 3")  # "/home/me/photos/garden/cats.jpg"
-OwnFiles("photos").find("http://example.org/a.jpg", "row 4")  # DataError
-```
-"""
+"""The files of a dataset and their images: only its own files are opened, whatever paths its rows name."""
 
 import io
 import os

@@ -1,9 +1,4 @@
-"""The reader of `images:SOURCE`: images with captions from any dataset that the datasets library reads.
-
-```python
-load_images("flickr8k", "train")[0]  # {"image_id": 0, "image": <PIL image>, "captions": [...], ...}
-```
-"""
+"""The reader of `images:SOURCE`: images with captions from any dataset that the datasets library reads."""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,9 +1,5 @@
 """Rows of the feature contract from a dataset of images with captions: its columns, found by type and name, and each
 image once, with all of its captions.
-
-```python
-find_columns(dataset, "flickr8k", None, None).captions  # ("caption_0", "caption_1", ..., "caption_4")
-```
 """
 
 import hashlib

@@ -1,9 +1,4 @@
-"""Opens a split of a dataset: a folder of photographs, of tables or archives, a file, or a dataset on the Hub.
-
-```python
-dataset, numbers = open_split("nlphuji/flickr30k", "test")  # numbers: rows of the split, None for all
-```
-"""
+"""Opens a split of a dataset: a folder of photographs, of tables or archives, a file, or a dataset on the Hub."""
 
 import csv
 import json
@@ -11,7 +6,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -279,8 +274,9 @@ def holds_photographs(folder: Path) -> bool:
     return has_images or any(not name.endswith(".parquet") for name in metadata)
 
 
-def read_folder(folder: Path) -> dict[str, Dataset]:
-    """Reads a folder of photographs, one dataset a split, with `image`, undecoded, and the columns of the metadata.
+def read_folder(folder: Path, is_media: Callable[[str], bool] = is_image) -> dict[str, Dataset]:
+    """Reads a folder of photographs, or other files, one dataset a split, with `image`, undecoded, and the columns of
+    the metadata.
 
     A split is a folder `train`, `validation` (`val`, `valid`, `dev`) or `test` directly below the root, unless the root
     has metadata. No other name of a file or folder makes a split; all images are then `train`.
@@ -290,7 +286,7 @@ def read_folder(folder: Path) -> dict[str, Dataset]:
     """
     names = sorted(visible_files(folder))
     parts = {}
-    for split, files in splits_of([name for name in names if is_image(name) or is_metadata(name)], folder).items():
+    for split, files in splits_of([name for name in names if is_media(name) or is_metadata(name)], folder).items():
         metadata = list(filter(is_metadata, files))
         columns = read_metadata(folder, metadata) if metadata else read_beside(folder, files, names)
         with naming_damage(f"{folder}, split {split}"):

@@ -1,12 +1,4 @@
-"""WebDataset: tar files with an image `KEY.jpg` and its captions `KEY.txt` or `KEY.json` for each key.
-
-```python
-tar = TarFile(Path("000.tar"))
-for key in tar.samples:
-    content, name = tar.image_of(key)
-    tar.captions_of(key)  # ("a dog on a beach",)
-```
-"""
+"""WebDataset: tar files with an image `KEY.jpg` and its captions `KEY.txt` or `KEY.json` for each key."""
 
 import json
 import re

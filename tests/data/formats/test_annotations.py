@@ -1,16 +1,14 @@
 """Captions, splits and sizes are joined with features by image id, and what does not fit is listed."""
 
 import json
-from dataclasses import replace
 
-import numpy as np
 from datasets import load_from_disk
 
 from hf_ngsan.data import load_data
-from hf_ngsan.data.annotations import AnnotatedImage, Annotations
+from hf_ngsan.data.annotations import Annotations
 from hf_ngsan.data.conversion import convert_features
 from tests.data.facts import fails_naming
-from tests.data.formats.files import SIZES, VIDEOS, boxes_of, write_cocobu, write_tsv, write_vatex
+from tests.data.formats.files import SIZES, write_cocobu, write_tsv
 from tests.tables import each_row
 
 SPLITS = {7: "train", 12: "restval", 391895: "val"}
@@ -62,16 +60,6 @@ def test_a_karpathy_file_gives_captions_and_splits(tmp_path, monkeypatch):
         assert rows[0]["visual_features"].shape[1] == 6
 
 
-def test_sizes_come_from_annotations_where_features_have_none(tmp_path):
-    inputs = [write_cocobu(tmp_path / "cocobu"), write_coco(tmp_path / "captions_val.json")]
-    result = convert_features(inputs, tmp_path / "out", split="validation")
-    assert not result.notes
-    for image_id, row in rows_of(tmp_path / "out").items():
-        assert (row["width"], row["height"]) == SIZES[image_id]
-        np.testing.assert_allclose(row["visual_boxes"], boxes_of(image_id) / np.tile(SIZES[image_id], 2), atol=1e-6)
-        assert list(row["captions"]) == [f"the {image_id}"] and row["split"] == "validation"
-
-
 def test_annotated_images_without_features_are_listed(tmp_path):
     images = [image_of(image_id) for image_id in (*SIZES, 5, 6)]
     split = write_karpathy(tmp_path / "split.json", images)
@@ -89,14 +77,6 @@ def test_images_without_annotations_are_left_out_and_listed(tmp_path):
     assert [entry["image_id"] for entry in result.skipped] == ["7", "391895"]
     inputs = [write_tsv(tmp_path / "b.tsv"), write_coco(tmp_path / "captions.json", [12]), split]
     assert convert_features(inputs, tmp_path / "more").num_rows == 1
-
-
-def test_videos_are_joined_by_name(tmp_path):
-    videos = [{"videoID": name, "enCap": [f"the {name}"], "chCap": ["x"]} for name in VIDEOS]
-    inputs = [write_vatex(tmp_path / "val"), write_json(tmp_path / "vatex.json", videos)]
-    convert_features(inputs, tmp_path / "out", split="validation")
-    for row in rows_of(tmp_path / "out").values():
-        assert list(row["captions"]) == [f"the {row['file_name']}"]
 
 
 @each_row("kind", ["imgid", "filename"])
@@ -135,14 +115,6 @@ def test_a_broken_record_is_named_or_listed(fault, tmp_path):
     skipped = []
     assert len(Annotations([path], skipped).images) == 2
     assert [fact for fact in facts if fact not in skipped[0]["reason"]] == [] and len(skipped) == 1
-
-
-def test_annotations_of_an_image_in_two_files_are_joined():
-    size, named = AnnotatedImage({"image": 7}, size=(4, 3)), AnnotatedImage({"image": 7}, "7.jpg", split="val")
-    assert size.with_more(named) == AnnotatedImage({"image": 7}, "7.jpg", None, "val", (4, 3))
-    first, second = (replace(named, captions=captions) for captions in (("a dog",), ("a cat", "a cow")))
-    assert first.with_more(second).captions == ("a dog", "a cat", "a cow")
-    assert size.with_more(second).captions == second.with_more(size).captions == second.captions
 
 
 def test_annotations_alone_have_no_features(tmp_path):

@@ -29,16 +29,6 @@ def test_every_convention_becomes_that_of_the_contract(convention):
     np.testing.assert_array_equal(boxes, CORNERS.astype(np.float32))
 
 
-def test_corners_are_recognised_in_pixels_and_normalized():
-    for convention in ("xyxy", "xyxy-normalized"):
-        np.testing.assert_array_equal(contract_boxes(written(convention), SIZE, None, "here"), CORNERS)
-
-
-def test_boxes_of_an_image_of_unknown_size_are_within_the_smallest_that_has_them():
-    boxes = np.array([[0, 0, 199.0, 49.5], [10, 20, 30, 99]])
-    np.testing.assert_allclose(contract_boxes(boxes, None, None, "here"), boxes / [200, 100, 200, 100], rtol=1e-6)
-
-
 def test_one_wrong_box_does_not_decide_the_size_of_the_image():
     in_pixels = np.array([[0, 0, 199.0, 49.5], [10, 20, 30, 99], [5, 5, 50, 50]])
     for boxes in (in_pixels, in_pixels / 200):
@@ -58,20 +48,6 @@ def test_rounding_is_clipped_and_no_more_is():
     np.testing.assert_array_equal(contract_boxes(boxes, SIZE, None, "here"), [[0, 0, 1, 1]])
     with fails_naming("here", "box 0", "200 x 100"):
         contract_boxes(boxes + np.array([0, 0, 0.2, 0]), SIZE, None, "here")
-
-
-@each_row("read_as", CONVENTIONS)
-@each_row("convention", CONVENTIONS)
-def test_boxes_in_another_convention_are_refused(convention, read_as):
-    """No box of one of these conventions makes sense in the other, but for width and height read as corners."""
-    if read_as == convention:
-        return
-    boxes = written(convention)
-    boxes = np.concatenate([boxes, boxes[1:] * [1, 1, 0.3, 0.3]]) if "wh" in convention else boxes
-    in_pixels_as_shares = not convention.endswith("-normalized") and read_as.endswith("-normalized")
-    if in_pixels_as_shares or (convention, read_as) in [("cxcywh", "xywh"), ("xywh", "xyxy")]:
-        with fails_naming("here", "--boxes"):
-            contract_boxes(boxes, SIZE, read_as, "here")
 
 
 @each_row(

@@ -20,7 +20,6 @@ from tests.data.formats.files import (
     frames_of,
     map_of,
     tsv_line,
-    vqa_arrays,
     write_cocobu,
     write_grid_hdf5,
     write_hdf5,
@@ -115,41 +114,6 @@ def test_videos_are_numbered_by_their_names_in_order(tmp_path):
         assert "visual_boxes" not in row
 
 
-def test_one_file_of_a_folder_can_be_converted_alone(tmp_path):
-    path = write_cocobu(tmp_path / "cocobu")
-    assert list(rows_of(path / "cocobu_att" / "12.npz", tmp_path / "out")) == [12]
-    assert list(rows_of(path / "cocobu_att", tmp_path / "more")) == [12, 391895, 7]
-
-
-def test_hidden_files_are_left_alone(tmp_path):
-    """Such as those that macOS puts beside the files of other disks."""
-    (tmp_path / "files").mkdir()
-    write_tsv(tmp_path / "files" / "regions.tsv")
-    (tmp_path / "files" / "._regions.tsv").write_bytes(b"\0Mac OS X")
-    assert list(rows_of(tmp_path / "files", tmp_path / "out")) == list(SIZES)
-
-
-@each_row("end", [b"\n", b"\r\n"])
-def test_lines_end_as_on_any_system_and_the_last_one_need_not(end, tmp_path):
-    path = write_tsv(tmp_path / "regions.tsv", end=end)
-    path.write_bytes(path.read_bytes().rstrip() + b"\n\n" + tsv_line(12, image_id=13))
-    assert list(rows_of(path, tmp_path / "out")) == [*SIZES, 13]
-
-
-def test_which_way_a_square_array_lies_the_other_files_tell(tmp_path):
-    path = write_vqa(tmp_path / "val2014")
-    features = np.random.default_rng(0).uniform(0, 3, (DIMENSION, DIMENSION)).astype(np.float32)
-    boxes = np.tile(boxes_of(7)[:1], (DIMENSION, 1))
-    changes = {"x": features.T, "bbox": boxes, "num_bbox": DIMENSION}
-    alone = tmp_path / "alone"
-    alone.mkdir()
-    for folder in (path, alone):
-        np.savez(folder / "5.npz", **{**vqa_arrays(7), **changes})
-    np.testing.assert_array_equal(rows_of(path, tmp_path / "out")[5]["visual_features"], features)
-    with fails_naming("5.npz", (DIMENSION, DIMENSION)):
-        rows_of(alone, tmp_path / "more")
-
-
 def test_a_folder_of_several_formats_must_say_which(tmp_path):
     write_pth(tmp_path / "both")
     write_vatex(tmp_path / "both" / "val")
@@ -202,47 +166,6 @@ def test_a_broken_line_is_named_and_nothing_is_left_or_it_is_skipped(fault, tmp_
     assert "line 2" in skipped["file_name"] and str(facts[-1]) in skipped["reason"]
 
 
-def arrays_changed(**changes):
-    return {key: value for key, value in {**vqa_arrays(12), **changes}.items() if value is not None}
-
-
-VQA_FAULTS = {
-    "number": (arrays_changed(num_bbox=9), ["9 boxes"]),
-    "pickled": (arrays_changed(x=np.array([{}], dtype=object)), ["allow_pickle=False"]),
-}
-
-
-@each_row("fault", VQA_FAULTS)
-def test_a_broken_archive_is_named(fault, tmp_path):
-    arrays, facts = VQA_FAULTS[fault]
-    np.savez(tmp_path / "12.npz", **arrays)
-    with fails_naming("12.npz", *facts):
-        convert_features([tmp_path / "12.npz"], tmp_path / "out", source_format="vqa-npz")
-    assert not (tmp_path / "out").exists()
-
-
-def test_folders_without_boxes_or_with_others_are_named(tmp_path):
-    path = write_cocobu(tmp_path / "cocobu")
-    (path / "cocobu_box" / "12.npy").unlink()
-    with fails_naming("cocobu_box/12.npy"):
-        convert_features([path], tmp_path / "out")
-    np.save(path / "cocobu_box" / "12.npy", boxes_of(12)[:2])
-    with fails_naming("12", "2 boxes", "5 regions"):
-        convert_features([path], tmp_path / "out")
-    result = convert_features([path], tmp_path / "out", skip_errors=True)
-    assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
-
-
-@each_row("shape", [(), (0, DIMENSION), (0, 3, DIMENSION), (2, 3, 0)])
-def test_features_without_numbers_are_named_or_listed(shape, tmp_path):
-    path = write_cocobu(tmp_path / "cocobu")
-    np.savez(path / "cocobu_att" / "12.npz", feat=np.ones(shape, np.float32))
-    with fails_naming("12"):
-        convert_features([path], tmp_path / "out")
-    result = convert_features([path], tmp_path / "out", skip_errors=True)
-    assert result.num_rows == 2 and [entry["image_id"] for entry in result.skipped] == ["12"]
-
-
 def test_no_object_is_ever_unpickled(tmp_path):
     touched = tmp_path / "touched"
     path = write_pickle(tmp_path / "7.pth", touched)
@@ -274,10 +197,3 @@ def test_hdf5_files_are_read_no_further_than_themselves(tmp_path):
     cells = {"7_grids": np.ones((4, 3), np.float32), "12_grids": np.ones((5, 3), np.float32)}
     with fails_naming("12_grids", "5 cells"):
         convert_features([write_hdf5(tmp_path / "grids.hdf5", cells)], tmp_path / "out")
-
-
-def test_hdf5_needs_the_extra(tmp_path, monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "h5py", None)
-    (tmp_path / "regions.hdf5").write_bytes(b"\x89HDF")
-    with fails_naming("regions.hdf5", "h5py", "hf-ngsan[features]"):
-        convert_features([tmp_path / "regions.hdf5"], tmp_path / "out")

@@ -1,7 +1,6 @@
 """Images with captions in tar and Parquet files."""
 
 import io
-import json
 import tarfile
 
 from datasets import Dataset, Features, List, Value, load_from_disk
@@ -13,7 +12,6 @@ from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.formats import recognise
 from hf_ngsan.data.inspection import inspect_data
 from tests.data.facts import fails_naming
-from tests.data.formats.test_annotations import image_of, write_karpathy
 from tests.tables import each_row
 
 COLOURS = {7: "red", 12: "lime", 391895: "blue"}
@@ -79,56 +77,10 @@ def test_a_tar_file_gives_images_and_captions(tmp_path, monkeypatch):
     assert list(loaded["image_id"]) == list(COLOURS) and loaded[1]["captions"] == ["the 12", "an image"]
 
 
-def test_names_that_are_no_numbers_and_captions_in_json(tmp_path):
-    members = {
-        "b/dog.jpg": photo(7, "JPEG"),
-        "b/dog.json": json.dumps({"caption": "a dog", "width": 4}).encode(),
-        "a/cat.jpeg": photo(12, "JPEG"),
-        "a/cat.json": json.dumps({"captions": ["a cat", "two"]}).encode("utf-8-sig"),
-    }
-    convert_features([write_tar(tmp_path / "000.tar", members)], tmp_path / "out")
-    rows = rows_of(tmp_path / "out")
-    assert [(row["file_name"], row["captions"]) for row in rows.values()] == [
-        ("dog", ["a dog"]),
-        ("cat", ["a cat", "two"]),
-    ]
-
-
-def test_shards_are_joined_with_captions(tmp_path):
-    write_tar(tmp_path / "0.tar", {"000000007.png": photo(7)})
-    write_tar(tmp_path / "1.tar", {"000000012.png": photo(12)})
-    split = write_karpathy(tmp_path / "split.json", [image_of(7), image_of(12)])
-    (tmp_path / "tars").mkdir()
-    for name in "01":
-        (tmp_path / f"{name}.tar").rename(tmp_path / "tars" / f"{name}.tar")
-    convert_features([tmp_path / "tars", split], tmp_path / "out")
-    assert [row["captions"][0] for row in rows_of(tmp_path / "out").values()] == ["A thing of 7.", "A thing of 12."]
-
-
 def link(name, kind):
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, "/etc/passwd"
     return member
-
-
-FAULTS = {
-    "climbing": ({"../12.png": photo(12), "../12.txt": b"a"}, ["../12.png"]),
-    "absolute": ({"/12.png": photo(12), "/12.txt": b"a"}, ["/12.png"]),
-    "link": ({"12.png": link("12.png", tarfile.SYMTYPE), "12.txt": b"a"}, ["12.png", "link"]),
-    "two images": ({"12.png": photo(12), "12.jpg": photo(12), "12.txt": b"a"}, ["12", "2 images"]),
-    "no captions": ({"12.png": photo(12)}, ["12", "captions"]),
-}
-
-
-@each_row("fault", FAULTS)
-def test_a_broken_sample_is_named_or_listed(fault, tmp_path):
-    members, facts = FAULTS[fault]
-    path = write_tar(tmp_path / "000.tar", {**members_of(7), **members, **members_of(391895)})
-    with fails_naming("000.tar", *facts):
-        convert_features([path], tmp_path / "out")
-    assert sorted(file.name for file in tmp_path.iterdir()) == ["000.tar"]
-    result = convert_features([path], tmp_path / "out", skip_errors=True)
-    assert (result.num_rows, len(result.skipped)) == (2, 1)
 
 
 DAMAGES = ("two in one", "two in one, far apart", "a hole", "a hole in a header", "cut between members", "leads back")
@@ -174,18 +126,6 @@ def test_zeros_behind_the_end_are_no_damage(tmp_path):
         assert inspect_data(path).num_images == 3
 
 
-def test_a_member_that_is_there_twice_is_named_or_listed(tmp_path):
-    path = write_tar(tmp_path / "train.tar", {**members_of(7), **members_of(12)})
-    with tarfile.open(path, "a") as archive:
-        member = tarfile.TarInfo("000000007.png")
-        member.size = len(photo(391895))
-        archive.addfile(member, io.BytesIO(photo(391895)))
-    with fails_naming("train.tar", "000000007.png", "twice"):
-        convert_features([path], tmp_path / "out")
-    result = convert_features([path], tmp_path / "out", skip_errors=True)
-    assert (result.num_rows, [entry["image_id"] for entry in result.skipped]) == (1, ["000000007"])
-
-
 @each_row("has_split", [True, False])
 def test_a_parquet_file(has_split, tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
@@ -196,46 +136,3 @@ def test_a_parquet_file(has_split, tmp_path, monkeypatch):
     found = rows_of(tmp_path / "out")
     assert {one: row["captions"] for one, row in found.items()} == {one: [f"the {one}"] for one in COLOURS}
     assert [row["split"] for row in found.values()] == (splits or ["test"] * 3)
-
-
-def test_a_parquet_file_of_two_images_with_one_id(tmp_path, cache):
-    rows = {"image_id": [7, 12, 7], "caption": ["a", "b", "c"]}
-    rows["image"] = [{"bytes": photo(one), "path": None} for one in COLOURS]
-    path = tmp_path / "photos.parquet"
-    Dataset.from_dict(rows).cast_column("image", ImageColumn()).to_parquet(path)
-    for skip_errors in (False, True):
-        with fails_naming("photos.parquet", "image_id 7"):
-            convert_features([path], tmp_path / "out", skip_errors=skip_errors)
-    with fails_naming("photos.parquet", "image_id 7"):
-        inspect_data(path)
-
-
-def test_captions_and_splits_are_kept_whichever_image_comes_first(tmp_path, cache):
-    everything = {"image_id": list(COLOURS), "caption": ["a", "b", "c"], "split": ["train", "test", "test"]}
-    everything["image"] = [{"bytes": photo(one), "path": None} for one in COLOURS]
-    for name, columns, options, kept in (
-        ("captions", ("caption",), {}, [(12, ["b"], None), (391895, ["c"], None)]),
-        ("splits", ("split",), {}, [(12, None, "test"), (391895, None, "test")]),
-        ("known split", ("split",), {"split": "train"}, [(7, None, "train"), (12, None, "train")]),
-    ):
-        paths = []
-        for part, rows in (("a", slice(0, 1)), ("b", slice(1, 3))):
-            names = ("image_id", "image", *(columns if part == "b" else ()))
-            dataset = Dataset.from_dict({one: everything[one][rows] for one in names})
-            paths.append(tmp_path / f"{name} {part}.parquet")
-            dataset.cast_column("image", ImageColumn()).to_parquet(paths[-1])
-        if not options:
-            with fails_naming(paths[0]):
-                convert_features(paths, tmp_path / name)
-        result = convert_features(paths, tmp_path / name, skip_errors=True, **options)
-        assert [entry["image_id"] for entry in result.skipped] == ([] if options else ["7"]), name
-        found = [(one, row.get("captions"), row.get("split")) for one, row in rows_of(tmp_path / name).items()]
-        assert found[: len(kept)] == kept, name
-
-
-def test_captions_of_files_are_kept_beside_annotations_without_any(tmp_path):
-    tar = write_tar(tmp_path / "0.tar", {**members_of(7), **members_of(12)})
-    sizes = {"images": [{"id": one, "file_name": f"{one}.jpg"} for one in (7, 12)], "annotations": []}
-    (tmp_path / "sizes.json").write_text(json.dumps(sizes))
-    convert_features([tar, tmp_path / "sizes.json"], tmp_path / "out")
-    assert [row["captions"][0] for row in rows_of(tmp_path / "out").values()] == ["the 7", "the 12"]

@@ -98,13 +98,6 @@ def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_of_broken_files_lists_each(tmp_path):
-    files = {entry["file"] for entry in BROKEN if entry["format"] == "cocobu"}
-    with fails_naming(len(files)):
-        convert_features([FOLDER / "broken" / "cocobu_att"], tmp_path / "out", skip_errors=True)
-    assert not list(tmp_path.iterdir())
-
-
 def test_splits_and_captions_are_joined_by_image_id(tmp_path):
     pytest.importorskip("h5py")
     inputs = [FOLDER / "m2_hdf5", FOLDER / "karpathy" / "dataset_coco.json"]
@@ -113,17 +106,6 @@ def test_splits_and_captions_are_joined_by_image_id(tmp_path):
     assert not list(tmp_path.iterdir())
     result = convert_features(inputs, tmp_path / "out", skip_errors=True)
     assert result.num_rows == 2 and len(result.skipped) == 58 + 5
-
-
-def test_an_image_that_a_file_lacks_is_named(tmp_path):
-    pytest.importorskip("h5py")
-    captions = json.loads((FOLDER.parent / "coco_val2017" / "captions_val.json").read_text())
-    ids = {493019, 351362, 334309}
-    for key, name in (("images", "id"), ("annotations", "image_id")):
-        captions[key] = [one for one in captions[key] if one[name] in ids]
-    (tmp_path / "captions.json").write_text(json.dumps(captions))
-    with fails_naming(351362):
-        convert_features([FOLDER / "broken" / INCOMPLETE, tmp_path / "captions.json"], tmp_path / "out")
 
 
 @each_row("file", ["karpathy_faults.json", "karpathy_cut.json"])

@@ -1,20 +1,17 @@
 """Folders of photographs: no photograph is lost because of its name, and captions may lie beside them."""
 
-import warnings
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.data.errors import MissingSplitError
-from hf_ngsan.data.images.loading import check_captions
 from hf_ngsan.data.images.sources import METADATA
 from hf_ngsan.extraction import list_images
 from hf_ngsan.extraction.image_list import inspect_images
-from tests.commands.running import fails, prints
+from tests.commands.running import prints
 from tests.data.facts import fails_naming
 from tests.data.images.photos import index_of, lists, picture_bytes, table, write_image_folder, write_parquet
 
@@ -87,13 +84,6 @@ def test_folders_directly_below_the_root_are_splits_with_everything_in_them(tmp_
         load_data(f"images:{folder}", "train")
 
 
-def test_a_split_column_of_metadata_counts(tmp_path):
-    rows = [{"file_name": f"photo_{n}.png", "caption": "a", "split": split} for n, split in enumerate("aab")]
-    folder = write_image_folder(tmp_path / "photos", rows, ".csv")
-    for keys in ("", ",streaming=true"):
-        assert [len(load_data(f"images:{folder}{keys}", split)) for split in "ab"] == [2, 1]
-
-
 def test_text_files_beside_photographs_hold_their_captions(tmp_path):
     names = ["train_station.jpg", "b.PNG", "c.webp", "deep/d.v2.jpeg", "e.jpg"]
     folder = write(
@@ -123,52 +113,6 @@ def test_captions_of_metadata_are_read_as_they_are(tmp_path):
         assert captions_by_name(write_image_folder(tmp_path / "late", rows, ".jsonl")) == {"photo_1.png": ["a", "b"]}
 
 
-def test_metadata_that_cannot_be_read_are_named(tmp_path):
-    for number, (content, facts) in enumerate(
-        (
-            (b"file_name,caption\nphoto_0.png,a cat, a dog\n", ["line 2", "quotation marks"]),
-            (b'file_name,caption\nphoto_0.png,"a cat\nphoto_1.png,a dog\n', ["metadata.csv"]),
-            (b"file_name,caption\n,a cat\n", ["row 0", "file_name"]),
-            (b"file_name;caption\nphoto_0.png;a cat\n", ["file_name;caption", "file_name,caption"]),
-            (b"file_name,caption\nphoto_9.png,a cat\n", ["photo_9.png"]),
-        )
-    ):
-        folder = write_image_folder(tmp_path / str(number), [{"file_name": ""}], ".csv")
-        (folder / "metadata.csv").write_bytes(content)
-        with fails_naming(folder, *facts):
-            load_data(f"images:{folder}", "train")
-    write_image_folder(folder / "more", [{"file_name": "photo_0.png", "caption": "b"}], ".csv")
-    (folder / "metadata.csv").write_text("file_name,caption\nmore/photo_0.png,a cat\n")
-    with fails_naming(folder / "metadata.csv", folder / "more" / "metadata.csv", "photo_0.png"):
-        load_data(f"images:{folder}", "train")
-
-
-def test_what_a_folder_lacks_is_said(tmp_path, capsys):
-    """By `inspect`, and by `train` in the same words."""
-    no_captions = write(tmp_path / "plain", "train_station.png", "b, c.png", "d.png")
-    no_column = write_image_folder(tmp_path / "label", [{"file_name": "photo_0.png", "label": "x"}], ".csv")
-    in_splits = write(tmp_path / "splits", "train/a.png", "validation/b.png")
-    for folder, facts in (
-        (no_captions, [no_captions / "metadata.csv", "file_name,caption", '"b, c.png",', "b, c.txt"]),
-        (no_column, [no_column / "metadata.csv", "column caption", "photo_0.png,"]),
-        (in_splits, [in_splits / "train" / "metadata.csv", "a.png,"]),
-    ):
-        text = prints(capsys, "inspect", folder)
-        assert "no problem found" not in text and "caption, index: usable" in text and "train, evaluate: " in text
-        with fails_naming(*facts):
-            check_captions(load_data(f"images:{folder}", "train"), f"images:{folder}", "train")
-        for fact in facts:
-            assert str(fact) in text, fact
-    told = fails(capsys, "train", "--config", "ngsan/fine_tune", f"data.spec=images:{no_captions}")
-    assert str(no_captions / "metadata.csv") in told and "captions=COLUMN" not in told
-    few = write(tmp_path / "few", "a.png", "b.png", a="a cat", b="a dog")
-    assert [use for use, lack in inspect_images(few).uses.items() if lack] == ["train"]
-    only_test = write(tmp_path / "only test", "test/a.png", **{"test/a": "a cat"})
-    assert [use for use, lack in inspect_images(only_test).uses.items() if lack] == ["train"]
-    (few / "b.png").write_bytes(b"")
-    assert [use for use, lack in inspect_images(few).uses.items() if lack] == ["train", "evaluate"]
-
-
 def test_no_table_vanishes_because_of_its_name(tmp_path):
     for names in (["a.parquet", "b.parquet"], ["trains.parquet", "x/validated.parquet"]):
         for place, name in enumerate(names):
@@ -196,15 +140,3 @@ def test_a_card_says_the_splits(tmp_path):
     card = "---\nconfigs:\n- config_name: default\n  data_files:\n  - split: train\n    path: first/*\n"
     (folder / "README.md").write_text(f"{card}  - split: dev\n    path: second/*\n---\n")
     assert load_data(f"images:{folder}", "validation")["file_name"][:] == ["second/test.png"]
-
-
-def test_captions_are_read_by_the_commands(tmp_path, capsys):
-    folder = write(tmp_path / "photos", "train_station.png", "test.png", train_station="a train", test="a test")
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        listed = list_images(f"images:{folder}", split="train")
-    assert {image.file_name: image.captions for image in listed.images} == {
-        "test.png": ("a test",),
-        "train_station.png": ("a train",),
-    }
-    assert main(["inspect", str(folder)]) == 0 and "captions an image: 1" in capsys.readouterr().out

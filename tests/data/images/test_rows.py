@@ -1,15 +1,10 @@
-import os
 import pickle
-import warnings
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 from datasets import ClassLabel, Dataset, DatasetDict, Image, Value
-from PIL import Image as PillowImage
 
 from hf_ngsan.data import CaptionCollator, load_data
-from hf_ngsan.data.images import files as row_formats
 from hf_ngsan.data.images.loading import load_images
 from tests.data.facts import fails_naming
 from tests.data.images.photos import (
@@ -19,7 +14,6 @@ from tests.data.images.photos import (
     lists,
     one_row_a_caption,
     parquet_folder,
-    picture,
     picture_bytes,
     several_columns,
     split_dictionary,
@@ -110,25 +104,6 @@ def test_a_file_name_tells_the_rows_of_an_image_and_ends_in_its_number(tmp_path)
     assert rows["file_name"][:] == names
 
 
-@each_row(
-    "column",
-    [
-        {"image_id": ["a", "b", "c"]},
-        {"image_id": [1.5, 2.0, 3.0]},
-        {"filename": ["a1.jpg", "b1.jpg", "c2.jpg"]},
-        {"filename": ["a1.jpg", "b.jpg", "c2.jpg"]},
-        {"filename": ["1234567890123456789.jpg", "2.jpg", "3.jpg"]},
-    ],
-)
-def test_without_numbers_of_their_own_the_row_is_the_number(tmp_path, column):
-    dataset = lists()
-    for name, values in column.items():
-        dataset = dataset.add_column(name, values)
-    rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
-    check_rows(rows)
-    assert rows["image_id"][:] == [0, 1, 2]
-
-
 def test_an_id_of_several_images_is_not_taken_for_their_number(tmp_path):
     file = write_parquet(lists().add_column("image_id", [4, 4, 5]), tmp_path / "mine.parquet")
     with pytest.warns(UserWarning, match="image_id"):
@@ -168,30 +143,6 @@ def test_captions_without_a_word_and_images_without_captions_are_left_out(tmp_pa
         check_rows(rows, [0])
 
 
-@each_row("captions", [[None] * 3, [[], [" "], None]])
-def test_where_no_image_has_a_caption_all_stay_for_inference(tmp_path, captions):
-    dataset = table({"image": [0, 1, 2]}).add_column("captions", captions)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
-    assert "captions" not in rows.column_names
-    assert [index_of(row["image"]) for row in rows] == [0, 1, 2]
-
-
-def test_a_folder_of_image_files_has_no_captions(tmp_path):
-    (tmp_path / "mine").mkdir()
-    for index in range(3):
-        picture(index).save(tmp_path / "mine" / f"photo {index + 5}.png")
-    rows = load_data(f"images:{tmp_path / 'mine'}", "train")
-    assert rows.column_names == ["image_id", "file_name", "image"]
-    assert rows["image_id"][:] == [5, 6, 7]
-    assert [index_of(row["image"]) for row in rows] == [0, 1, 2]
-    alone = write_parquet(table({"image": [0, 1, 2]}), tmp_path / "alone.parquet")
-    for keys in ("", ",streaming=true"):
-        rows = load_data(f"images:{alone}{keys}", "train")
-        assert rows["image_id"][:] == [0, 1, 2] and [index_of(row["image"]) for row in rows] == [0, 1, 2]
-
-
 def test_columns_can_be_named(tmp_path):
     dataset = table({"left": [0, 1, 2], "en": ["a cat", "a dog", "a cow"]}, image="left")
     dataset = dataset.add_column("de, alt=1", ["eine Katze", "ein Hund", "eine Kuh"])
@@ -207,11 +158,6 @@ def test_columns_can_be_named(tmp_path):
     assert load_data(f"images:{file},captions=a+b", "train")["captions"][:] == [["a cat"]]
 
 
-def test_images_are_converted_to_the_mode_that_their_column_says(tmp_path):
-    save(lists().cast_column("image", Image(mode="L")), tmp_path / "mine")
-    assert load_data(f"images:{tmp_path / 'mine'}", "train")[0]["image"].mode == "L"
-
-
 @each_row("as_bytes", [False, True])
 def test_images_as_paths_or_bytes(tmp_path, as_bytes):
     for index in range(3):
@@ -222,15 +168,6 @@ def test_images_as_paths_or_bytes(tmp_path, as_bytes):
     if as_bytes:  # a column that is named as images are is found
         named = Dataset.from_dict({"JPG": values, "captions": CAPTIONS})
         check_rows(load_data(f"images:{write_parquet(named, tmp_path / 'named.parquet')}", "train"))
-
-
-def test_width_and_height_are_kept_where_they_are_known(tmp_path):
-    dataset = lists().add_column("width", [20, 21, 22]).add_column("height", [10, 10, 10])
-    rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
-    assert [(row["width"], row["height"]) for row in rows] == [row["image"].size for row in rows]
-    other = lists().add_column("width", ["20"] * 3).add_column("height", [10, 10, 10])
-    rows = load_data(f"images:{write_parquet(other, tmp_path / 'other.parquet')}", "train")
-    assert not {"width", "height"} & set(rows.column_names)
 
 
 @each_row("split", ["validation", "val"])
@@ -247,30 +184,6 @@ def test_splits_by_file_names_keys_and_columns(tmp_path, split):
     }
     for source, indices in sources.items():
         check_rows(load_data(f"images:{source}", split), indices)
-
-
-def test_captions_of_a_split_column_stay_within_their_split(tmp_path):
-    dataset = one_row_a_caption().add_column("split", ["train", "train", "test", "train", "train", "test"])
-    file = write_parquet(dataset, tmp_path / "mine.parquet")
-    check_rows(load_data(f"images:{file}", "train"), captions=[["a cat"], ["a dog"], ["a cow", "one cow"]])
-    check_rows(load_data(f"images:{file}", "test"), [1, 0], captions=[["one cat"], ["one dog"]])
-
-
-def test_nothing_is_decoded_before_it_is_read(tmp_path, monkeypatch):
-    folder = parquet_folder(tmp_path / "mine")
-    decoded = []
-    decode = row_formats.decode_image
-
-    def count(value, feature):
-        decoded.append(1)
-        return decode(value, feature)
-
-    monkeypatch.setattr(row_formats, "decode_image", count)
-    rows = load_data(f"images:{folder}", "train")
-    rows["captions"][:], rows["image_id"][:], rows.remove_columns("image")[0], rows.select([1])
-    assert not decoded
-    rows.select([1, 2])[0]["image"]
-    assert len(decoded) == 1
 
 
 def test_rows_can_be_changed_as_training_does_and_sent_to_another_process(tmp_path):
@@ -310,39 +223,3 @@ def test_a_damaged_image_is_named_when_it_is_read(tmp_path, as_file):
             read()
     with fails_naming(source):
         rows.select_columns("image")[1]
-
-
-def test_an_image_of_too_many_pixels_is_refused(tmp_path, monkeypatch):
-    rows = load_data(f"images:{write_parquet(lists(), tmp_path / 'mine.parquet')}", "train")
-    monkeypatch.setattr(PillowImage, "MAX_IMAGE_PIXELS", 100)
-    check_rows(rows.select([0]), [0])
-    with fails_naming("image_id 1"):
-        rows[1]
-
-
-def shared_data(name: str) -> Path:
-    folder = Path(os.environ.get("HF_NGSAN_TEST_DATA", ""), "data", name)
-    if "HF_NGSAN_TEST_DATA" not in os.environ or not folder.is_dir():
-        pytest.skip(f"HF_NGSAN_TEST_DATA does not name a folder with data/{name}")
-    return folder
-
-
-def test_photographs_in_parquet_files():
-    folder = shared_data("flickr8k")
-    rows = load_data(f"images:{folder}", "validation")
-    table = pq.read_table(folder / "validation-00000-of-00001.parquet", columns=["image_id", "file_name", "captions"])
-    assert rows.select_columns(["image_id", "file_name", "captions"])[:] == table.to_pydict()
-    for row in rows.select(range(0, 1000, 200)):
-        assert row["image"].size == (224, 224) and row["image"].mode == "RGB"
-    alone = load_data(f"images:{folder / 'validation-00000-of-00001.parquet'}", "validation")
-    assert alone["captions"][:] == rows["captions"][:]
-    train = load_data(f"images:{folder}", "train")
-    assert len(train) == 6000 and len(set(train["image_id"][:])) == 6000
-
-
-def test_photographs_of_any_size_and_mode_in_a_folder():
-    rows = load_data(f"images:{shared_data('coco_photos') / 'images'}", "train")
-    assert len(rows) == 96
-    assert rows["image_id"][:][:3] == [139, 785, 802]
-    modes = {row["image_id"]: row["image"].mode for row in rows}
-    assert {image_id for image_id, mode in modes.items() if mode == "L"} == {7888, 431848}

@@ -4,85 +4,16 @@ import subprocess
 import sys
 import time
 
-import datasets
 import pytest
-from datasets import Dataset
 
 from hf_ngsan.data import load_data
 from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     lists,
-    one_row_a_caption,
     parquet_folder,
-    picture_bytes,
     table,
     write_parquet,
 )
-from tests.tables import each_row
-
-
-def parquet(dataset):
-    return lambda folder: write_parquet(dataset, folder / "train.parquet")
-
-
-def with_columns(**columns):
-    dataset = lists()
-    for name, values in columns.items():
-        dataset = dataset.add_column(name, values)
-    return parquet(dataset)
-
-
-def stored(*values, name="image"):
-    """A column of images as they are stored."""
-    return Dataset.from_dict({name: list(values), "captions": [["a"]] * len(values)})
-
-
-def two_images(folder):
-    first, second = (stored({"bytes": picture_bytes(0), "path": None}, name=name) for name in ("left", "right"))
-    both = datasets.concatenate_datasets([first, second.remove_columns("captions")], axis=1)
-    return parquet(both)(folder)
-
-
-def with_code(folder):
-    folder.mkdir()
-    (folder / "mine.py").write_text("raise SystemExit('run')")
-    return folder
-
-
-@each_row(
-    ("make", "keys", "facts"),
-    [
-        (parquet(lists().remove_columns("image")), "", ["captions", "image=COLUMN"]),
-        (two_images, "", ["left, right", "image=COLUMN"]),
-        (with_columns(text=["a", "b", "c"]), ",captions=text+texd", ["'texd'", "image, captions, text"]),
-        (with_columns(text=["a", "b", "c"]), ",imgae=image", ["'imgae'", "image, captions, config"]),
-        (
-            parquet(one_row_a_caption().add_column("file_name", ["a", "b", "b", None, "c", "a"])),
-            "",
-            ["row 3", "file_name"],
-        ),
-        (with_code, "", []),
-        (lambda folder: parquet_folder(folder.with_name("mine[1]")), "", ["mine[1]", "rename"]),
-        (lambda folder: folder, "", ["mine"]),
-    ],
-)
-def test_what_is_no_dataset_of_images_is_named(tmp_path, make, keys, facts):
-    source = make(tmp_path / "mine")
-    with fails_naming(tmp_path, *facts):
-        load_data(f"images:{source}{keys}", "train")
-
-
-@each_row(
-    ("make", "split", "facts"),
-    [
-        (parquet_folder, "test", ["'test'", "train, validation"]),
-        (lambda folder: write_parquet(lists(), folder / "all.parquet"), "validation", ["'validation'", "train"]),
-        (with_columns(split=["train", "restval", "train"]), "test", ["'test'", "train, restval"]),
-    ],
-)
-def test_an_unknown_split_lists_those_there_are(tmp_path, make, split, facts):
-    with fails_naming(tmp_path, *facts):
-        load_data(f"images:{make(tmp_path / 'mine')}", split)
 
 
 def test_one_of_several_configurations(tmp_path):
@@ -111,14 +42,6 @@ def test_a_changed_folder_is_read_again(tmp_path):
     time.sleep(0.01)
     write_parquet(table({"image": [0], "captions": [["a bat"]]}), folder / "train-00000-of-00001.parquet")
     assert load_data(f"images:{folder}", "train")["captions"][:] == [["a bat"]]
-
-
-def test_loading_says_nothing_where_there_is_no_terminal(tmp_path, capfd):
-    good = parquet_folder(tmp_path / "mine")
-    capfd.readouterr()
-    load_data(f"images:{good}", "train")
-    assert capfd.readouterr() == ("", "")
-    assert not datasets.are_progress_bars_disabled()
 
 
 def load_in_a_process(spec: str, **environment: str) -> str:

@@ -9,7 +9,7 @@ from datasets import Dataset, Image
 from hf_ngsan.data import EpochSampler, load_data, shuffle_buffer_of
 from hf_ngsan.training.batches import take
 from tests.data.facts import fails_naming
-from tests.data.formats.test_image_formats import COLOURS, DAMAGES, damaged_tars, members_of, write_tar
+from tests.data.formats.test_image_formats import DAMAGES, damaged_tars
 from tests.data.images.photos import (
     index_of,
     lists,
@@ -59,16 +59,6 @@ def test_rows_are_those_of_the_dataset(make, tmp_path):
         assert one["captions"] == other["captions"]
         assert one["image"].tobytes() == other["image"].tobytes()
     assert found.select_columns(["captions"])[1]["captions"] == expected[1]["captions"]
-
-
-def test_tar_files_of_webdataset(tmp_path):
-    members = {name: content for image_id in COLOURS for name, content in members_of(image_id).items()}
-    write_tar(tmp_path / "shard.tar", members)
-    for source in (tmp_path, tmp_path / "shard.tar"):
-        rows = load_data(f"images:{source},streaming=true", "train")
-        assert rows["image_id"][:] == list(COLOURS)
-        assert [row["image"].size for row in rows] == [(4, 3)] * 3
-        assert rows[0]["captions"] == ["the 7", "an image"]
 
 
 @each_row("damage", DAMAGES)
@@ -124,16 +114,3 @@ def test_rows_are_shuffled_within_windows(window):
                  for n in range(2)]  # fmt: skip
         assert [one + other for one, other in zip(*parts, strict=True)] == list(sampler)
     assert (orders[0] != orders[1]) == (window > 1)
-
-
-def test_what_cannot_be_streamed_is_named(tmp_path):
-    folder = many(tmp_path / "data")
-    with fails_naming(folder, "shuffle_buffer", 0):
-        load_data(f"images:{folder},streaming=true,shuffle_buffer=0", "train")
-    with fails_naming(folder, "'test'", "train"):
-        load_data(f"images:{folder},streaming=true", "test")
-    rows = load_data(f"images:{folder},streaming=true", "train")
-    for file in folder.iterdir():
-        write_parquet(lists(), file)
-    with fails_naming(folder, 6):
-        rows[NUMBER - 1]

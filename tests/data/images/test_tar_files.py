@@ -117,12 +117,6 @@ def test_images_without_captions_are_counted_or_refused_and_those_with_captions_
                 assert load_data(f"images:{folder}{keys}", "train")["captions"][:] == [["a"], ["b"]], name
 
 
-def test_a_file_that_has_changed_is_read_again(tmp_path, cache):
-    for caption in ("a", "bb"):
-        write_tar(tmp_path / "0.tar", jpeg(1, caption))
-        assert load_data(f"images:{tmp_path / '0.tar'}", "train")["captions"][:] == [[caption]]
-
-
 def test_a_compressed_file_is_named(tmp_path, cache):
     write_shards(tmp_path / "data", {"0.tar": jpeg(1)})
     (tmp_path / "data" / "1.tar.gz").write_bytes(b"")

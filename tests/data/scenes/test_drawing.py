@@ -1,9 +1,8 @@
 import numpy as np
-import pytest
 from PIL import Image, ImageColor
 
 from hf_ngsan.data import draw_scene, load_data, make_scene
-from hf_ngsan.data.scenes import BACKGROUND, PAINT, Scene
+from hf_ngsan.data.scenes import PAINT
 
 
 def pixels_of(picture, colour):
@@ -21,29 +20,6 @@ def test_every_object_is_seen_in_its_box_and_nowhere_else():
             assert seen.sum() > 0.15 * (box[2] - box[0]) * (box[3] - box[1])
             assert columns.min() >= box[0] - 2 and columns.max() <= box[2] + 2
             assert rows.min() >= box[1] - 2 and rows.max() <= box[3] + 2
-
-
-def test_shapes_fill_their_boxes():
-    box = np.array([[0.2, 0.3, 0.7, 0.8]])
-    areas = {}
-    for shape in ("square", "circle", "triangle", "star"):
-        seen = pixels_of(draw_scene(Scene([f"red {shape}"], box, None, []), size=200), "red")
-        rows, columns = np.nonzero(seen)
-        assert (columns.min(), columns.max()) == (pytest.approx(40, abs=2), pytest.approx(139, abs=2))
-        assert (rows.min(), rows.max()) == (pytest.approx(60, abs=2), pytest.approx(159, abs=2))
-        areas[shape] = seen.sum() / 100**2
-    assert areas["square"] == pytest.approx(1, abs=0.05)
-    assert areas["circle"] == pytest.approx(np.pi / 4, abs=0.05)
-    assert areas["triangle"] == pytest.approx(0.5, abs=0.05)
-    assert areas["star"] < 0.5
-
-
-def test_a_small_object_lies_on_a_large_one():
-    scene = Scene(["blue circle", "red square"], np.array([[0.4, 0.4, 0.6, 0.6], [0.2, 0.2, 0.8, 0.8]]), None, [])
-    picture = draw_scene(scene, size=100)
-    assert pixels_of(picture, "blue")[50, 50]
-    assert pixels_of(picture, "red")[25, 25]
-    assert picture.getpixel((5, 5)) == ImageColor.getrgb(BACKGROUND)
 
 
 def test_rows_of_the_dataset_can_be_drawn_and_can_carry_their_picture():

@@ -2,7 +2,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_ngsan.data.scenes import COLOURS, FAMILIES, LANDMARK, SHAPES, Statement
+from hf_ngsan.data.scenes import COLOURS, FAMILIES, SHAPES, Statement
 from hf_ngsan.data.scenes.relations import AMBIGUOUS, FAMILY_OF, FIRST, SECOND, SYMMETRIC, answer_families
 from tests.tables import each_row
 
@@ -47,10 +47,6 @@ def mirrored(box, axis):
     return result
 
 
-def transposed(box):
-    return box[[1, 0, 3, 2]]
-
-
 @given(boxes(), boxes())
 def test_symmetric_relations_do_not_see_a_mirror_and_directional_ones_turn_round_in_it(subject, other):
     answers = answer_families(subject, other)
@@ -60,14 +56,6 @@ def test_symmetric_relations_do_not_see_a_mirror_and_directional_ones_turn_round
         for family in FAMILIES:
             expected = swap[int(answers[family.name])] if family.name == turned else answers[family.name]
             assert seen[family.name] == expected
-
-
-@given(boxes(), boxes())
-def test_the_axes_are_alike(subject, other):
-    answers, seen = answer_families(subject, other), answer_families(transposed(subject), transposed(other))
-    assert seen["horizontal"] == answers["vertical"] and seen["vertical"] == answers["horizontal"]
-    assert seen["axis"] == {FIRST: SECOND, SECOND: FIRST, AMBIGUOUS: AMBIGUOUS}[int(answers["axis"])]
-    assert all(seen[name] == answers[name] for name in ("distance", "contact", "size"))
 
 
 @given(boxes(), boxes(), st.sampled_from([0.25, 0.5, 2, 8]), st.integers(-64, 64))
@@ -91,15 +79,6 @@ def test_symmetric_relations_follow_from_equation_8_and_nothing_else(subject, ot
         on_a_threshold = any(near[family.name] != answers[family.name] for near in nudged)
         if family.group == SYMMETRIC and not on_a_threshold:
             assert seen[family.name] == answers[family.name]
-
-
-@given(boxes(), boxes())
-def test_opposite_relations_hold_the_other_way_round(subject, other):
-    there, back = answer_families(subject, other), answer_families(other, subject)
-    for name in ("horizontal", "vertical", "size"):
-        assert {int(there[name]), int(back[name])} in ({FIRST, SECOND}, {AMBIGUOUS})
-    for name in ("distance", "axis"):
-        assert there[name] == back[name]
 
 
 names = st.builds("{} {}".format, st.sampled_from(COLOURS), st.sampled_from(SHAPES))
@@ -132,15 +111,3 @@ def test_captions_are_short_and_parsed_back(subject, relation, other):
 )
 def test_captions_that_state_no_single_relation(caption):
     assert Statement.parse(caption) is None
-
-
-def test_the_families_are_those_of_the_design():
-    groups = {
-        group: {r for f in FAMILIES if f.group == group for r in f.relations} for group in ("symmetric", "directional")
-    }
-    assert groups["symmetric"] == {
-        *("near", "far from", "overlapping", "inside", "larger than", "smaller than", "beside", "stacked with")
-    }
-    assert groups["directional"] == {"left of", "right of", "above", "below"}
-    assert len({family.verb for family in FAMILIES}) == len(FAMILIES)
-    assert LANDMARK in SHAPES

@@ -1,20 +1,16 @@
 """The dual encoder against its equations, its contracts, and the ways of loading it."""
 
-import json
 import math
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from hf_ngsan import save_for_hub
 from hf_ngsan.loading.models import load_model
-from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_mhsan import MHSANModel, diversity_penalty, pair_losses
 from hf_ngsan.models.modeling_vision import VisionModel
 from hf_ngsan.models.text_encoders import make_text_encoder
-from tests.loading.test_hub import result_of
 from tests.models.mhsan.tiny import (
     BERT,
     VISION,
@@ -24,7 +20,6 @@ from tests.models.mhsan.tiny import (
     tiny_model,
     tiny_processor,
 )
-from tests.models.tiny_photos import PHOTOS
 from tests.tables import each_row
 
 VARIANTS = {
@@ -206,61 +201,3 @@ def test_frozen_weights_that_were_changed_are_saved(tmp_path):
     half = MHSANModel.from_pretrained(tmp_path / "model").half()
     half.save_pretrained(tmp_path / "half")
     assert not [name for name in load_file(tmp_path / "half" / "model.safetensors") if ".backbone." in name]
-
-
-@pytest.fixture(scope="module")
-def checkpoint(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("mhsan") / "model"
-    save_for_hub(tiny_model(vision_config=VISION), tiny_processor(pixels=True), folder)
-    return folder
-
-
-LABELS = ["red ball", "blue box", "a large green ring"]
-
-
-def expected_scores() -> list[dict]:
-    model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
-    with torch.no_grad():
-        logits = model(**processor(images=PHOTOS[0], text=LABELS)).logits_per_image[0]
-    scores = logits.softmax(-1).tolist()
-    return sorted(
-        ({"label": label, "score": score} for label, score in zip(LABELS, scores, strict=True)),
-        key=lambda one: -one["score"],
-    )
-
-
-BARE = """
-import json, sys
-sys.modules["hf_ngsan"] = None
-from PIL import Image
-from transformers import AutoModel, AutoModelForZeroShotImageClassification, AutoProcessor, pipeline
-folder, image = {folder!r}, Image.open({image!r})
-model = AutoModelForZeroShotImageClassification.from_pretrained(folder, trust_remote_code=True)
-processor = AutoProcessor.from_pretrained(folder, trust_remote_code=True)
-pipe = pipeline("zero-shot-image-classification", model=folder, trust_remote_code=True)
-answer = pipe(image, candidate_labels={labels!r}, hypothesis_template="{{}}")
-text = model.get_text_features(**processor(text={labels!r})).pooler_output.tolist()
-AutoModel.from_pretrained(folder, trust_remote_code=True)
-model.save_pretrained({again!r})
-processor.save_pretrained({again!r})
-print(json.dumps([answer, text]))
-"""
-
-
-@pytest.mark.slow
-def test_without_the_package_too(checkpoint, tmp_path):
-    PHOTOS[0].save(tmp_path / "photo.png")
-    code = BARE.format(
-        folder=str(checkpoint), image=str(tmp_path / "photo.png"), labels=LABELS, again=str(tmp_path / "again")
-    )
-    answer, text = result_of(code, tmp_path)
-    assert [one["label"] for one in answer] == [one["label"] for one in expected_scores()]
-    assert [one["score"] for one in answer] == pytest.approx([one["score"] for one in expected_scores()], abs=1e-5)
-    model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
-    expected = model.get_text_features(**processor(text=LABELS)).pooler_output
-    torch.testing.assert_close(torch.tensor(text), expected, atol=1e-5, rtol=1e-5)
-    files = {path.name for path in checkpoint.iterdir()} - {SELF_TEST}
-    assert {path.name for path in (tmp_path / "again").iterdir()} == files
-    assert {"modeling_mhsan.py", "modeling_mhsan_text.py", "processing_mhsan.py", "parts.py"} <= files
-    auto_map = json.loads((checkpoint / "config.json").read_text())["auto_map"]
-    assert set(auto_map) >= {"AutoConfig", "AutoModel", "AutoModelForZeroShotImageClassification", "AutoProcessor"}

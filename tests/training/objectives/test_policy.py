@@ -5,7 +5,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration
 from hf_ngsan.training.objectives.policy import (
     Policy,
     draw_words,
@@ -16,24 +15,14 @@ from hf_ngsan.training.objectives.policy import (
 )
 from tests.tables import each_row
 
-PAD, START, END, UNKNOWN = 0, 1, 2, 3
-NUM_WORDS, LONGEST = 12, 6
+from .toy_policy import END, PAD, START, toy_captioner
+
+UNKNOWN, NUM_WORDS, LONGEST = 3, 12, 6
 
 
 @pytest.fixture(scope="module")
 def model():
-    torch.manual_seed(0)
-    config = NGSANConfig(
-        vocab_size=NUM_WORDS,
-        visual_feature_size=5,
-        hidden_size=16,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        intermediate_size=32,
-        geometry_hidden_size=4,
-        initializer_range=0.3,
-    )
-    model = NGSANForConditionalGeneration(config).eval()
+    model = toy_captioner(vocab_size=NUM_WORDS)
     model.generation_config.suppress_tokens = [UNKNOWN]
     return model
 
@@ -43,7 +32,7 @@ def images():
     torch.manual_seed(1)
     corners = torch.rand(4, 5, 2, 2).sort(dim=2).values.flatten(2)
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 1, 1, 0], [1, 1, 0, 0, 0]])
-    return {"visual_features": torch.rand(4, 5, 5), "visual_boxes": corners, "attention_mask": mask}
+    return {"visual_features": torch.rand(4, 5, 3), "visual_boxes": corners, "attention_mask": mask}
 
 
 def encode(model, images):

@@ -1,4 +1,4 @@
-"""EfficientNet-Lite against the PyTorch port of its authors' code, and what the common tests do not ask."""
+"""What transformers' common tests do not ask of backbones: sizes, frozen norms, and the code of EfficientNet-Lite."""
 
 import contextlib
 import io
@@ -16,11 +16,20 @@ from hf_ngsan.models.modeling_efficientnet_lite import (
     NGSANEfficientNetLiteConfig,
     SameConvolution,
 )
+from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
+from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
 from hf_ngsan.models.pretrained_weights import source_names
 from tests.tables import each_row
 
 PARAMETERS = dict(zip(VARIANTS, (4_652_008, 5_416_680, 6_092_072, 8_197_096, 13_006_568), strict=True))
 """Of the authors' classifiers of 1,000 classes."""
+TINY_RESNEXT = {
+    "embedding_size": 4,
+    "depths": [1, 2, 1],
+    "hidden_sizes": [8, 16, 24],
+    "groups": 2,
+    "width_per_group": 2,
+}
 HEAD = r"_conv_head|_bn1|_fc"
 
 
@@ -73,3 +82,48 @@ def test_padding_is_that_of_tensorflow(length, kernel_size, before, behind):
     for channel, row, column in np.ndindex(found.shape):
         taps = padded[:, 2 * row : 2 * row + kernel_size, 2 * column : 2 * column + kernel_size]
         assert found[channel, row, column] == pytest.approx((taps * weight[channel]).sum(), abs=1e-5)
+
+
+@each_row(
+    ("fields", "parameters"),
+    [
+        ({}, 88_791_336 - 2048 * 1000 - 1000),
+        ({"depths": [3, 8, 36, 3], "groups": 1, "width_per_group": 64}, 60_192_808 - 2048 * 1000 - 1000),
+    ],
+)
+def test_resnext_has_the_parameters_that_torchvision_tells_less_the_classifier(fields, parameters):
+    with torch.device("meta"):
+        backbone = NGSANResNeXtBackbone(NGSANResNeXtConfig(**fields))
+    assert backbone.num_parameters() == parameters
+    assert backbone(torch.empty(1, 3, 224, 224, device="meta")).feature_maps[0].shape == (1, 2048, 7, 7)
+
+
+def test_frozen_normalizations_never_change_in_training():
+    backbone = NGSANResNeXtBackbone(NGSANResNeXtConfig(**TINY_RESNEXT, frozen_batch_norm=True))
+    for name, buffer in backbone.named_buffers():
+        buffer.uniform_(0.5, 1.5)
+        assert "normalization" in name
+    before = {name: tensor.clone() for name, tensor in backbone.state_dict().items()}
+    images = torch.rand(2, 3, 32, 32)
+    optimizer = torch.optim.AdamW(backbone.parameters(), lr=0.1, weight_decay=0.1)
+    expected = backbone.eval()(images).feature_maps[0].detach()
+    training = backbone.train()(images).feature_maps[0]
+    torch.testing.assert_close(training, expected)
+    training.sum().backward()
+    optimizer.step()
+    changed = {name for name, tensor in backbone.state_dict().items() if not torch.equal(tensor, before[name])}
+    assert changed == {name for name in before if "convolution" in name}
+
+
+def test_vgg_11_is_that_of_the_paper():
+    with torch.device("meta"):
+        backbone = NGSANVGGBackbone(NGSANVGGConfig())
+    convolutions = [(3, 64), (64, 128), (128, 256), (256, 256), (256, 512), *[(512, 512)] * 3]
+    assert backbone.num_parameters() == sum(9 * a * b + b for a, b in convolutions) == 9_220_480
+    assert backbone(torch.empty(2, 3, 224, 224, device="meta")).feature_maps[-1].shape == (2, 512, 14, 14)
+    assert backbone.channels == [512]
+
+
+def test_a_tiny_net_reads_small_scenes():
+    config = NGSANVGGConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 128], use_batch_norm=True)
+    assert NGSANVGGBackbone(config)(torch.rand(2, 3, 64, 64)).feature_maps[0].shape == (2, 128, 8, 8)
