@@ -10,6 +10,7 @@ import pytest
 from hf_ngsan import commands as commands_package
 from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, main, parse
 from hf_ngsan.data.readers import READERS
+from hf_ngsan.io import UserModuleError, import_user_module
 from tests.commands.running import heavy_imports, prints
 from tests.tables import each_row
 
@@ -50,11 +51,6 @@ def test_help_lists_each_command_in_one_line_of_one_group(capsys):
     assert sum(map(len, GROUPS.values())) == len(COMMANDS)
     modules = {f"commands.{file.stem}" for file in Path(commands_package.__file__).parent.glob("*.py")}
     assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo"}
-
-
-def test_one_command_lists_the_datasets(capsys):
-    printed = prints(capsys, "datasets")
-    assert all(reader.usage in printed for reader in READERS.values())
 
 
 def test_help_imports_nothing_heavy(tmp_path):
@@ -154,6 +150,19 @@ def test_ctrl_c_exits_quietly(monkeypatch, capsys):
     monkeypatch.setattr("hf_ngsan.commands.train.run", interrupt)
     assert main(["train", "--config", "absent.yaml"]) == 130
     assert capsys.readouterr().err == ""
+
+
+def test_modules_that_cannot_be_imported(project):
+    Path("needs_more.py").write_text("import a_package_nobody_has\n")
+    Path("typo.py").write_text("def brevity(:\n")
+    for name, fact in (
+        ("no_such.module", "no_such"),
+        ("needs_more", "a_package_nobody_has"),
+        ("typo", "SyntaxError"),
+        ("./does_nothing.py", "./does_nothing.py"),
+    ):
+        with pytest.raises(UserModuleError, match=f"^--import: .*{fact}"):
+            import_user_module(name, "--import")
 
 
 READER = """

@@ -1,13 +1,10 @@
 """The wheel: what a person without the checkout gets."""
 
 import os
-import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
-from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 import pytest
@@ -115,39 +112,3 @@ def test_checkpoints_and_configs_are_found_without_the_checkout(installed, tmp_p
     assert checkpoint == installed / "hf_ngsan" / "checkpoints" / "ngsan-flickr8k"
     assert config == installed / "hf_ngsan" / "example_configs" / "ngsan" / "scenes.yaml"
     assert output_dir == Path("runs", "n_san")
-
-
-STATED = {
-    "Apache-2.0": "Apache",
-    "BSD": "BSD",
-    "MIT and alike": "MIT",
-    "PSF": "Python Software Foundation",
-    "MIT, in older versions another one": "MIT|Unlicense|HPND",
-}
-
-
-def stated_licence(package: str) -> str:
-    found = metadata(package)
-    classifiers = [one for one in found.get_all("Classifier") or () if one.startswith("License")]
-    return " ".join([found.get("License-Expression") or "", found.get("License") or "", *classifiers]).strip()
-
-
-def test_the_documented_licences_are_those_that_packages_state():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [names for extra, names in project["optional-dependencies"].items() if extra not in ("test", "dev")]
-    names = {re.match(r"[\w-]+", one)[0].lower() for one in sum(extras, project["dependencies"])} - {"hf-ngsan"}
-    table = (ROOT / "docs" / "installation.md").read_text().split("## Licences")[1]
-    documented = {
-        name: licence
-        for licence, packages in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)[2:]
-        for name in re.sub(r"\([^)]*\)|extras?:", "", packages).replace(";", ",").replace(" ", "").split(",")
-    }
-    assert documented.keys() == names
-    for name, licence in documented.items():
-        try:
-            stated = stated_licence(name)
-        except PackageNotFoundError:  # of an extra
-            continue
-        assert re.search(STATED[licence], stated) if licence in STATED else stated in ("", "UNKNOWN"), (
-            f"{name}: {stated[:80]}"
-        )

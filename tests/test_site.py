@@ -4,33 +4,18 @@ import inspect
 import os
 import subprocess
 import sys
-import tomllib
 import zlib
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
-import yaml
 
 from hf_ngsan.cli import COMMANDS
 from tests.space.test_page import browser, found, text_of, wait_for  # noqa: F401
 from tests.tables import each_row
 
 ROOT = Path(__file__).parents[1]
-
-
-def test_services_that_build_the_site_find_their_commands_and_files():
-    pages = yaml.safe_load((ROOT / ".github" / "workflows" / "docs.yml").read_text())
-    commands = [step["run"] for job in pages["jobs"].values() for step in job["steps"] if "run" in step]
-    makefile = (ROOT / "Makefile").read_text()
-    assert commands == ["make docs"] and "\ndocs: " in makefile
-    uploaded = next(step["with"]["path"] for step in pages["jobs"]["build"]["steps"] if "path" in step.get("with", {}))
-    assert f" docs {uploaded}\n" in makefile
-    read_the_docs = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())
-    assert (ROOT / read_the_docs["sphinx"]["configuration"]).is_file()
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {*read_the_docs["python"]["install"][0]["extra_requirements"]} <= extras.keys()
 
 
 @pytest.fixture(scope="module")

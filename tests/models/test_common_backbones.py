@@ -25,11 +25,6 @@ class ResNeXtBackboneTest(BackboneTests, unittest.TestCase):
     fields = TINY_RESNEXT
 
 
-@pytest.mark.slow
-class DetectorBackboneTest(ResNeXtBackboneTest):
-    fields = {**TINY_RESNEXT, "stride_in_1x1": True, "frozen_batch_norm": True}
-
-
 class VGGBackboneTest(BackboneTests, unittest.TestCase):
     config_class = NGSANVGGConfig
     all_model_classes = (NGSANVGGBackbone,)
@@ -44,8 +39,3 @@ class VGGBackboneTest(BackboneTests, unittest.TestCase):
         assert NGSANVGGConfig(out_features=["stage1", "stage3"]).out_indices == [0, 2]
         with pytest.raises(ValueError, match="same stages"):
             NGSANVGGConfig(out_features=["stage1", "stage2"], out_indices=[0, 2])
-
-
-@pytest.mark.slow
-class NormalizedVGGBackboneTest(VGGBackboneTest):
-    fields = {**SIZES, "use_batch_norm": True}

@@ -130,31 +130,3 @@ def test_forward_is_one_graph():
 )
 def test_forward_of_every_kind_of_layer_is_one_graph(name, variant, backend):
     check_that_forward_is_one_graph(name, variant, backend)
-
-
-WRONG = {
-    "ngsan": [
-        ({"visual_features": torch.zeros(4, 6, 5)}, r"\(4, 6, 5\).*12"),
-        ({"visual_features": torch.zeros(6, 12)}, r"visual_features .*\(6, 12\)"),
-        ({"visual_features": None}, "visual_features"),
-        ({"visual_boxes": None}, r"visual_boxes .*geometric_bias=\['query'\]"),
-        ({"visual_boxes": torch.zeros(4, 5, 4)}, r"visual_boxes .*\(4, 5, 4\).*\(4, 6, 4\)"),
-        ({"attention_mask": torch.ones(4, 5)}, r"attention_mask .*\(4, 5\)"),
-    ],
-    "rstnet": [
-        ({"visual_boxes": torch.zeros(4, 5, 4)}, r"visual_boxes .*\(4, 5, 4\).*\(4, 6, 4\)"),
-        ({"visual_boxes": None}, "visual_boxes"),
-        ({"visual_boxes": None, "attention_mask": None}, "6 visual tokens"),
-        ({"labels": None, "decoder_inputs_embeds": torch.zeros(4, 2, 32)}, "decoder_input_ids"),
-    ],
-    "spatial_captioner": [
-        ({"visual_features": torch.zeros(4, 6, 5)}, r"\(4, 6, 5\).*12"),
-        ({"visual_features": None}, "visual_features"),
-        ({"attention_mask": torch.ones(4, 5)}, r"attention_mask .*\(4, 5\)"),
-    ],
-    "nsa_transformer": [
-        ({"attention_mask": torch.ones(4, 5)}, r"attention_mask .*\(4, 5\).*\(4, 6\)"),
-        ({"input_ids": torch.zeros(4, 0, dtype=torch.long)}, r"\(4, 0\)"),
-        ({"input_ids": None}, "input_ids"),
-    ],
-}

@@ -45,16 +45,6 @@ def test_generate_without_the_cache(name, search, monkeypatch):
         model.generate(**inputs, min_new_tokens=2, max_new_tokens=2, **SEARCHES[search])
 
 
-@each_row("name", ["ngsan", "rstnet", "nsa_transformer"])
-def test_a_decoder_without_the_cache(name, monkeypatch):
-    model, inputs = model_and_inputs(name)
-    del inputs["decoder_input_ids"]
-    hide_cache(model.model.decoder, monkeypatch)
-    with pytest.raises(ValueError, match="words before"):
-        model.generate(**inputs, min_new_tokens=2, max_new_tokens=2)
-    assert model.generate(**inputs, min_new_tokens=2, max_new_tokens=2, use_cache=False).shape[1] == 3
-
-
 @each_row("name", [*WRITERS, "rstnet_language_model"])
 @each_row("told_by", ["mask", "positions"])
 def test_a_later_word_alone(name, told_by):
@@ -67,12 +57,3 @@ def test_a_later_word_alone(name, told_by):
         inputs[f"{prefix}position_ids"] = torch.full((2, 1), 3)
     with pytest.raises(ValueError, match="words before"):
         model(**inputs)
-
-
-def test_padding_on_the_left_is_no_missing_word():
-    model, inputs = model_and_inputs("ngsan")
-    mask = torch.tensor([[0, 0, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]])
-    positions = (mask.cumsum(-1) - 1).clamp(min=0)
-    outputs = model(**inputs, decoder_attention_mask=mask, decoder_position_ids=positions)
-    alone = {key: value[:1] for key, value in inputs.items()} | {"decoder_input_ids": WORDS[:1, 2:]}
-    torch.testing.assert_close(outputs.logits[:1, 2:], model(**alone).logits, rtol=1e-5, atol=1e-5)

@@ -34,21 +34,3 @@ def test_generate_refuses_an_unknown_argument(name, argument):
     del inputs["decoder_input_ids"]
     with pytest.raises((TypeError, ValueError), match=argument):  # of the model, or of transformers
         model.generate(**inputs, max_new_tokens=3, **{argument: 2})
-
-
-@each_row("name", CHECKPOINTS)
-def test_arguments_without_a_value_go_through(name):
-    model, inputs = model_and_inputs(name)
-    model(**inputs, somebody_s_argument=None, return_dict=True)
-
-
-@each_row("name", [*WRITERS, "rstnet_language_model"])
-def test_the_cache_is_still_taken_under_its_old_name(name):
-    """Until transformers 5.40, with a warning, as transformers' own models do."""
-    model, inputs = model_and_inputs(name)
-    words = "input_ids" if name == "rstnet_language_model" else "decoder_input_ids"
-    whole = model(**inputs).logits
-    first = model(**{**inputs, words: WORDS[:, :4]}, use_cache=True)
-    with pytest.warns(FutureWarning, match="past_key_values"):
-        rest = model(**{**inputs, words: WORDS[:, 4:]}, past_key_values=first.cache)
-    torch.testing.assert_close(rest.logits, whole[:, 4:], rtol=1e-5, atol=1e-5)

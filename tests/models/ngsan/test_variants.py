@@ -53,14 +53,3 @@ def test_tying_shares_one_matrix_and_only_when_asked_for(tmp_path):
         for one in (model, NGSANForConditionalGeneration.from_pretrained(tmp_path / str(tied))):
             assert (one.lm_head.weight is one.get_input_embeddings().weight) is tied
     assert count_parameters() - count_parameters(tie_word_embeddings=True) == 9491 * 512
-
-
-def test_video_captioner_needs_no_boxes():
-    """One layer over frames, whose features have 1024 dimensions."""
-    config = NGSANConfig(vocab_size=50, visual_feature_size=1024, num_hidden_layers=1, geometric_bias=[])
-    model = NGSANForConditionalGeneration(config).eval()
-    frames, mask = torch.randn(2, 7, 1024), torch.ones(2, 7, dtype=torch.long)
-    mask[1, 4:] = 0
-    captions = model.generate(visual_features=frames, attention_mask=mask, num_beams=2, max_new_tokens=5)
-    alone = model.generate(visual_features=frames[1:, :4], num_beams=2, max_new_tokens=5)
-    assert captions[1].tolist()[: alone.shape[1]] == alone[0].tolist()
