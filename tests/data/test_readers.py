@@ -62,13 +62,3 @@ def test_a_source_whose_name_holds_commas_and_equals_signs_is_taken_whole(regist
     assert load_data(f"mine:{folder}", "train") == (str(folder), None)
     monkeypatch.setenv("HOME", str(tmp_path))
     assert load_data("mine:~/a,key=b", "train") == (str(folder), None)
-
-
-def test_extra_scores_come_with_the_reader(registry):
-    assert extra_scores_of("scenes:size=3").names == ("objects", "symmetric", "directional")
-    assert extra_scores_of("features:anywhere") is extra_scores_of("coco-layout:anywhere") is None
-    scores = object()
-    register_reader(Reader("mine", "a:b", "", [], extra_scores=scores))
-    assert extra_scores_of("mine") is scores
-    with fails_naming("'unknown'"):
-        extra_scores_of("unknown")
