@@ -66,12 +66,12 @@ METEOR_PARAPHRASES = [
 ]
 
 
-@pytest.fixture
-def small_meteor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(scope="session")
+def use_small_meteor(tmp_path_factory: pytest.TempPathFactory) -> Callable[[pytest.MonkeyPatch], None]:
     """In place of METEOR's data, the few lines of them that the words of tests need: these are indexed in no time."""
     from hf_ngsan.metrics.meteor import shared_scorer
 
-    package = tmp_path / "small_meteor" / "pycocoevalcap"
+    package = tmp_path_factory.mktemp("small_meteor") / "pycocoevalcap"
     (package / "meteor" / "data").mkdir(parents=True)
     (package / "__init__.py").touch()
     with zipfile.ZipFile(package / "meteor" / "meteor-1.5.jar", "w") as jar:
@@ -79,10 +79,21 @@ def small_meteor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             jar.writestr(name, text)
     table = "".join(f"0.1\n{phrase}\n{paraphrase}\n" for phrase, paraphrase in METEOR_PARAPHRASES)
     (package / "meteor" / "data" / "paraphrase-en.gz").write_bytes(gzip.compress(table.encode()))
-    monkeypatch.syspath_prepend(str(package.parent))
-    monkeypatch.delitem(sys.modules, "pycocoevalcap", raising=False)
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "small_meteor" / "cache")
-    shared_scorer.cache_clear()
+
+    def use(patch: pytest.MonkeyPatch) -> None:
+        patch.syspath_prepend(str(package.parent))
+        patch.delitem(sys.modules, "pycocoevalcap", raising=False)
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", package.parent / "cache")
+        shared_scorer.cache_clear()
+
+    return use
+
+
+@pytest.fixture
+def small_meteor(use_small_meteor, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    from hf_ngsan.metrics.meteor import shared_scorer
+
+    use_small_meteor(monkeypatch)
     yield
     shared_scorer.cache_clear()
 

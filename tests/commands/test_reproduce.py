@@ -28,7 +28,7 @@ ROWS = ["SAN", "query-dependent"]
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory):
+def table(use_small_meteor, tmp_path_factory):
     """The folder of a table of two rows with two seeds, whose runs are made in this process."""
 
     def run_here(planned, device, running, modules):
@@ -38,6 +38,7 @@ def table(tmp_path_factory):
     output = tmp_path_factory.mktemp("reproduce")
     command = [*TABLE_4[:-1], 1, "--output", output, "--only", *ROWS]
     with pytest.MonkeyPatch.context() as patch:
+        use_small_meteor(patch)
         patch.setattr(results, "run_process", run_here)
         assert main(list(map(str, command))) == 0
     return output
