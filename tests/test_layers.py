@@ -132,17 +132,6 @@ def test_models_can_travel_with_a_checkpoint(file):
     assert "__file__" not in {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
-def test_contributing_names_every_package():
-    """CONTRIBUTING.md has a row for each folder of the package and each file at its top."""
-    text = (ROOT.parent / "CONTRIBUTING.md").read_text()
-    rows = re.findall(r"^\| (`[^|]+`) \|", text, flags=re.MULTILINE)
-    named = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
-    packages = {file.rpartition("/")[0] or file for file in FILES}
-    outside = {"conversion", "examples", "benchmarks"}
-    assert all((ROOT.parent / name).is_dir() for name in outside)
-    assert named == packages | outside
-
-
 def test_no_task_imports_another():
     """A task is a file of its name; further files of it begin with that name."""
     names = ("captioning", "retrieval", "question_answering", "translation", "language_modeling")

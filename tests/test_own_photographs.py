@@ -73,11 +73,3 @@ def test_too_few_rows_to_set_some_aside(here, capsys):
     command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny", "data.limit=3"]
     assert "validation_split=null" in fails(capsys, *command)
     assert main([*command, "data.validation_split=null"]) == 0
-
-
-def test_only_the_usual_split_is_made_up(here, capsys):
-    command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny"]
-    assert "'validaton'" in fails(capsys, *command, "data.validation_split=validaton")
-    assert "'tset'" in fails(capsys, "evaluate", "--model", "tiny", "--data", "images:photos", "--split", "tset")
-    with pytest.raises(DataError, match="validation"):
-        load_data("images:photos", "validation")  # whose rows are what lies there

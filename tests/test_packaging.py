@@ -1,6 +1,5 @@
 """The wheel: what a person without the checkout gets."""
 
-import os
 import shutil
 import subprocess
 import sys
@@ -96,19 +95,3 @@ def test_the_wheel_names_the_licences_of_the_code_and_of_the_weights(installed):
     assert "License-Expression: Apache-2.0 AND LicenseRef-non-commercial-research-and-education\n" in metadata
     licences = {"LICENSE", *(f"checkpoints/{file}" for file in files_of(ROOT / "checkpoints", "LICENSE"))}
     assert len(licences) > 1 and files_of(information / "licenses", "*") == licences
-
-
-@pytest.mark.slow
-def test_checkpoints_and_configs_are_found_without_the_checkout(installed, tmp_path):
-    code = (
-        "from hf_ngsan.io.packaged import find_config, packaged_model\n"
-        "from hf_ngsan.tasks import load_training_config\n"
-        "folder = load_training_config('ngsan/n_san').output_dir\n"
-        "print(packaged_model('ngsan-flickr8k'), find_config('ngsan/scenes'), folder, sep='\\n')"
-    )
-    environment = os.environ | {"PYTHONPATH": str(installed)}
-    printed = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True)
-    checkpoint, config, output_dir = map(Path, printed.splitlines())
-    assert checkpoint == installed / "hf_ngsan" / "checkpoints" / "ngsan-flickr8k"
-    assert config == installed / "hf_ngsan" / "example_configs" / "ngsan" / "scenes.yaml"
-    assert output_dir == Path("runs", "n_san")

@@ -110,23 +110,18 @@ def test_gradient_checkpointing_changes_no_gradient(name, variant, reentrant):
     torch.testing.assert_close(gradients[0], gradients[1], **CLOSE)
 
 
-def check_that_forward_is_one_graph(name: str, variant: str, backend: str) -> None:
+@pytest.mark.slow
+@needs_compiler
+@pytest.mark.parametrize(
+    ("name", "variant", "backend"),
+    [
+        *((name, "paper", "eager") for name in ("rstnet", "spatial_captioner")),
+        *(("ngsan", one, "inductor") for one in ("SAN", "NG-SAN", "everything")),
+    ],
+)
+def test_forward_of_every_kind_of_layer_is_one_graph(name, variant, backend):
     model, inputs = make(name, variant), ARCHITECTURES[name].inputs()
     given = {**inputs, "decoder_input_ids": WORDS, "use_cache": False}
     graph = torch.compile(model, fullgraph=True, backend=backend)
     with torch.no_grad():
         torch.testing.assert_close(graph(**given).logits, model(**given).logits, **CLOSE)
-
-
-def test_forward_is_one_graph():
-    check_that_forward_is_one_graph("spatial_captioner", "paper", "eager")
-
-
-@pytest.mark.slow
-@needs_compiler
-@pytest.mark.parametrize(
-    ("name", "variant", "backend"),
-    [("rstnet", "paper", "eager"), *(("ngsan", one, "inductor") for one in ("SAN", "NG-SAN", "everything"))],
-)
-def test_forward_of_every_kind_of_layer_is_one_graph(name, variant, backend):
-    check_that_forward_is_one_graph(name, variant, backend)
