@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hf_ngsan.data import build_tokenizer, load_data
-from hf_ngsan.data.scenes.chinese import in_chinese, in_english
+from hf_ngsan.data.scenes.relations import in_chinese, in_english
 from hf_ngsan.data.scenes.scoring import SCENE_SCORES
 from hf_ngsan.languages import language_of
 from hf_ngsan.loading.models import load_captioner, load_model
