@@ -11,8 +11,8 @@ from transformers import PreTrainedModel
 
 from hf_ngsan import save_for_hub
 from hf_ngsan.io.folders import write_folder_atomically
-from hf_ngsan.io.weight_sources import FIELD as WEIGHTS_FROM
-from hf_ngsan.io.weight_sources import Source, without_unknown
+from hf_ngsan.io.packaged import WEIGHTS_FROM
+from hf_ngsan.io.packaged import Source, without_unknown
 from hf_ngsan.loading.models import load_config, load_model
 from hf_ngsan.loading.self_test import write_self_test
 from hf_ngsan.sharing.cards import write_card

@@ -11,7 +11,7 @@ from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenize
 
 from ..exporting.onnx_folder import remove_old_graphs
 from ..io.files import give_usual_modes, write_text_atomically
-from ..io.weight_sources import complete_sources, write_licence
+from ..io.packaged import complete_sources, write_licence
 from ..models.configuration_hub import REFERENCES_TO_CODE, imports_of_parts
 from ..models.modeling_base import registered_for_auto_classes
 from .models import WEIGHTS, is_guest, task_of

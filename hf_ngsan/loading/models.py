@@ -31,8 +31,7 @@ from ..guests.captioners import image_text_processor, task_of_guest
 from ..guests.dual_encoders import DUAL_ENCODERS, ExportedModel, is_exported
 from ..io.files import give_usual_modes
 from ..io.messages import one_sentence
-from ..io.packaged import ModelFolderError, find_model_folder
-from ..io.weight_sources import complete_sources, remember_source, write_licence
+from ..io.packaged import ModelFolderError, complete_sources, find_model_folder, remember_source, write_licence
 from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
 from ..registry import MODEL_TYPES, is_command_line, own_model_types, register

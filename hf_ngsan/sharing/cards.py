@@ -16,8 +16,7 @@ from transformers import PreTrainedModel
 
 from ..data.errors import DataError
 from ..io.files import write_text_atomically
-from ..io.packaged import packaged_models
-from ..io.weight_sources import CARD, Source, licence_of, sources_of
+from ..io.packaged import CARD, Source, licence_of, packaged_models, sources_of
 from ..loading.hub import is_of_transformers, needs_the_package
 from ..loading.models import auto_classes_of, task_of
 from ..models.image_processing_captioning import load_image

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..io.files import read_json_or_none, sha256, write_text_atomically
-from ..io.weight_sources import CARD, INITIALIZED_FROM
+from ..io.packaged import CARD, INITIALIZED_FROM
 from ..loading.models import ModelFolderError, find_model_folder, load_config, task_of
 from ..tasks.registry import task_class
 from ..training.config import TrainingConfig, read_yaml
