@@ -39,7 +39,7 @@ from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.models.attention_maps import attention_maps
 from hf_ngsan.models.geometry import GeometricBias
-from hf_ngsan.sharing.facts import history_of
+from hf_ngsan.sharing.cards import history_of
 from hf_ngsan.tasks.captioning_analysis import captions_with_visualness
 from hf_ngsan.visualization import plot_training_curve, plot_visualness, plot_word_maps
 from hf_ngsan.visualization.figures import draw_box, show_image, show_map, to_pixels
