@@ -118,7 +118,14 @@ def test_several_processes_do_what_one_does(tmp_path, num_processes):
     shutil.copytree(folders[1] / "run", tmp_path / "killed")
     newest = max((tmp_path / "killed" / "checkpoints").iterdir())
     shutil.rmtree(newest)  # as if the run had died within its last epoch
-    killed = ["--config", several, f"output_dir={tmp_path / 'killed'}", "--resume", "--num-processes", num_processes]
+    killed = [
+        "--config",
+        several,
+        f"training.output_dir={tmp_path / 'killed'}",
+        "--resume",
+        "--num-processes",
+        num_processes,
+    ]
     succeed("-m", "hf_ngsan.cli", "train", *killed)
     for name in ("last", f"checkpoints/{newest.name}"):
         assert same_weights(tmp_path / "killed" / name, folders[1] / "run" / name)
@@ -163,7 +170,7 @@ def test_a_self_critical_run_killed_again_and_again_ends_as_one_that_was_not(tmp
 def test_the_example_under_accelerate_launch_uses_both_processes(tmp_path):
     config = write_config(tmp_path, training={"epochs": 1})
     launch = ["-m", "accelerate.commands.launch", "--cpu", "--num_processes", 2]
-    output, errors = succeed(*launch, EXAMPLE, "--config", config, "seed=3")
+    output, errors = succeed(*launch, EXAMPLE, "--config", config, "training.seed=3")
     assert "on 2 processes" in errors
     assert json.loads(output)["cider_d"] >= 0
     captions = json.loads((tmp_path / "run" / "captions_test.json").read_text())
@@ -187,9 +194,15 @@ def test_coco_layouts_train_and_evaluate(tmp_path):
     first_images(COCO_LAYOUT, tmp_path, number=60)
     data, run = f"coco-layout:{tmp_path}", tmp_path / "run"
     config = ROOT / "examples" / "configs" / "ngsan" / "coco_layout.yaml"
-    small = ["model.hidden_size=32", "model.num_hidden_layers=1", "model.intermediate_size=64", "num_threads=1"]
-    short = ["epochs=2", "training.batch_size=5", "ema_decay=0", "warmup_epochs=0", "learning_rate=0.01"]
-    settings = [f"spec={data}", f"output_dir={run}", "mixed_precision=bf16", "data.min_word_count=3", *small, *short]
+    small = [
+        "model.hidden_size=32",
+        "model.num_hidden_layers=1",
+        "model.intermediate_size=64",
+        "training.num_threads=1",
+    ]
+    short = {"epochs": 2, "batch_size": 5, "ema_decay": 0, "warmup_epochs": 0, "learning_rate": 0.01, "output_dir": run}
+    of_training = [f"training.{key}={value}" for key, value in {**short, "mixed_precision": "bf16"}.items()]
+    settings = [f"data.spec={data}", "data.min_word_count=3", *small, *of_training]
     succeed("-m", "hf_ngsan.cli", "train", "--config", config, *settings)
     first, last = history_of(run)
     assert last["loss"] < first["loss"]
