@@ -23,7 +23,7 @@ from ..io.packaged import installed_photographs
 from ..io.weight_sources import licence_of
 from ..models.image_processing_captioning import load_image
 from ..serving.hosts import OwnHosts, host_name, listen
-from ..serving.images import size_of
+from ..serving.requests import size_of
 from ..sharing.cards import code
 from . import drawing, regions
 from .guard import Gate, Page, PageServer, in_words, whole_number
