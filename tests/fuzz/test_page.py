@@ -18,7 +18,7 @@ import httpx
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.space import Parts
-from hf_ngsan.space.parts import PhotographSearch, regions_of
+from hf_ngsan.space.parts import Search, regions_of
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import pixel_captioner, pixel_processor
@@ -34,14 +34,14 @@ PRIVATE = "/etc/hostname"
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[httpx.Client]]:
     """A page of photographs with search, and one of regions."""
-    search = PhotographSearch(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True))
+    search = Search(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True))
     photographs = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
     model, processor = tiny_captioner(visual_feature_size=10, geometric_bias=["query"]), tiny_processor()
     rows = regions_of(model, processor, "scenes:size=10,seed=1", "test")
     regions = Parts("tiny", CaptioningPipeline(model=model, processor=processor), rows)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("GRADIO_TEMP_DIR", str(tmp_path_factory.mktemp("gradio")))
-        first, second = served(Parts("tiny", photographs, photograph_search=search)), served(regions)
+        first, second = served(Parts("tiny", photographs, search=search)), served(regions)
         yield [next(first), next(second)]
         for page in (first, second):
             next(page, None)
