@@ -31,7 +31,6 @@ from hf_ngsan.io.files import write_text_atomically
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics.comparison import compare
 from hf_ngsan.tasks.caption_rows import load_rows, rows_for
-from hf_ngsan.visualization.heads import head_overlap
 
 SRU, MINILM, PACKAGED = "mhsan/flickr8k_sru", "mhsan/flickr8k_minilm", "mhsan/flickr8k"
 VISION = {"backbone": "efficientnet-lite2", "image_size": 352}
@@ -102,7 +101,9 @@ def overlap_of_image_heads(run: Path, data: str, limit: int | None) -> float | N
     for row in rows_for(model, processor, load_rows(data, "validation", limit=limit), data):
         with torch.inference_mode():
             images = model.get_image_features(**processor(visual_features=[row["visual_features"]]))
-        overlaps.append(head_overlap([images.attentions[-1][0].numpy()]))
+        maps = images.attentions[-1][0].numpy()
+        unit = maps / np.linalg.norm(maps, axis=1, keepdims=True)
+        overlaps.append(((unit @ unit.T).sum() - len(maps)) / (len(maps) * (len(maps) - 1)))
     return float(np.mean(overlaps))
 
 

@@ -2,7 +2,6 @@
 
 import io
 import json
-import os
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +20,6 @@ from tests.commands.running import fails, prints
 from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
 from tests.tasks.tiny import tiny_sections
 
-FLICKR8K = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
 PHOTO = photo((40, 28), seed=3)
 COLUMNS = Features({"image_id": Value("int64"), "image": ImageFeature(), "captions": List(Value("string"))})
 

@@ -43,7 +43,6 @@ class AnnotatedImage:
 
     @property
     def key(self) -> str:
-        """Text that identifies the image."""
         return ", ".join(f"{kind} {number}" for kind, number in self.ids.items()) or f"name {self.name}"
 
     def with_more(self, other: "AnnotatedImage") -> "AnnotatedImage":
@@ -247,5 +246,4 @@ class Annotations:
 
 
 def listing(values: Collection[object]) -> str:
-    """Returns the first few values, for messages."""
     return ", ".join(map(str, islice(values, MAX_LISTED))) + (", ..." if len(values) > MAX_LISTED else "")

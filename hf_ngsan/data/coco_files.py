@@ -204,7 +204,6 @@ def id_order(image_id: int | str) -> tuple[bool, int, str]:
 
 
 def images_by_id(content: object, path: str | os.PathLike) -> dict[int, Record]:
-    """Returns the objects of the list `images` of a COCO file by their unique ids, in the order of the file."""
     images: dict[int, Record] = {}
     for image in records_of(content, "images", path):
         image_id = image.integer("id")
@@ -247,7 +246,6 @@ def read_json_or_lines(path: str | os.PathLike) -> tuple[object, list[Record] | 
 
 
 def read_json_lines(path: str | os.PathLike) -> list[Record]:
-    """Reads the objects of a file of JSON lines."""
     return [checked_record(f"{path}, line {line}", value) for line, value in read_values(path)]
 
 

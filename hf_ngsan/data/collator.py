@@ -61,7 +61,6 @@ class CaptionCollator:
         self.seed, self.epoch = seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Chooses the captions of another epoch from now on."""
         self.epoch = epoch
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, Any]:

@@ -108,8 +108,6 @@ def arrays_of(lists: pa.Array) -> list[np.ndarray] | None:
 
 
 class WholeArrayFormatter(NumpyFormatter):
-    """The format "numpy" of `datasets`, whose lists of vectors become arrays `(N, D)` in one step."""
-
     numpy_arrow_extractor = WholeArrayExtractor
 
 
@@ -206,7 +204,6 @@ def check_row_of_dataset(row: Mapping[str, Any], index: int, name: str, feature_
 
 
 def drop_empty_columns(dataset: Dataset) -> Dataset:
-    """Returns the dataset without optional columns that have no value in any row."""
     optional = [column for column in ("visual_boxes", "captions") if column in dataset.column_names]
     is_empty = {name: all(part.null_count == len(part) for part in column_parts(dataset, name)) for name in optional}
     return dataset.remove_columns([name for name in optional if is_empty[name]])
@@ -234,20 +231,17 @@ def is_missing(value: object) -> bool:
 
 
 def column_parts(dataset: Dataset, column: str) -> Iterator[pa.Array]:
-    """Yields a column as Arrow arrays of many rows each."""
     for table in dataset.select_columns([column]).with_format("arrow").iter(batch_size=1024):
         yield table.column(column).combine_chunks()
 
 
 def some_are_flat(boxes: pa.Array) -> bool:
-    """Returns whether an Arrow array of lists of boxes has any box without area."""
     boxes = getattr(boxes, "storage", boxes)  # where the dataset has Array2D
     corners = boxes.flatten().flatten().to_numpy(zero_copy_only=False).reshape(-1, 4)
     return bool((corners[:, 2:] == corners[:, :2]).any())
 
 
 def rows_of(dataset: Dataset, name: str) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a dataset as arrays, read a batch at a time."""
     batches = with_arrays(dataset).iter(batch_size=128)
     total = -(-len(dataset) // 128)
     for batch in tqdm(batches, total=total, desc=f"checking {name}", delay=5, leave=False, disable=None):

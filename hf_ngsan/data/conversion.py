@@ -39,7 +39,6 @@ class ConversionFolder(ShardFolder):
     error = DataError
 
     def column(self, name: str) -> Iterator:
-        """Yields the Arrow arrays of a column."""
         for record in self.records():
             if record.num_rows:
                 yield from Dataset.from_file(str(self.path / record.file)).data.column(name).chunks
@@ -181,7 +180,6 @@ def is_annotation(path: Path) -> bool:
 
 
 def key_of_inputs(sources: Sequence[Source], annotations: Annotations, *options: object) -> str:
-    """Returns a key of options and inputs: path, size and time of each, and the names within a folder."""
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
     for path in [*(file for source in sources for file in source.files), *annotations.paths]:
         status = path.stat()

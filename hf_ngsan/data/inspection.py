@@ -98,7 +98,6 @@ class Findings:
         self.num_problems += 1
 
     def lines(self) -> list[str]:
-        """Returns the findings as lines of text."""
         lines = [f"{self.num_images} {'questions' if 'question' in self.columns else 'images'}"]
         if self.columns:
             lines.append(f"columns: {', '.join(self.columns)}")
@@ -126,7 +125,6 @@ class Findings:
 
 
 def spread_of(counts: Counter[int]) -> str:
-    """Returns the smallest, the largest and the mean of numbers that occur so often."""
     if len(counts) == 1:
         return str(*counts)
     mean = sum(number * count for number, count in counts.items()) / counts.total()
@@ -176,7 +174,6 @@ def inspect_part(part: Dataset, split: str | None, name: str, findings: Findings
 
 
 def inspect_annotations(path: Path) -> Findings:
-    """Reads an annotation file; broken records are problems."""
     document = read_json(path)
     skipped: list[dict] = []
     if is_questions(document) or is_answers(document):
@@ -214,7 +211,6 @@ def inspect_features(path: Path, source_format: str | None, sample_id: int | Non
 
 
 def sample_image(row: dict[str, Any]) -> Any:
-    """Returns the image of a sample row, decoded, or None."""
     if "image" not in row:
         return None
     return with_raster_images(Dataset.from_dict({"image": [row["image"]]}).cast_column("image", Image()))[0]["image"]

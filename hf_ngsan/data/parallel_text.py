@@ -66,7 +66,6 @@ def text_rows(files: Sequence[Path], name: str) -> Rows:
 
 
 def lines_of(file: Path) -> Iterator[str]:
-    """Yields the lines of a UTF-8 text file."""
     with open(file, "rb") as lines:
         yield from decoded_lines(lines, str(file))
 
@@ -87,7 +86,6 @@ def column_rows(dataset: Dataset, name: str) -> Rows:
 
 
 def without_empty(pairs: Sequence[tuple[str, str]], name: str) -> Rows:
-    """Returns rows of the pairs without an empty side, with a note about the others."""
     empty = [line for line, pair in enumerate(pairs, start=1) if not all(map(str.strip, pair))]
     rows = [
         {"line": line, "source": source, "target": target}

@@ -174,7 +174,6 @@ def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
 
 
 def find_captions(folder: Path, split: str) -> Path:
-    """Returns the caption file of a split; a DataError lists those that are there."""
     files = sorted(folder.glob("*.json"))
     words = [word for name in names_of_split(split) for word in NAMES_IN_FILES.get(name, (name,))]
     for word in dict.fromkeys(words):
@@ -190,7 +189,6 @@ def find_captions(folder: Path, split: str) -> Path:
 
 
 def rows_of_videos(source: Source, captions: Path, videos: dict[str, tuple[str, ...]]) -> Rows:
-    """Returns the rows of the videos with features, with a note about the others."""
     files = dict(source.names)
     present = [(place, name) for place, name in enumerate(videos) if name in files]
     missing = [name for name in videos if name not in files]

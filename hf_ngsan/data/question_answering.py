@@ -78,7 +78,6 @@ def load_vqa(directory: str, split: str, features: str | None = None, skip_error
 
 
 def find_question_files(directory: Path, split: str) -> list[Path]:
-    """Returns the file of questions of a split and, if it exists, the file of answers."""
     name = NAMES_OF_SPLITS.get(split, split)
     files: list[Path] = []
     for kind in ("questions", "annotations"):
@@ -318,7 +317,8 @@ def regions_of(boxes: list[list[dict[str, Any]]]) -> tuple[np.ndarray, np.ndarra
         features[len(items) + box, KINDS.index("box")] = 1
         corners.append([box * (SIDE + GAP), 0, box * (SIDE + GAP) + SIDE, HEIGHT])
         names.append("box")
-    return features, np.float32(corners) / np.float32([WIDTH, HEIGHT, WIDTH, HEIGHT]), names
+    sides = np.array([WIDTH, HEIGHT, WIDTH, HEIGHT], dtype=np.float32)
+    return features, np.array(corners, dtype=np.float32) / sides, names
 
 
 def blank_region() -> tuple[np.ndarray, np.ndarray, list[str]]:

@@ -85,7 +85,6 @@ class EpochSampler:
 
     @property
     def batches_per_epoch(self) -> int:
-        """The number of global batches of a whole epoch."""
         return self.num_rows // self.batch_size if self.drop_last else -(-self.num_rows // self.batch_size)
 
     def __len__(self) -> int:
@@ -101,7 +100,6 @@ class EpochSampler:
             yield rows[first:end].tolist()
 
     def batch_slices(self) -> list[slice]:
-        """Returns the slice of each global batch in the order of the rows."""
         size = self.batch_size
         return [slice(batch * size, (batch + 1) * size) for batch in range(self.batches_per_epoch)]
 

@@ -86,7 +86,6 @@ def stamps_of(directory: Path) -> list:
 
 
 def copy_folder(features: str | os.PathLike, number: int) -> Path:
-    """Returns the folder of a copy, numbered from 1, in a folder of features."""
     return Path(features) / COPIES / str(number)
 
 
@@ -114,7 +113,6 @@ class FeatureCopies:
         self.places = [{image_id: place for place, image_id in enumerate(rows["image_id"])} for rows in self.copies]
 
     def __call__(self, row: Mapping[str, Any], epoch: int) -> dict[str, Any]:
-        """Returns the row with its visual features and boxes of an epoch."""
         chosen = int(generator_of(self.seed, epoch, row["image_id"], COPIES).integers(len(self.copies) + 1))
         if chosen == len(self.copies):
             return dict(row)

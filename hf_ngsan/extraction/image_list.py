@@ -225,13 +225,14 @@ def images_of_folder(folder: Path) -> ImageList:
 
 
 def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
+    content: Any = read_json(file)
     images = [
         ListedImage(
             record.integer("id"),
             record.string("file_name"),
             tuple(record.fields["captions"]) if "captions" in record.fields else None,
         )
-        for record in coco_records(read_json(file), file)
+        for record in coco_records(content, file)
     ]
     for name in (image.file_name for image in images):
         if Path(name).is_absolute() or ".." in Path(name).parts:  # the file may be a stranger's
@@ -359,8 +360,9 @@ def load_batches(
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)
     prepare = partial(prepare_batch, images, image_processor, change, thumbnail_side)
+    positions_of_batches: Any = batches  # any sequence is a dataset
     loader: DataLoader = DataLoader(
-        batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0
+        positions_of_batches, batch_size=None, collate_fn=prepare, num_workers=num_workers if batches else 0
     )
     process, processes = accelerator.process_index + 1, accelerator.num_processes
     work = work if processes == 1 else f"{work}, process {process} of {processes}"

@@ -310,7 +310,8 @@ def scan(text: str, simple: str | None = None, start: int = 0, end: int | None =
     """
     simple = simplify(text) if simple is None else simple
     end = len(text) if end is None else end
-    tokens, position = [], start
+    tokens: list[str] = []
+    position = start
     while position < end:
         stretch = PLAIN.match(simple, position)[0].lower()  # type: ignore[index]  # it matches an empty stretch too
         if stretch.endswith(".") and (last := stretch[stretch.rfind(" ") + 1 :]) in NOT_LAST:

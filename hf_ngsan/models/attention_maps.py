@@ -1,11 +1,4 @@
-"""Attention of a captioner to visual tokens, and to pixels, for each predicted word, and visualness of the words.
-
-```python
-ids = model.generate(**inputs)
-[(words, weights)] = word_attention(model, processor.tokenizer, inputs, ids)  # T words, weights (T, N)
-maps = attention_maps(weights, boxes, width, height)  # (T, height, width)
-```
-"""
+"""Attention of a captioner to visual tokens, and to pixels, for each predicted word, and visualness of the words."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -184,21 +177,12 @@ def question_attention(
     """Returns the distribution of each word of a question over the regions of its image.
 
     In guided attention each region has weights of the words. The weights of a word from all regions, divided by
-    their sum, show to which regions it matters. Other threads may call the model at the same time.
-
-    Args:
-        model: whose guided attention lets each region attend to the words.
-        tokenizer: the model's.
-        inputs: outputs of the processor for B questions and images.
-        layer: as for [`word_attention`].
+    their sum, show to which regions it matters. Arguments are those of [`word_attention`].
 
     Returns:
         For each question its T words (unknown ones as the tokenizer's unknown token), float32 weights `(T, N)` over
         the N real regions, each row with the sum 1, and float32 weights `(N,)` of the regions in the answer, with
         the sum 1: the mean over the glimpses of the reduction of the image.
-
-    Raises:
-        ValueError: no such layer.
     """
     with evaluation_mode(model), torch.inference_mode():
         outputs: Any = model(**inputs, output_attentions=True, return_dict=True, attn_implementation="eager")

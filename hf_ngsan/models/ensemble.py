@@ -144,16 +144,9 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
         mean: MeanLogProbabilities | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
-        r"""
-        Args:
-            visual_features, visual_boxes, attention_mask, pixel_values, pixel_mask: as for each captioner.
-            decoder_input_ids (`torch.LongTensor` of shape `(batch_size * C, length)`): the words so far.
-            decoder_attention_mask (`torch.Tensor` of shape `(batch_size * C, length)`, *optional*).
-            decoder_position_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*).
-            encoder_outputs (`BaseModelOutput`, *optional*): result of the ensemble's encoder, to skip it.
-            cache ([`EnsembleCache`], *optional*): any other cache is taken for an empty one.
-            use_cache (`bool`, *optional*).
-            mean ([`MeanLogProbabilities`], *optional*): takes the logarithm of the mean's sum over the words.
+        """Has the arguments of each captioner, and the processor that takes the logarithm of the mean's sum over words.
+
+        A cache that is no [`EnsembleCache`] is taken for an empty one.
 
         Returns:
             `Seq2SeqLMOutput` whose `logits` `(batch_size * C, length, vocab_size)` are the mean of the members'

@@ -190,22 +190,10 @@ class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, Word
         Args:
             input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
             attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding.
-            decoder_input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the translation so far;
-                made from `labels` if absent.
-            decoder_attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*).
-            decoder_position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*).
-            decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`, *optional*).
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            cache (`EncoderDecoderCache`, *optional*).
-            use_cache (`bool`, *optional*).
-            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): translations with their end token;
-                -100 at padding. A start token in front is dropped. Beside `decoder_input_ids` each label is the token
-                after its input.
-
-        Returns:
-            `Seq2SeqLMOutput` with `logits` `(batch_size, length, vocab_size)` and, given labels, `loss`: the
-            cross-entropy per token (over `num_items_in_batch` tokens if that is given).
+            decoder_input_ids, ..., labels, and what is returned: as for a captioner, see
+                [`~captioning.CaptioningForConditionalGeneration.forward`].
         """
         return self.predict_words(
             labels,

@@ -31,14 +31,10 @@ from .text_encoders import make_text_encoder, pretrained_text_weights
 
 @dataclass
 class RSTNetLanguageModelOutput(ModelOutput):
-    """Predictions of the next word, and the language signal.
+    """Predictions `logits` `(batch_size, length, vocab_size)` of the next word, and the language signal s_t.
 
-    Args:
-        loss (`torch.FloatTensor`, *optional*): cross-entropy per word, given labels.
-        logits (`torch.FloatTensor` of shape `(batch_size, length, vocab_size)`).
-        last_hidden_state (`torch.FloatTensor` of shape `(batch_size, length, hidden_size)`): the language signal s_t.
-        cache (`Cache`, *optional*).
-        hidden_states, attentions (`tuple`, *optional*): of the masked self-attention.
+    The signal, `last_hidden_state` `(batch_size, length, hidden_size)`, `hidden_states` and `attentions` are those of
+    the masked self-attention.
     """
 
     loss: torch.Tensor | None = None
@@ -279,9 +275,7 @@ class RSTNetLanguageModel(HubPreTrainedModel):
                 token first; made from `labels` if absent.
             attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
                 either side.
-            position_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            cache (`Cache`, *optional*).
-            use_cache (`bool`, *optional*).
+            position_ids, cache, use_cache (*optional*): as for every decoder.
             labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token; -100
                 at padding. A start token in front is dropped. Beside `input_ids` each label is the word after its
                 input.

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
         plot_visualness,
         plot_word_maps,
     )
-    from .geometry import geometric_weights, plot_geometric_weights
-    from .heads import Match, explain_match, head_overlap, plot_match
+    from .geometry import geometric_weights, plot_geometric_bias, plot_geometric_weights
+    from .heads import Match, explain_match, plot_match
     from .plots import MissingPlotsError, check_matplotlib, plot_training_curve, save_figure
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -204,25 +204,6 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
 def titles_of(shares: np.ndarray) -> list[str]:
     """Returns the name of each head with its share; the last share belongs to the biases."""
     return [f"head {number}: {share:+.3f}" for number, share in enumerate(shares[:-1], 1)]
-
-
-def head_overlap(weights: Sequence[np.ndarray]) -> float:
-    """Returns the overlap of heads: the mean cosine of the maps of two different heads, 1 for equal maps.
-
-    Args:
-        weights: `(heads, positions)` of each image or text, with two heads at least.
-
-    Raises:
-        ValueError: there are no maps, or only one head.
-    """
-    if not weights or any(len(maps) < 2 for maps in weights):
-        raise ValueError("The overlap of heads needs maps of two heads at least.")
-    means = []
-    for maps in weights:
-        unit = maps / np.linalg.norm(maps, axis=1, keepdims=True)
-        cosines = unit @ unit.T
-        means.append((cosines.sum() - len(maps)) / (len(maps) * (len(maps) - 1)))
-    return float(np.mean(means))
 
 
 def cell_boxes(rows: int, columns: int) -> np.ndarray:

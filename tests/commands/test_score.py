@@ -180,4 +180,4 @@ def test_real_files(metric_reference, capsys):
     command.run(parser.parse_args(arguments))
     expected = metric_reference.read("scores_val_noisy")["corpus"]
     output = capsys.readouterr().out
-    assert f"cider_d  {expected['CIDEr']:.4f}\nrouge_l  {expected['ROUGE_L']:.4f}\n400 images\n" == output
+    assert output.startswith(f"cider_d  {expected['CIDEr']:.4f}\nrouge_l  {expected['ROUGE_L']:.4f}\n400 images")

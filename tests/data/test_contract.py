@@ -87,13 +87,6 @@ def test_a_dataset_with_boxes_without_area_warns_once_with_their_number():
     np.testing.assert_array_equal(checked[1]["visual_features"], flat["visual_features"].astype(np.float32))
 
 
-def test_an_error_names_the_row_and_image():
-    rows = [make_row() for _ in range(200)]
-    rows[170] = changed("visual_features", (0, 0), np.nan) | {"image_id": 99}
-    with fails_naming("mine, row 170", "image_id 99", "visual_features[0, 0]", "nan"):
-        check_dataset(dataset_of(rows), name="mine")
-
-
 def test_columns_without_a_value_are_left_out():
     dataset = dataset_of([make_row(visual_boxes=None, captions=None)])
     assert check_dataset(dataset, name="mine").column_names == ["image_id", "visual_features"]

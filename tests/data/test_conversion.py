@@ -87,13 +87,6 @@ def test_it_resumes_between_and_within_inputs(make, tmp_path, monkeypatch):
     assert files_of(tmp_path / "out") == files_of(tmp_path / "straight")
 
 
-def test_an_error_keeps_what_is_complete_and_skipping_continues_there(regions, tmp_path):
-    with fails_naming("line 5", "kept"):
-        convert(regions, tmp_path / "out", skip_errors=False)
-    assert not (tmp_path / "out").exists()
-    assert convert(regions, tmp_path / "out").num_new == 7
-
-
 def test_a_shard_that_has_changed_is_not_built_upon(regions, tmp_path):
     with pytest.raises(DataError):
         convert(regions, tmp_path / "out", skip_errors=False)

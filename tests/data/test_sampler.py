@@ -66,11 +66,6 @@ def test_the_order_is_the_same_forever():
     assert list(EpochSampler(8, 3, seed=5, epoch=1)) == [[2, 0, 6], [1, 5, 7], [4, 3]]
 
 
-def test_without_shuffling_rows_stay_in_order_and_incomplete_batches_can_be_dropped():
-    assert list(EpochSampler(7, 3, seed=0, shuffle=False)) == [[0, 1, 2], [3, 4, 5], [6]]
-    assert list(EpochSampler(7, 3, seed=0, shuffle=False, drop_last=True)) == [[0, 1, 2], [3, 4, 5]]
-
-
 lengths = st.lists(st.integers(1, 20), max_size=60)
 
 

@@ -90,13 +90,6 @@ def test_saved_data_are_checked_and_again_after_a_change(tmp_path):
             load_data(spec, "train")
 
 
-def test_a_split_without_captions_is_for_inference_even_beside_one_that_has_them(tmp_path):
-    both = concatenate_datasets([make_dataset(2), make_dataset(2, first=10, captions=None)])
-    both.add_column("split", ["train", "train", "test", "test"]).save_to_disk(tmp_path / "mine")
-    assert "captions" not in load_data(f"features:{tmp_path / 'mine'}", "test").column_names
-    assert "captions" in load_data(f"features:{tmp_path / 'mine'}", "train").column_names
-
-
 @each_row("boxes", [None, Array2D((None, 4), "float32"), List(List(Value("float64")))])
 def test_boxes_without_area_of_any_type_are_widened_with_a_warning_each_time(tmp_path, boxes):
     rows = make_dataset(visual_boxes=np.array([[0, 0, 1, 1], [0.25, 0.5, 0.5, 0.5]]))

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from hf_ngsan.data import build_subword_tokenizer
-from hf_ngsan.data.vocabulary import MIN_SUBWORDS
 
 SENTENCES = ["A dog runs.", "A dog sleeps.", "Ein Hund läuft.", "Ein Hund schläft."] * 3
 TOKENIZER = build_subword_tokenizer(SENTENCES, vocab_size=290, max_length=16)
@@ -22,13 +21,6 @@ def test_every_text_is_known_and_comes_back(text):
 def test_special_tokens_within_a_text_are_text():
     ids = TOKENIZER("a </s> <pad>")["input_ids"]
     assert ids.count(2) == 1 and 0 not in ids
-
-
-def test_frequent_words_become_one_token_and_the_vocabulary_is_no_larger():
-    assert len(TOKENIZER) <= 290
-    assert TOKENIZER.tokenize("A dog") == ["ĠA", "Ġdog"]
-    assert TOKENIZER.model_max_length == 16
-    assert len(build_subword_tokenizer(["x"], vocab_size=10_000)) == MIN_SUBWORDS
 
 
 def test_the_same_sentences_give_the_same_vocabulary_and_saving_keeps_it(tmp_path):

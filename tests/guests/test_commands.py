@@ -6,13 +6,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from fastapi.testclient import TestClient
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.loading.self_test import run_self_test
-from hf_ngsan.serving import create_app
 from tests.commands.running import fails, prints
 from tests.guests.tiny import photos, save, tiny
 from tests.tables import each_row
@@ -97,16 +94,6 @@ def test_scores_are_recorded_beside_the_model_or_in_a_file(blip, tmp_path, capsy
     file = tmp_path / "scores.json"
     assert main(["evaluate", "--model", str(blip), *SCENES, "--record", str(file)]) == 0
     assert json.loads(file.read_text()) == {"model": [str(blip)], **recorded}
-
-
-@pytest.mark.slow
-def test_a_server_captions(blip, pictures):
-    model, processor = load_captioner(blip)
-    pipeline = CaptioningPipeline(model=model, processor=processor)
-    expected = [pipeline(str(picture))[0]["generated_text"] for picture in pictures]
-    with TestClient(create_app(pipeline)) as client:
-        answer = client.post("/caption", files=[("files", picture.read_bytes()) for picture in pictures])
-    assert answer.json() == {"captions": expected}
 
 
 @pytest.mark.slow

@@ -74,19 +74,8 @@ def test_captions_are_reranked(clip, pictures, tmp_path, capsys):
     blip = save(tiny("blip"), tmp_path / "blip")
     options = ["--num-beams", "3", "--max-new-tokens", "4", "--rerank-with", clip]
     assert len(prints(capsys, "caption", "--model", blip, pictures / "0.png", *options).splitlines()) == 1
-
-
-@each_row(
-    ("arguments", "named"),
-    [
-        (["evaluate", "--data", "scenes", "--limit", "2"], "images"),
-        (["caption", "0.png"], "captioning"),
-    ],
-)
-def test_what_it_cannot_do_is_refused(clip, pictures, arguments, named, capsys, monkeypatch):
-    monkeypatch.chdir(pictures)
-    command, *options = arguments
-    assert named in fails(capsys, command, "--model", clip, *options)
+    assert "captioning" in fails(capsys, "caption", "--model", clip, pictures / "0.png")
+    assert "images" in fails(capsys, "evaluate", "--model", clip, "--data", "scenes", "--limit", "2")
 
 
 def test_retrieval_by_blip_is_that_of_its_class(pictures, tmp_path, capsys):
@@ -102,8 +91,6 @@ def test_retrieval_by_blip_is_that_of_its_class(pictures, tmp_path, capsys):
         expected = model(**images, **one, use_itm_head=False).itm_score
         found = encoder.embed_images(images) @ encoder.embed_texts(texts).mT
     torch.testing.assert_close(found[:, 0], expected[:, 0])
-    prints(capsys, "index", "--model", folder, "--images", pictures, "--output", tmp_path / "index")
-    assert len(prints(capsys, "search", tmp_path / "index", "a red ball").splitlines()) == 5
     assert "captioning" in fails(capsys, "caption", "--model", folder, pictures / "0.png")
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.visualization import explain_match, head_overlap, plot_match, save_figure
+from hf_ngsan.visualization import explain_match, plot_match, save_figure
 from tests.models.mhsan.tiny import VISION, random_features, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS
 from tests.tables import each_row
@@ -67,12 +67,3 @@ def test_one_image_is_explained_at_a_time():
     model, processor = tiny_model(), tiny_processor()
     with pytest.raises(ValueError, match="one"):
         explain_match(model, processor.tokenizer, {**random_features([5, 4]), **processor(text=TEXT)})
-
-
-def test_overlap_of_heads():
-    alike, apart = np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[1.0, 0.0], [0.0, 1.0]])
-    assert head_overlap([alike]) == pytest.approx(1)
-    assert head_overlap([apart]) == pytest.approx(0)
-    assert head_overlap([alike, apart]) == pytest.approx(0.5)
-    with pytest.raises(ValueError, match="heads"):
-        head_overlap([alike[:1]])

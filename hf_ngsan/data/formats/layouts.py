@@ -63,7 +63,6 @@ class Entry(NamedTuple):
     load: Callable[[], tuple[str, VisualRecord]]
 
     def read(self) -> tuple[str, VisualRecord]:
-        """Returns name and record; raises a [`~hf_ngsan.data.DataError`] for a damaged one."""
         with naming_damage(self.where):
             return self.load()
 
@@ -102,14 +101,14 @@ class Source:
     def read_record(self, key: str) -> VisualRecord:
         raise NotImplementedError
 
+    def close(self) -> None:
+        """Closes open files."""
+
     def has_captions(self) -> bool:
         return False
 
     def has_split(self) -> bool:
         return False
-
-    def close(self) -> None:
-        """Closes open files."""
 
 
 def files_in(path: Path, *suffixes: str) -> list[str]:
@@ -280,7 +279,6 @@ class CocobuSource(Source):
 
 
 def is_cocobu(path: Path) -> bool:
-    """Returns whether a file is in one of these folders, or has their key."""
     return path.parent.name.endswith(COCOBU_PARTS) or (path.suffix == ".npz" and "feat" in keys_of_npz(path))
 
 
@@ -303,7 +301,6 @@ def is_vqa(path: Path) -> bool:
 
 
 def read_tensor(path: Path) -> VisualRecord:
-    """Reads a feature map in either of torch's file formats."""
     import torch
 
     try:

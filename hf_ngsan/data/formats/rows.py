@@ -65,7 +65,6 @@ class ConversionPlan:
         return columns
 
     def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
-        """Completes the plan with the first row; compares later rows with it."""
         found = {
             "has_images": "image" in row,
             "has_boxes": "visual_boxes" in row,

@@ -133,7 +133,6 @@ class RasterImage(Image):
 
 
 def with_raster_images(dataset: Dataset) -> Dataset:
-    """Returns a dataset whose columns of images are decoded by [`decode_image`]."""
     for name, feature in dataset.features.items():
         if isinstance(feature, Image) and feature.decode:
             dataset = dataset.cast_column(name, RasterImage(mode=feature.mode))

@@ -128,14 +128,12 @@ class ImageStream:
     def close(self) -> None:
         self.items: Iterator[Any] | None = None
         self.held: dict[int, Any] = {}
-        self.first, self.next, self.largest = 0, 0, -1
-        self.process = os.getpid()
+        self.first, self.next, self.largest, self.process = 0, 0, -1, os.getpid()
 
     def __reduce__(self) -> tuple:
         return ImageStream, (self.source, self.config, self.split, self.column, self.buffer)
 
     def images_at(self, places: Sequence[Mapping]) -> list[Mapping]:
-        """Returns the images, as stored, of rows with their numbers in the column `image`."""
         numbers = [int(place["path"].removeprefix(PLACE)) for place in places]
         lowest, highest = min(numbers), max(numbers)
         is_far = lowest > self.next + self.buffer
@@ -157,7 +155,6 @@ class ImageStream:
         return [self.own_image(value) for value in stored]
 
     def own_image(self, value: Any) -> Mapping:
-        """Returns an image as stored: its bytes, or the path of one of the dataset's own files."""
         if not isinstance(value, Mapping):
             value = {"bytes": None, "path": value} if isinstance(value, str) else {"bytes": value, "path": None}
         if value["bytes"] is not None or value["path"] is None:
@@ -165,7 +162,6 @@ class ImageStream:
         return {"bytes": None, "path": self.own.find(value["path"], f"{self.source}, split {self.split}")}
 
     def begin(self, number: int) -> None:
-        """Reads the stream again, from a row on."""
         self.close()
         stream = open_stream(self.source, self.config)[self.split].select_columns([self.column])
         if isinstance((stream.features or {})[self.column], Image):

@@ -93,10 +93,9 @@ def find_image_column(dataset: Dataset, source: str) -> str:
     )
     best = names[0] if len(names) == 1 else find_name(dataset.select_columns(names), IMAGE_NAMES)
     if best is None:
-        state = f"several columns of images, {', '.join(names)}" if names else "no column of images"
         raise DataError(
-            f"{source} has {state}; name one that holds images, their bytes or the paths of their files with"
-            f" image=COLUMN, of {', '.join(dataset.column_names)}."
+            f"{source} has {len(names)} columns of images ({', '.join(names) or 'none'}); name one that holds images,"
+            f" their bytes or the paths of their files with image=COLUMN, of {', '.join(dataset.column_names)}."
         )
     return best
 
@@ -180,8 +179,15 @@ def make_rows(dataset: Dataset, columns: Columns, numbers: list[int] | None, nam
         owners = first_rows(image_keys(table, columns, images, in_split, name), in_split)
         if columns.key is not None:
             refuse_other_images(images, owners, table[columns.key], f"{name}: rows", columns.key)
-    content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, images, source), name)
-    refuse_missing(images, chosen, name)
+    paths = [path for _, part in image_parts(images) for path in part.to_pylist()]
+    are_files = [is_file for content, _ in image_parts(images) for is_file in content.is_null().to_pylist()]
+    content, chosen = all_but_images(table, columns, owners, names_of_files(table, columns, paths, source), name)
+    files = [paths[row] for row in chosen.tolist() if are_files[row]]
+    if None in files:
+        row = next(row for row in chosen.tolist() if are_files[row] and paths[row] is None)
+        raise DataError(f"{name}, row {row} has no image; leave the row out.")
+    if files and not ("://" in files[0] or os.path.exists(files[0])):  # others, maybe millions, when they are read
+        raise DataError(f"{name}: there is no image file {files[0]}; put the files where the paths say.")
     metadata = Dataset.from_dict(content, features=Features({column: TYPES[column] for column in content}))
     rows = concatenate_datasets([metadata, images], axis=1)
     rows.info.description = ""  # it would be taken for the provenance of features
@@ -216,24 +222,6 @@ def all_but_images(
         content[side] = table[column].cast(pa.int32())
     id_column = columns.id or (columns.row_id if is_image_a_row else None)
     return {"image_id": image_ids(table, id_column, file_names, chosen, name, len(owners)), **content}, chosen
-
-
-def refuse_missing(images: Dataset, rows: np.ndarray, name: str) -> None:
-    """Raises a DataError for the first row without an image, and if the first file is missing.
-
-    Other missing files are found when they are read, since there may be millions.
-    """
-    paths = [
-        path if bytes_are_missing else ""
-        for content, part in image_parts(images)
-        for path, bytes_are_missing in zip(part.to_pylist(), content.is_null().to_pylist(), strict=True)
-    ]
-    for row in rows.tolist():
-        if paths[row] is None:
-            raise DataError(f"{name}, row {row} has no image; leave the row out.")
-    path = next((paths[row] for row in rows.tolist() if paths[row]), "")
-    if path and not ("://" in path or os.path.exists(path)):
-        raise DataError(f"{name}: there is no image file {path}; put the files where the paths say.")
 
 
 def image_parts(images: Dataset, batch_size: int = 1024) -> Iterator[tuple[pa.Array, pa.Array]]:
@@ -276,7 +264,6 @@ def first_rows(keys: Sequence, is_used: np.ndarray) -> np.ndarray:
 
 
 def refuse_other_images(images: Dataset, owners: np.ndarray, keys: pa.ChunkedArray, name: str, column: str) -> None:
-    """Raises a DataError for rows with the same id or file name but different images."""
     others = np.flatnonzero((owners >= 0) & (owners != np.arange(len(owners))))
     rows = np.union1d(others, owners[others])
     digests = dict(zip(rows.tolist(), image_digests(images.select(rows), read_files=True), strict=True))
@@ -288,17 +275,16 @@ def refuse_other_images(images: Dataset, owners: np.ndarray, keys: pa.ChunkedArr
             )
 
 
-def names_of_files(table: pa.Table, columns: Columns, images: Dataset, source: str) -> list[str | None] | None:
+def names_of_files(table: pa.Table, columns: Columns, paths: list[str | None], source: str) -> list[str | None] | None:
     """Returns the column of file names or, if every image has a path, the path relative to the source's folder."""
     if columns.file_name is not None:
         return table[columns.file_name].to_pylist()
-    stored = (path for _, paths in image_parts(images) for path in paths.to_pylist())
-    paths = [Path(path) for path in stored if path is not None]
-    if len(paths) < len(images):
+    if None in paths:
         return None
     folder = Path(os.path.abspath(source))
-    is_inside = folder.is_dir() and all(path.is_relative_to(folder) for path in paths)
-    return [path.relative_to(folder).as_posix() if is_inside else path.name for path in paths]
+    files = [Path(path) for path in paths if path is not None]
+    is_inside = folder.is_dir() and all(file.is_relative_to(folder) for file in files)
+    return [file.relative_to(folder).as_posix() if is_inside else file.name for file in files]
 
 
 def image_ids(
@@ -309,7 +295,6 @@ def image_ids(
     name: str,
     num_rows: int,
 ) -> np.ndarray:
-    """Returns a number for every row, unique among the chosen rows."""
     numbers = None if column is None else whole_numbers(table[column])
     if numbers is not None:
         if len(np.unique(numbers[chosen])) == len(chosen):

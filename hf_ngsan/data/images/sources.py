@@ -79,13 +79,11 @@ def open_split(source: str, split: str, config: str | None = None) -> tuple[Data
 
 
 def split_names(source: str) -> list[str]:
-    """Returns the names of the splits that [`open_split`] finds."""
     parts = open_source(source, None)
     return list(dict.fromkeys(column_of_splits(parts) or parts))
 
 
 def column_of_splits(parts: Mapping[str, Dataset]) -> list[str] | None:
-    """Returns the column `split` of a dataset in one part; None without one."""
     [dataset, *others] = parts.values()
     if others or "split" not in dataset.column_names:
         return None
@@ -131,7 +129,6 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
 
 
 def is_saved(folder: Path) -> bool:
-    """Returns whether `save_to_disk` of the datasets library wrote a folder."""
     return any((folder / name).is_file() for name in ("dataset_dict.json", "state.json"))
 
 
@@ -165,7 +162,6 @@ def card_configs(folder: Path) -> list[Any]:
 
 
 def check_configs(configs: Any, source: str) -> None:
-    """Raises a DataError if configurations of a card name a URL or a file outside of the dataset."""
     own, parts = OwnFiles(source), [configs]
     while parts:
         part = parts.pop()
@@ -389,14 +385,12 @@ METADATA_READERS = {".csv": read_csv, ".jsonl": read_jsonl, ".parquet": lambda f
 def how_to_caption(folder: Path) -> tuple[str, list[str]]:
     """Returns how to add captions to a folder without any, and two lines of such a `metadata.csv`."""
     names = sorted(name for name in visible_files(folder) if is_image(name) or is_metadata(name))
-    metadata = next(filter(is_metadata, names), None)
     image = next(filter(is_image, names), "beach.jpg")
-    place = folder / (metadata or METADATA[0])
     first, inside, rest = image.partition("/")
-    if metadata is None and inside and first.lower() in SPLIT_FOLDERS:
-        place, image = folder / first / METADATA[0], rest
+    place, in_split = next(filter(is_metadata, names), ""), inside and first.lower() in SPLIT_FOLDERS
+    how = f"give {folder / place} a column caption (or name its column of captions with captions=COLUMN)"
+    if not place:
+        place, image = (f"{first}/{METADATA[0]}", rest) if in_split else (METADATA[0], image)
+        how = f"list them in {folder / place} (or in text files beside the images, such as {Path(image).stem}.txt)"
     quoted = f'"{image}"' if "," in image else image
-    example = [f"{FILE_NAME},caption", f"{quoted},A child runs into the sea."]
-    if metadata is not None:
-        return f"give {place} a column caption (or name its column of captions with captions=COLUMN)", example
-    return f"list them in {place} (or in text files beside the images, such as {Path(image).stem}.txt)", example
+    return how, [f"{FILE_NAME},caption", f"{quoted},A child runs into the sea."]

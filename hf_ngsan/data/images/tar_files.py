@@ -119,7 +119,6 @@ class TarFile:
 
 
 def with_words(captions: list[str]) -> tuple[str, ...]:
-    """Returns the captions that have words, each on one line."""
     return tuple(" ".join(caption.split()) for caption in captions if caption.strip())
 
 
@@ -140,7 +139,6 @@ def open_tar_files(places: Mapping[Any, Sequence[str]], streaming: bool) -> dict
 
 
 def samples_of(places: list[str]) -> Iterator[dict[str, Any]]:
-    """Yields the samples of tar files as rows, one file after the other."""
     for place in places:
         with local_file(place) as path:
             tar = TarFile(path, place)

@@ -283,7 +283,7 @@ def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
     """
     from PIL import Image, ImageDraw
 
-    parts = {"objects": scene.objects, "visual_boxes": scene.boxes} if isinstance(scene, Scene) else scene
+    parts: Mapping[str, Any] = scene if isinstance(scene, Mapping) else {**vars(scene), "visual_boxes": scene.boxes}
     for field in ("objects", "visual_boxes"):
         if parts.get(field) is None:
             raise DataError(f"A row has no {field!r}; only rows of load_data('scenes', …) can be drawn.")
@@ -300,7 +300,6 @@ def draw_scene(scene: Scene | Mapping[str, Any], size: int = 256) -> "Image":
 
 
 def outline(shape: str, box: Sequence[float]) -> list[Point]:
-    """Returns points around a shape that fills its box."""
     left, top, right, bottom = box
     return [(left + x * (right - left), top + y * (bottom - top)) for x, y in POINTS[shape]]
 

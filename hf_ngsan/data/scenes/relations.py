@@ -107,7 +107,6 @@ class Statement:
 
     @property
     def caption(self) -> str:
-        """E.g. `the red circle lies left of the blue square`."""
         return f"{self.prompt} {self.relation} the {self.other}"
 
     @classmethod

@@ -98,16 +98,6 @@ def test_every_broken_file_is_named_and_leaves_nothing(entry, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_splits_and_captions_are_joined_by_image_id(tmp_path):
-    pytest.importorskip("h5py")
-    inputs = [FOLDER / "m2_hdf5", FOLDER / "karpathy" / "dataset_coco.json"]
-    with fails_naming("58 images"):
-        convert_features(inputs, tmp_path / "out")
-    assert not list(tmp_path.iterdir())
-    result = convert_features(inputs, tmp_path / "out", skip_errors=True)
-    assert result.num_rows == 2 and len(result.skipped) == 58 + 5
-
-
 @each_row("file", ["karpathy_faults.json", "karpathy_cut.json"])
 def test_broken_splits_are_named(file, tmp_path):
     with fails_naming(file):

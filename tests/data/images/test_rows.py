@@ -93,17 +93,6 @@ def test_an_id_tells_the_rows_of_an_image_and_is_its_number(tmp_path, column):
     assert [index_of(row["image"]) for row in rows] == [0, 1, 1]
 
 
-def test_a_file_name_tells_the_rows_of_an_image_and_ends_in_its_number(tmp_path):
-    names = ["COCO_val2014_000000391895.jpg", "b/12.jpg", "c-7.png"]
-    dataset = one_row_a_caption()
-    indices = [0, 1, 1, 2, 2, 0]
-    dataset = dataset.add_column("id", list(range(6))).add_column("filename", [names[index] for index in indices])
-    rows = load_data(f"images:{write_parquet(dataset, tmp_path / 'mine.parquet')}", "train")
-    check_rows(rows)
-    assert rows["image_id"][:] == [391895, 12, 7]
-    assert rows["file_name"][:] == names
-
-
 def test_an_id_of_several_images_is_not_taken_for_their_number(tmp_path):
     file = write_parquet(lists().add_column("image_id", [4, 4, 5]), tmp_path / "mine.parquet")
     with pytest.warns(UserWarning, match="image_id"):

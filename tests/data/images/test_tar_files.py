@@ -3,13 +3,11 @@
 import json
 import tarfile
 
-import fsspec
 import pytest
 from datasets import load_from_disk
 
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.conversion import convert_features
-from hf_ngsan.data.images.tar_files import samples_of
 from hf_ngsan.data.inspection import inspect_data
 from tests.data.formats.test_image_formats import link, members_of, photo, write_tar
 
@@ -129,13 +127,3 @@ def test_a_compressed_file_is_named(tmp_path, cache):
     ):
         with pytest.raises(DataError, match=r"1\.tar\.gz"):
             road()
-
-
-def test_files_of_the_hub_are_copied_while_they_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    local = write_tar(tmp_path / "0.tar", jpeg(1) | jpeg(2, "b"))
-    with fsspec.open("memory://shards/0.tar", "wb") as file:
-        file.write(local.read_bytes())
-    local.unlink()
-    assert [row["captions"] for row in samples_of(["memory://shards/0.tar"])] == [["a"], ["b"]]
-    assert list(tmp_path.iterdir()) == []

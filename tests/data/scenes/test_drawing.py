@@ -30,12 +30,3 @@ def test_rows_of_the_dataset_can_be_drawn_and_can_carry_their_picture():
     np.testing.assert_array_equal(np.asarray(small["image"]), np.asarray(draw_scene(row, 40)))
     assert (small["width"], small["height"]) == (40, 40)
     np.testing.assert_array_equal(small["visual_boxes"], row["visual_boxes"])
-
-
-def test_a_small_picture_is_a_large_one_made_small():
-    for number in range(5):
-        scene = make_scene(0, 0, number)
-        large, small = draw_scene(scene, 256).resize((64, 64), Image.Resampling.BILINEAR), draw_scene(scene, 64)
-        difference = np.abs(np.asarray(large, dtype=float) - np.asarray(small, dtype=float))
-        assert difference.mean() < 0.5
-        assert difference.max() < 32
