@@ -9,7 +9,7 @@ import yaml
 
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.sharing.facts import collect_card_facts
+from hf_ngsan.sharing.cards import collect_card_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.tiny_photos import PHOTOS
 from tests.tasks.tiny import tiny_sections

@@ -10,8 +10,7 @@ from huggingface_hub import ModelCard
 from hf_ngsan.cli import main
 from hf_ngsan.loading.models import ModelFolderError, load_model
 from hf_ngsan.sharing import write_checkpoint
-from hf_ngsan.sharing.cards import write_examples
-from hf_ngsan.sharing.facts import CardFacts, collect_card_facts, read_evaluations
+from hf_ngsan.sharing.cards import CardFacts, collect_card_facts, read_evaluations, write_examples
 from hf_ngsan.tasks import load_training_config
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny_photos import pixel_captioner, pixel_processor

@@ -8,8 +8,7 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from hf_ngsan.cli import main
-from hf_ngsan.io.packaged import CAPTIONER, packaged_models
-from hf_ngsan.io.weight_sources import Source, licence_of, sources_of
+from hf_ngsan.io.packaged import CAPTIONER, Source, licence_of, packaged_models, sources_of
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints

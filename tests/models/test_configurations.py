@@ -44,7 +44,10 @@ COMMON = [
     (SpatialCaptionerConfig, {"hidden_size": 32}),
     (SpatialCaptionerConfig, {"vision_config": None, "visual_feature_size": 1024, "decoder_layers": 1}),
     (NSATransformerConfig, {"hidden_size": 32}),
-    (MCANConfig, {**NO_TEXT, "hidden_size": 32, "common_properties": ["hidden_size", "num_attention_heads", "vocab_size"]}),
+    (
+        MCANConfig,
+        {**NO_TEXT, "hidden_size": 32, "common_properties": ["hidden_size", "num_attention_heads", "vocab_size"]},
+    ),
     (MHSANConfig, {**NO_TEXT, "common_properties": ["projection_dim", "hidden_size"]}),
     (MHSANTextConfig, {**NO_TEXT, "common_properties": ["vocab_size", "hidden_size", "num_hidden_layers"]}),
 ]
