@@ -3,7 +3,6 @@
 import torch
 from torch import nn
 
-from hf_ngsan.models import modeling_vision
 from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
 from hf_ngsan.models.modeling_resnext import FrozenBatchNorm2d, NGSANResNeXtBackbone, NGSANResNeXtConfig
 from hf_ngsan.models.modeling_vision import ConvolutionalBackbone
@@ -55,19 +54,3 @@ def test_inference_gives_the_maps_of_a_pass_with_gradients(name):
             module.register_forward_hook(lambda layer, *_: passed.append(layer))
     maps(model, images(), folded=True)
     assert not passed  # normalizations are part of the convolutions
-
-
-@each_row("name", NAMES)
-def test_parts_of_a_batch_have_the_maps_of_each_image(name, monkeypatch):
-    model = backbone(name)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
-    found = []
-    for pixels in (1, 2 * 65 * 48, 10**9):
-        monkeypatch.setattr(modeling_vision, "PIXELS_IN_CACHE", pixels)
-        assert len(modeling_vision.in_parts(images())) == 1, "gradients need one graph"
-        with torch.inference_mode():
-            found.append(len(modeling_vision.in_parts(images())))
-            all_maps = model(images(), output_hidden_states=True)
-        assert all(len(one) == 5 for one in (*all_maps.hidden_states, *all_maps.feature_maps))
-        torch.testing.assert_close(all_maps.feature_maps[-1], maps(model, images(), folded=False), rtol=1e-4, atol=2e-4)
-    assert found == [5, 3, 1]

@@ -2,7 +2,6 @@
 
 import dataclasses
 import socket
-import sys
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ from hf_ngsan.retrieval import (
     IndexFolder,
     IndexFolderError,
     IndexKind,
-    check_backend,
     milvus,
     nearest,
     open_backend,
@@ -153,28 +151,6 @@ def test_a_cut_graph_is_refused_and_made_anew(tmp_path):
         assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
 
 
-def refusal_of_spec(folder, spec: str) -> str:
-    with pytest.raises(IndexFolderError) as error:
-        open_backend(written(folder), spec)
-    return str(error.value)
-
-
-@each_row("spec", ["", "faiss", "exact:x", "usearch:", "milvus", "milvus:"])
-def test_specs_of_no_backend(tmp_path, spec):
-    message = refusal_of_spec(tmp_path / "index", spec)
-    assert spec.removeprefix("milvus:") in message and all(name in message for name in ("exact", "usearch", "milvus"))
-
-
-@each_row(
-    ("spec", "package", "extra"),
-    [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
-)
-def test_a_package_that_is_missing(tmp_path, monkeypatch, spec, package, extra):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(IndexFolderError, match=rf"hf-ngsan\[{extra}\]"):
-        open_backend(written(tmp_path / "index"), spec)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("answers", [False, True])
 def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers):
@@ -303,23 +279,6 @@ def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
     assert kind_after(before, None) == large
     assert kind_after(after, None, before)[0] == "HNSW"
     assert kind_after(after, IndexKind("IVF_FLAT", {"nlist": 4}))[0] == "IVF_FLAT"
-
-
-@each_row(
-    ("spec", "kind", "facts"),
-    [
-        ("milvus:x.db", IndexKind("HNWS"), ["HNWS", "HNSW, ", "IVF_FLAT"]),
-        ("milvus:x.db", IndexKind("DISKANN"), ["DISKANN", "FLAT"]),
-        ("milvus:http://localhost:1", IndexKind("DISKANN", {"M": 3}), ["'M'", "none"]),
-        ("milvus:x.db", IndexKind("HNSW", {"nlist": 3}), ["nlist", "M and efConstruction"]),
-        ("usearch", IndexKind("HNSW"), ["--index-type", "milvus:URI"]),
-        ("exact", IndexKind("FLAT"), ["--index-type", "milvus:URI"]),
-    ],
-)
-def test_kinds_of_index_that_are_not_there(spec, kind, facts):
-    with pytest.raises(IndexFolderError) as error:
-        check_backend(spec, kind)
-    assert all(fact in str(error.value) for fact in facts)
 
 
 def shards_of(folder, spec: str) -> list[IndexFolder]:
