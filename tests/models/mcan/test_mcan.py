@@ -7,7 +7,6 @@ import torch
 from hf_ngsan.models.attention_maps import question_attention
 from tests.models.mcan.loops import logits_of
 from tests.models.mcan.tiny import ANSWERS, random_inputs, tiny_model, tiny_processor
-from tests.models.tiny_photos import PHOTOS
 from tests.tables import each_row
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -103,17 +102,3 @@ def test_questions_are_padded_behind_their_words_and_cut():
     batch = tiny_processor()(text=["a ball", "Is there: a box?"])
     assert batch["input_ids"].tolist() == [[8, 6, 0, 0], [4, 7, 8, 9]]
     assert batch["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
-
-
-@each_row(
-    ("arguments", "message"),
-    [
-        ({"text": ["a ball", " ?!"]}, "Text 1"),
-        ({"text": ["a ball"], "images": PHOTOS[:2]}, r"2 .* 1 "),
-        ({"images": PHOTOS[:1], "visual_features": torch.ones(1, 12)}, "visual_features"),
-        ({"visual_boxes": torch.zeros(1, 4)}, "visual_boxes"),
-    ],
-)
-def test_what_the_processor_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_processor(pixels=True)(**arguments)

@@ -89,12 +89,3 @@ def test_weights_of_a_trained_text_encoder_are_loaded(tmp_path):
     model = RSTNetLanguageModel(RSTNetLanguageModelConfig(**SIZES, pretrained_text_encoder=str(tmp_path)))
     for name, weight in model.text_encoder.state_dict().items():
         assert torch.equal(weight, encoder.state_dict()[name])
-
-
-def test_a_vocabulary_that_grows_keeps_its_words():
-    model = tiny_language_model()
-    before = model(WORDS).logits
-    model.resize_vocabulary(VOCAB_SIZE + 5)
-    after = model(WORDS).logits
-    assert after.shape[-1] == model.config.vocab_size == VOCAB_SIZE + 5
-    torch.testing.assert_close(after[..., :VOCAB_SIZE], before)
