@@ -40,13 +40,6 @@ def test_padding_and_other_rows_change_nothing(fields, attention):
         torch.testing.assert_close(together.image_glimpses[row].sum(-1), torch.ones(2))
 
 
-@torch.no_grad()
-def test_masks_follow_from_padding_as_in_the_release():
-    model, inputs = tiny_model(), random_inputs([4, 2], [3, 5])
-    bare = {name: inputs[name] for name in ("input_ids", "visual_features")}
-    torch.testing.assert_close(model(**bare).logits, model(**inputs).logits)
-
-
 def test_the_loss_is_binary_cross_entropy_of_soft_targets():
     inputs, labels = random_inputs([3, 2], [4, 4]), torch.rand(2, len(ANSWERS))
     for reduction, divisor in (("sum", 1), ("mean", 2)):
