@@ -18,10 +18,9 @@ NEVER = float("-inf")
 
 
 class StepwiseDecoder:
-    """Runs a captioner word by word, with the cache that `generate()` has prepared, if any."""
+    """Runs a captioner word by word, with the cache that `generate()` has prepared, if any, from `(rows, length)`."""
 
     def __init__(self, model: Any, sequences: torch.Tensor, model_kwargs: dict) -> None:
-        """Begins captions `(rows, length)`; `model_kwargs` are the further inputs of the model."""
         self.model = model
         self.sequences = sequences
         self.kwargs = model_kwargs
@@ -70,7 +69,7 @@ class Kept(NamedTuple):
 
 
 class EndedCaptions:
-    """The best finished captions of each image, by the rules of transformers' beam search.
+    """The best `size` finished captions of each image, by the rules of transformers' beam search.
 
     `is_open` `(images,)` is whether better captions may be found, and `scores` `(images, size)` are those of the
     captions, the best first, minus infinity for none.
@@ -79,7 +78,6 @@ class EndedCaptions:
     def __init__(
         self, images: int, size: int, input_ids: torch.Tensor, generation_config: Any, stopping_criteria: Any
     ) -> None:
-        """Keeps `size` captions, and continues as many beams, of each image, from beginnings `(rows, length)`."""
         self.size = size
         self.prefix_length = input_ids.shape[1]
         self.settings = generation_config
@@ -99,8 +97,8 @@ class EndedCaptions:
     def advance(self, sequences: torch.Tensor, sums: torch.Tensor, ranking: torch.Tensor, may_end: bool = True) -> Kept:
         """Takes the captions that end with their next word, or drops them, and continues the best others.
 
-        Sequences are `(images, beams, length)`; `sums` are the log-probabilities of their continuations, and `ranking`
-        the scores for the choice of beams, both `(images, beams, vocab_size)`.
+        Sequences are `(images, beams, length)`; the log-probabilities `sums` of their continuations, and `ranking`, by
+        which beams are chosen, are `(images, beams, vocab_size)`.
         """
         vocab_size = ranking.shape[-1]
         number = min(self.most_candidates, ranking[0].numel())
@@ -174,15 +172,13 @@ def diverse_beam_search(
     words with which captions end have none. Whatever the penalty, a group finds other captions than those before it.
 
     Args:
-        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
-            them; `num_beams` counts the beams of all groups.
+        model, ..., model_kwargs: as `generate()` gives them; `num_beams` counts the beams of all groups.
         num_beam_groups: groups of beams; `num_beams` is a multiple of it.
         diversity_penalty: 0 or more.
 
     Returns:
         Sequences `(batch_size * num_return_sequences, length)`, or with `return_dict_in_generate` an output that has
-        them and `sequences_scores`: for each image the best of every group, the first group's first, then their second
-        best and so on.
+        them and `sequences_scores`: for each image the best of every group, then their second best and so on.
     """
     check_settings("diverse_beam_search", generation_config)
     beams = generation_config.num_beams
@@ -247,17 +243,10 @@ def constrained_beam_search(
     """Searches for the most probable captions that have certain words, in any order.
 
     Grid beam search (Hokamp and Liu 2017) for single words: the captions that have k of the required words compete for
-    `num_beams` beams of their own, for each k; only those that have all may end.
+    `num_beams` beams of their own, for each k; only those that have all may end. A ValueError says that none has all.
 
     Args:
-        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
-            them.
         required_words: for each required word the ids of the tokens any of which will do, such as its forms.
-
-    Returns:
-        Sequences `(batch_size * num_return_sequences, length)`, for each image the best first, or with
-        `return_dict_in_generate` an output that has them and `sequences_scores`. A ValueError says that no caption has
-        all words.
     """
     check_settings("constrained_beam_search", generation_config)
     vocab_size = model.config.get_text_config(decoder=True).vocab_size
@@ -313,13 +302,8 @@ def contrastive_search(
     last hidden states of the decoder. There is one caption an image.
 
     Args:
-        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
-            them.
         penalty_alpha: alpha, between 0 (greedy search) and 1.
         candidates: how many of the most probable words are compared.
-
-    Returns:
-        Sequences `(batch_size, length)`, or with `return_dict_in_generate` an output that has them.
     """
     check_settings("contrastive_search", generation_config)
     if not 0 <= penalty_alpha <= 1:

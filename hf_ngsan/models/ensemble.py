@@ -146,11 +146,8 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     ) -> Seq2SeqLMOutput:
         """Has the arguments of each captioner, and the processor that takes the logarithm of the mean's sum over words.
 
-        A cache that is no [`EnsembleCache`] is taken for an empty one.
-
-        Returns:
-            `Seq2SeqLMOutput` whose `logits` `(batch_size * C, length, vocab_size)` are the mean of the members'
-            log-probabilities, in float32; it is not normalized.
+        `logits` `(batch_size * C, length, vocab_size)` are the mean of the members' log-probabilities, in float32,
+        which is not normalized. A cache that is no [`EnsembleCache`] is taken for an empty one.
         """
         refuse_unknown_keywords(self, kwargs)
         if encoder_outputs is None:

@@ -86,10 +86,7 @@ class MCANEncoderLayer(EncoderLayer):
 
 
 class MCANDecoderLayer(MCANEncoderLayer):
-    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...).
-
-    With `config.geometric_bias` the self-attention is geometry-aware (section 6.3 of Guo et al. 2020).
-    """
+    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...)."""
 
     def __init__(self, config: MCANConfig):
         super().__init__(config, make_geometric_bias(config))
@@ -276,28 +273,16 @@ class MCANModel(MCANPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MCANOutput:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
-                words.
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images, for a
-                model with a vision encoder.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
-                default all but padding tokens is real.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
-                word vectors in place of words.
-            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`, *optional*):
-                features of regions or grid cells, in place of images.
-            visual_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 =
-                padding; by default a region is padding if all its features are 0, as in the authors' release.
-            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): `x1, y1, x2, y2`
-                divided by the image's width and height; needed by models with a geometric bias. With images, the
-                regions to encode in place of a grid.
-            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-
-        Raises:
-            ValueError: neither or both of images and features, or of words and vectors; inputs of a wrong shape; boxes
-                missing.
+        """Args:
+        input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
+            words.
+        attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
+            default all but padding tokens is real.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
+            word vectors in place of words.
+        pixel_values, pixel_mask, visual_features, visual_attention_mask, visual_boxes: as for
+            [`~modeling_mhsan.MHSANModel.get_image_features`]; models with a geometric bias need the boxes of
+            features. By default a region is padding if all its features are 0, as in the authors' release.
         """
         if (input_ids is None) == (inputs_embeds is None) or (pixel_values is None) == (visual_features is None):
             raise ValueError("Give input_ids or inputs_embeds, and pixel_values or visual_features; never both.")
@@ -348,9 +333,7 @@ class MCANModel(MCANPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         visual_attention_mask: torch.Tensor | None = None,
     ) -> Any:
-        """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`; raises a ValueError without a
-        vision encoder.
-        """
+        """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`."""
         vision = vision_of(self)
         return vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=visual_attention_mask)
 
@@ -398,14 +381,10 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MCANOutput:
-        r"""
-        Args:
-            input_ids, ..., pixel_mask: see [`MCANModel`].
-            labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
-                answer.
-
-        Raises:
-            ValueError: see [`MCANModel`]; or labels of another shape than the logits.
+        """Args:
+        input_ids, ..., pixel_mask: see [`MCANModel`].
+        labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
+            answer.
         """
         outputs = self.model(
             input_ids,

@@ -86,10 +86,7 @@ class MultiHeadPooling(nn.Module):
         self.activation = activation
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the heads, `(batch_size, num_heads * size)`, and their weights, `(batch_size, num_heads, length)`.
-
-        States are `(batch_size, length, size)`, the mask `(batch_size, length)`, 1 = real, 0 = padding.
-        """
+        """Returns the heads, `(batch_size, num_heads * size)`, and their weights, `(batch_size, num_heads, length)`."""
         scores = self.scores(self.activation(self.hidden(self.dropout(states)))).mT
         if mask is not None:
             scores = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min)

@@ -42,9 +42,6 @@ class MHSANTextConfig(HubConfig):
             were trained with releases of `sru` up to 2.1.4.
         initializer_range (`float`, defaults to 0.1): standard deviation of the initial word vectors (inferred).
         pad_token_id (`int`, defaults to 0).
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
     """
 
     model_type = "mhsan_text"
@@ -108,17 +105,10 @@ class SRURecurrence(torch.autograd.Function):
         dropout_mask: torch.Tensor | None,
         activation: str,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        r"""
-        Args:
-            candidates, forget_inputs, reset_inputs, skip (`torch.FloatTensor` of shape `(length, batch_size, size)`):
-                u, p, q and s above. A forget input of infinity keeps the memory as it is.
-            peephole (`torch.FloatTensor` of shape `(2, size)`): v_f and v_r.
-            initial (`torch.FloatTensor` of shape `(batch_size, size)`): c_0.
-            dropout_mask (`torch.FloatTensor` of shape `(batch_size, size)`, *optional*): m, the same for all steps.
-            activation: g, `"tanh"`, `"identity"` or `"relu"`.
+        """Takes u, p, q and s above, `(length, batch_size, size)`, v_f and v_r `(2, size)`, c_0, m and g.
 
-        Returns:
-            h of all steps, `(length, batch_size, size)`, and c of the last one.
+        m `(batch_size, size)` is the same for all steps; a forget input of infinity keeps the memory as it is. Returns
+        h of all steps, and c of the last one.
         """
         forget_weights, reset_weights = peephole
         memory = torch.empty(len(candidates) + 1, *initial.shape, dtype=candidates.dtype, device=candidates.device)
@@ -296,16 +286,10 @@ class SRU(nn.Module):
         attention_mask: torch.Tensor | None = None,
         initial_memory: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        r"""
-        Args:
-            inputs (`torch.FloatTensor` of shape `(batch_size, length, input_size)`).
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding.
-            initial_memory (`torch.FloatTensor` of shape `(num_layers, batch_size, output_size)`, *optional*): c_0 of
-                each layer.
+        """Takes inputs `(batch_size, length, input_size)`, a mask, 1 = real, and c_0 of each layer.
 
-        Returns:
-            Outputs of the last layer, `(batch_size, length, output_size)`, and the final memories `(num_layers,
-            batch_size, output_size)`, forward channels before backward ones.
+        Returns outputs of the last layer, `(batch_size, length, output_size)`, and the final memories, shaped as
+        `initial_memory`, `(num_layers, batch_size, output_size)`, forward channels before backward ones.
         """
         states, memories = inputs, []
         padding = None if attention_mask is None else (attention_mask == 0).T[..., None]
@@ -353,14 +337,7 @@ class MHSANTextModel(HubPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding, on any
-                side.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, word_embedding_size)`, *optional*): word
-                vectors in place of words.
-        """
+        """Takes words `(batch_size, length)` or their vectors, and a mask, 1 = real, 0 = padding, on any side."""
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give input_ids or inputs_embeds, and not both.")

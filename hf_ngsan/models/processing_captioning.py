@@ -45,7 +45,7 @@ class CaptioningProcessor(ProcessorMixin):
 
     Args:
         image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
-            a [`CaptioningImageProcessor`] or that of the backbone.
+            a [`CaptioningImageProcessor`] or that of the backbone. VGG-11 takes what the former makes by default.
         tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
     """
 
