@@ -41,7 +41,7 @@ MODEL_TYPES = {
     "nsa_transformer": ModelType(
         f"{MODELS}.configuration_nsa_transformer",
         "translation",
-        "a Transformer with normalized self-attention",
+        "a Transformer with normalized attention",
         papers.NGSAN,
     ),
     "mcan": ModelType(f"{MODELS}.configuration_mcan", "visual_question_answering", "MCAN", papers.MCAN),

@@ -194,6 +194,3 @@ def question_attention(
 def shares(weights: np.ndarray) -> np.ndarray:
     """Divides weights, which are not negative, by their sum over the last axis."""
     return weights / np.maximum(weights.sum(-1, keepdims=True), np.finfo(np.float32).tiny)
-
-
-__all__ = ["attention_maps", "word_attention", "word_visualness_pairs"]

@@ -86,6 +86,3 @@ def has_patch_encoder(model_type: str) -> bool:
     part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
     kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
     return getattr(kind, "model_type", None) in PATCH_ENCODERS
-
-
-__all__ = ["packaged_config", "preprocessing_of_variant", "read_source"]

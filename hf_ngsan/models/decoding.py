@@ -418,6 +418,3 @@ def id_of_word(word: str, processor: Any) -> int:
     if len(ids) != 1 or ids[0] in processor.tokenizer.all_special_ids:
         raise ValueError(f"The required word {word!r} is no single word that this captioner knows; give another.")
     return ids[0]
-
-
-__all__ = ["StepwiseDecoder", "constrained_beam_search", "contrastive_search", "diverse_beam_search", "with_search"]

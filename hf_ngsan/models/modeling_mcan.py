@@ -32,16 +32,13 @@ class MCANOutput(ModelOutput):
     """Outputs for questions and their images.
 
     Args:
-        loss (`()`), logits (`(batch_size, num_labels)`): of the classifier; the sigmoid of a logit scores its answer.
+        loss, logits (`(batch_size, num_labels)`): of the classifier; the sigmoid of a logit scores its answer.
         last_hidden_state (`(batch_size, num_regions, hidden_size)`): of the model without classifier: the image.
         pooler_output (`(batch_size, pooled_size)`): question and image, reduced, summed and normalized.
         encoder_last_hidden_state (`(batch_size, num_words, hidden_size)`): the question.
         question_glimpses, image_glimpses (`(batch_size, num_glimpses, num_words or num_regions)`): weights of the words
             and of the regions in their reductions; rows sum to 1.
-        encoder_hidden_states, decoder_hidden_states: inputs of all layers and the output of the last.
-        encoder_attentions, decoder_attentions: self-attention of words and of regions in each layer.
-        cross_attentions: of each layer, `(batch_size, num_heads, num_regions, num_words)`: weights of the words for
-            each region.
+        cross_attentions: of each layer, `(batch_size, num_heads, num_regions, num_words)`.
     """
 
     loss: torch.Tensor | None = None
@@ -59,10 +56,7 @@ class MCANOutput(ModelOutput):
 
 
 class UnbiasedLayerNorm(nn.Module):
-    """weight * (x - mean) / (std + eps) + bias with the unbiased standard deviation, as in the authors' release.
-
-    `torch.nn.LayerNorm` divides by the number of channels, not by one less, and adds eps to the variance.
-    """
+    """weight * (x - mean) / (std + eps) + bias with the unbiased standard deviation, unlike `torch.nn.LayerNorm`."""
 
     def __init__(self, size: int, eps: float):
         super().__init__()
@@ -134,8 +128,7 @@ class GlimpseReduction(nn.Module):
 def additive_mask(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
     """Returns a mask `(batch_size, 1, 1, length)` to be added to scores; `None` for none.
 
-    It is finite, so that queries with only padding attend to all of it equally, as in the authors' release; with a
-    boolean mask the result would depend on the attention implementation.
+    It is finite, so that queries with only padding attend to all of it equally with any attention implementation.
     """
     if mask is None:
         return None
@@ -158,10 +151,7 @@ class MCANPreTrainedModel(HubPreTrainedModel):
 
 
 class MCANEncoder(MCANPreTrainedModel):
-    """Reads questions: word vectors, an LSTM, SA units.
-
-    The LSTM reads padding too, as in the authors' release; behind the words padding has no effect.
-    """
+    """Reads questions: word vectors, an LSTM, which reads padding too, as in the authors' release, and SA units."""
 
     input_modalities = ["text"]
     _can_record_outputs = {

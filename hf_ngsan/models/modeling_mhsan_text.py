@@ -247,7 +247,7 @@ class SRULayer(GradientCheckpointingLayer):
 
 
 class SRU(nn.Module):
-    r"""A stack of simple recurrent units (Lei et al. 2018), of any number of layers and one direction or both.
+    """A stack of simple recurrent units (Lei et al. 2018), of any number of layers and one direction or both.
 
     In each layer, with x_t the input, W of the sizes that fit, and x_t itself, times `scale_x`, in place of W_s x_t
     where input and output have one size:
@@ -256,18 +256,13 @@ class SRU(nn.Module):
     - c_t = f_t * c_(t-1) + (1 - f_t) * W x_t
     - h_t = r_t * g(c_t) + (1 - r_t) * W_s x_t
 
-    Positions that are padding change nothing: they leave the memory as it is and their output is 0, before real ones
-    and behind them.
+    Positions that are padding change nothing, before real ones and behind them, and their output is 0.
 
     Args:
-        input_size: dimension of the inputs.
-        hidden_size: dimension of one direction.
-        num_layers: layers, one on the other.
-        dropout: rate on g(c_t) - W_s x_t, in all layers but the last. It and `input_dropout`, the rate on the inputs of
-            matrix products (`rnn_dropout` of the released package), draw one mask for all time steps.
-        options: `bidirectional` (a second half of the channels reads backwards, in each layer), `activation` (g),
-            `highway` (the term of the skip connection), `highway_bias` (initial b_r) and `scale_x`, as in
-            [`MHSANTextConfig`]; sqrt(1 + 2 exp(highway_bias)) is the `scale_x` of releases up to 2.1.4.
+        input_size, hidden_size, num_layers: dimension of the inputs and of one direction, and number of layers.
+        dropout: rate on g(c_t) - W_s x_t, in all layers but the last, with one mask for all time steps, as
+            `input_dropout`, the rate on the inputs of matrix products (`rnn_dropout` of the released package).
+        options: those of [`MHSANTextConfig`]; sqrt(1 + 2 exp(highway_bias)) is `scale_x` of releases up to 2.1.4.
     """
 
     def __init__(

@@ -165,6 +165,3 @@ def leaving_out(model: Any, state_dict: Mapping[str, torch.Tensor] | None) -> It
         model._keys_to_ignore_on_save = always
         for config in changed:
             config.save_frozen_weights = False
-
-
-__all__ = ["find_packaged_weights", "is_packaged", "load_packaged_weights", "source_weights"]

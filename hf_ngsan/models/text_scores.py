@@ -99,6 +99,3 @@ def words_of_tokens(
             sums[len(words) - 1] = sums.get(len(words) - 1, 0.0) + value
     whole = str(tokenizer.decode([*before, *tokens], skip_special_tokens=True)).split()
     return [(whole[place], value) for place, value in sums.items()]
-
-
-__all__ = ["TextScores", "behind_end", "text_scores", "token_log_probabilities", "words_of_tokens"]

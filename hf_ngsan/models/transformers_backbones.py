@@ -264,6 +264,3 @@ def not_suppressed(boxes: torch.Tensor, classes: torch.Tensor, threshold: float)
     for query in range(classes.shape[1]):
         kept &= ~(rivals[:, query] & kept[:, query, None])
     return kept
-
-
-__all__ = ["check_size", "feature_size_of", "is_patch_encoder", "make_config", "make_model", "see_image", "see_regions"]
