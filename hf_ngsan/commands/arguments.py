@@ -13,8 +13,7 @@ from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..serving.hosts import host_name
 
-DATASETS = "hf-ngsan datasets lists the kinds of datasets."
-"""Last line of the help of commands that take a dataset."""
+DATASETS = "hf-ngsan datasets lists the kinds of datasets."  # last line of the help of commands that take one
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
 MAX_SHOWN_REASONS = 20

@@ -14,8 +14,7 @@ from . import arguments
 from .arguments import add_shared, user_path
 
 NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "prompt", "rerank_with", "save_attention", "scores", "text")
-MAX_IMAGES_OF_GRAPHS = 1000
-"""For more than so many, importing torch, which may have a GPU, does not count."""
+MAX_IMAGES_OF_GRAPHS = 1000  # for more, importing torch, which may have a GPU, does not count
 SUMMARY = """Print a caption for each image or video.
 
 The images are files, URLs, folders or those of a dataset. Each line of the output has the name or id of an image, a tab
@@ -58,7 +57,7 @@ def run(options: argparse.Namespace) -> int:
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
-    paths = list(paths_of_files(options.images, takes_clips(models[0])))[: options.limit]
+    paths = list(paths_of_files(options.images, models[0]))[: options.limit]
     check(options, models, [*paths, options.data])
     by_graphs = captioned_by_graphs(options, models, paths)
     return write(options, captioned_by_model(options, models, paths) if by_graphs is None else by_graphs)
@@ -83,13 +82,13 @@ def takes_clips(model: str) -> bool:
     return isinstance(config, dict) and (config.get("vision_config") or {}).get("kind") == "frames"
 
 
-def paths_of_files(places: Iterable[str], are_clips: bool) -> Iterator[str]:
-    """Yields paths and URLs, with each folder replaced by its images or videos in the order of `hf-ngsan extract`."""
+def paths_of_files(places: Iterable[str], model: str) -> Iterator[str]:
+    """Yields paths and URLs, with each folder replaced by its images, or videos, that a captioner reads."""
     from ..data.images import SUFFIXES, VIDEO_SUFFIXES, sorted_files
 
     for place in places:
         if os.path.isdir(place):
-            suffixes = VIDEO_SUFFIXES if are_clips else SUFFIXES
+            suffixes = VIDEO_SUFFIXES if takes_clips(model) else SUFFIXES
             yield from (str(Path(place, name)) for name in sorted_files(Path(place), suffixes))
         else:
             yield place

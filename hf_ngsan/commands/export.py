@@ -48,7 +48,9 @@ def run(options: argparse.Namespace) -> int:
     if options.output is not None and task != "retrieval":
         return export_captioner(options)
     if options.check or options.data is not None or options.limit is not None:
-        raise ValueError("Options of a check are for a captioner and a new folder, with --output; leave them out.")
+        raise ValueError(
+            "A dual encoder, and graphs in the folder of a model, have no options of a check; leave them out."
+        )
     return export_beside(options, task) if options.output is None else export_dual_encoder(options)
 
 

@@ -109,7 +109,7 @@ def compare(options: argparse.Namespace) -> None:
     )
     missing = set(images) ^ set(others)
     if missing:
-        raise ValueError(f"{' and '.join(options.compare)} differ in images, such as {min(missing, key=str)}.")
+        raise ValueError(f"{' and '.join(options.compare)} have different images, such as {min(missing, key=str)}.")
     of_image = dict(zip(others, second, strict=True))
     metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
     scores = compare_captions(metric, first, [of_image[image] for image in images], matched)

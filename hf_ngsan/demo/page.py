@@ -32,8 +32,7 @@ from ..tasks.retrieval_search import embed_images, embed_texts
 from .training import CHANCE, calm_logs
 
 NUM_SCENES = 100
-NUM_DRAWINGS = 11
-"""Drawings of scenes that are searched together with the photographs: 16 images in all, as for [`NOTHING_FITS`]."""
+NUM_DRAWINGS = 11  # of scenes, searched together with the photographs: 16 images in all, as for NOTHING_FITS
 QUERIES = ("a lion on a rock", "an old woman in a uniform", "a tower", "two boys play football in the snow")
 """Chosen before any was searched for; nothing fits the last one."""
 SCENE_SIDE, PHOTOGRAPH_SIDE, THUMBNAIL_SIDE, MAP_SIDE = 480, 480, 200, 200
@@ -44,7 +43,6 @@ FUNCTION_WORDS = frozenset(
     have had and or but while as in on at of to by for from with without into onto over under up down out off through
     across along around behind beside between near next against towards front back there""".split()  # noqa: SIM905
 )
-"""Words that show nothing, so that a map of their attention says nothing either."""
 SURE = 0.5
 """Confidence from which a caption is more likely than not as good as the better half of those of the calibration."""
 NOTHING_FITS = 0.394

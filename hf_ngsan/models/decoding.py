@@ -26,10 +26,6 @@ class StepwiseDecoder:
         self.kwargs = model_kwargs
         self.is_first = True
 
-    @property
-    def length(self) -> int:
-        return self.sequences.shape[1]
-
     def step(self) -> Any:
         """Returns the outputs of the model for the words that it has not seen, or for all without a cache."""
         whole = self.is_first or not self.kwargs.get("use_cache")
@@ -49,15 +45,10 @@ class StepwiseDecoder:
 
     def choose(self, rows: torch.Tensor, words: torch.Tensor) -> None:
         """Continues some of the sequences by one word each; `rows` and `words` have as many entries as before."""
-        self.sequences = self.sequences[rows]
-        self.append(words)
+        self.sequences = torch.cat([self.sequences[rows], words[:, None]], dim=1)
         cache = self.kwargs.get("cache", self.kwargs.get("past_key_values"))
         if cache is not None:
             cache.reorder_cache(rows)
-
-    def append(self, words: torch.Tensor) -> None:
-        """Continues every sequence by one word."""
-        self.sequences = torch.cat([self.sequences, words[:, None]], dim=1)
 
 
 class Kept(NamedTuple):
@@ -210,7 +201,7 @@ def diverse_beam_search(
             words.append(kept.words)
         decoder.choose(torch.stack(rows, dim=1).flatten(), torch.stack(words, dim=1).flatten())
         for number, group in enumerate(ended):
-            group.close(scores[:, number], decoder.length)
+            group.close(scores[:, number], decoder.sequences.shape[1])
     best = [group.best() for group in ended]
     found, found_scores = (torch.stack(of_groups, dim=2) for of_groups in zip(*best, strict=True))
     return answer(found.flatten(1, 2), found_scores.flatten(1, 2), input_ids.shape[1], generation_config)
@@ -276,7 +267,7 @@ def constrained_beam_search(
         scores = torch.cat([of_bank.scores for of_bank in kept], dim=1)
         rows = torch.cat([first_rows + of_bank.beams for of_bank in kept], dim=1)
         decoder.choose(rows.flatten(), torch.cat([of_bank.words for of_bank in kept], dim=1).flatten())
-        ended.close(scores, decoder.length)
+        ended.close(scores, decoder.sequences.shape[1])
     if not bool((ended.scores[:, 0] > NEVER).all()):
         raise ValueError(
             f"No caption of at most {generation_config.max_length - ended.prefix_length} new tokens has all "
@@ -345,7 +336,7 @@ def contrastive_search(
 
 
 def states_of(outputs: Any) -> Any:
-    """Returns the hidden states of the decoder, under whatever name a model has them; `None` if it has none."""
+    """Returns the hidden states of the decoder, or `None` if a model has none."""
     return getattr(outputs, "decoder_hidden_states", None) or getattr(outputs, "hidden_states", None)
 
 
@@ -394,9 +385,7 @@ SEARCHES = {  # by the option of a pipeline that asks for them
 def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
     """Returns arguments of `generate()` with the search of one of the options (see `SEARCHES`).
 
-    Args:
-        options: arguments of `generate()`; `required_words` are strings, or lists of strings any of which will do.
-        processor (`CaptioningProcessor`): the captioner's.
+    `required_words` are strings, or lists of strings any of which will do.
     """
     asked = [name for name in SEARCHES if options.get(name) is not None]
     if not asked or options.get("custom_generate") is not None:

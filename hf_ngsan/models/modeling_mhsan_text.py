@@ -1,7 +1,7 @@
 """MHSAN's encoder of texts: word vectors and simple recurrent units (Lei et al. 2018), in plain PyTorch.
 
-A layer computes the matrix products of all time steps at once. Only a recurrence of vectors remains for each step, with
-hand-written gradients: [`SRURecurrence`] has the derivation.
+The matrix products of all time steps are one. Only a recurrence of vectors remains for each step, with hand-written
+gradients: [`SRURecurrence`] has the derivation.
 """
 
 import math
@@ -88,9 +88,6 @@ class SRURecurrence(torch.autograd.Function):
       At the last step dL/dc_T of the returned memory takes the place of the terms of t + 1.
     - c_0 is the same without h_0: dc_0 = dq_1 v_r + dc_1 (f_1 + a_1 v_f).
     - The peepholes are shared by all steps and rows: dv_f = sum_t dp_t c_(t-1) and dv_r = sum_t dq_t c_(t-1).
-
-    Only dc_t depends on dc_(t+1), with a factor that is known for all steps beforehand: each step of the loop is one
-    multiplication and one addition.
     """
 
     @staticmethod

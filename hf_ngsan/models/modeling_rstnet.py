@@ -44,10 +44,7 @@ def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
     side = int(math.sqrt(number))  # which torch.compile can trace, unlike math.isqrt, where sizes are dynamic
     rows, columns = config.grid_size or (side, side)
     if rows * columns != number:
-        raise ValueError(
-            f"{number} visual tokens are no grid of {rows} x {columns} cells; give visual_boxes, or set grid_size in "
-            "the configuration."
-        )
+        raise ValueError(f"{number} visual tokens are no {rows} x {columns} grid; give visual_boxes, or set grid_size.")
     return rows, columns
 
 

@@ -77,8 +77,8 @@ class WordPositions(nn.Module):
             return sinusoids(position_ids, self.hidden_size).to(dtype)
         if not torch.compiler.is_compiling() and int(position_ids.max()) >= self.max_length:
             raise ValueError(
-                f"A caption of {int(position_ids.max()) + 1} tokens is longer than the model's table of positions "
-                f"(max_position_embeddings={self.max_length}); give a smaller max_new_tokens, or shorter captions."
+                f"A caption of {int(position_ids.max()) + 1} tokens is longer than the model's table of positions, "
+                f"max_position_embeddings={self.max_length}."
             )
         rows = position_ids + 1
         mask = current_mask(attention_mask, position_ids.shape[-1])

@@ -29,7 +29,6 @@ from ..training.output_folder import check_output_folder
 from ..training.run import load_split, short_checksum
 
 PAPERS = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.yaml"))}
-"""Files of the papers by the names that the command takes."""
 OWN_OPTIONS = {"training.seed": "--seeds and --first-seed", "training.output_dir": "--output", "data.spec": "--data"}
 """Keys of each run, and the options of the command that they follow from."""
 

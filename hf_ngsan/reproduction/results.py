@@ -40,7 +40,7 @@ NAMES = {
     **{f"text_to_image_r{k}": f"images R@{k}" for k in (1, 5, 10)},
 }
 IN_PERCENT = {"bleu", "accuracy", *(name for name in NAMES if "_to_" in name)}
-"""Scores that commands print in the unit of the papers; the others are multiplied by 100."""
+"""Scores in the unit of the papers; the others are multiplied by 100."""
 
 
 def reproduce(
@@ -64,8 +64,7 @@ def reproduce(
             errors = execute(plan, processes, minutes, modules)
         records = read_records(plan)
     if not records:
-        reason = next(iter(errors.values()), "train some first")
-        raise ValueError(f"{plan.output} has no finished run of table {plan.table.number}: {reason}")
+        raise ValueError(f"{plan.output} has no finished run: {next(iter(errors.values()), 'train some first')}")
     results = results_of(plan, records, errors)
     markdown = as_markdown(results)
     write_text_atomically(plan.output / f"table-{plan.table.number}.json", json.dumps(results, indent=1) + "\n")
@@ -94,8 +93,7 @@ def execute(plan: Plan, processes: int, minutes: float | None = None, modules: S
             write_record(planned, plan)
         else:
             errors[planned.folder.name] = error
-        told = "done" if error is None else f"failed: {error}"
-        print(f"{planned.run.name}, seed {planned.seed}: {told}", flush=True)
+        print(f"{planned.run.name}, seed {planned.seed}:", "done" if error is None else f"failed: {error}", flush=True)
 
     pool = ThreadPoolExecutor(processes)
     try:
@@ -201,8 +199,7 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
 
     A comparison resamples rows, whose scores are means over the seeds that both models have.
     """
-    table = plan.table
-    extra = extra_scores_of(plan.spec)
+    table, extra = plan.table, extra_scores_of(plan.spec)
     metrics = [*table.metrics, *(() if extra is None else extra.names)]
     folders = {(planned.run.name, planned.seed): planned for planned in plan.runs}
     rows: list[dict[str, Any]] = []
@@ -236,8 +233,7 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
         items = {key: item_scores(metric, folders[key].file(".results"), plan.rows) for key in records}
         compared = []
         for row in rows:
-            base = table.baselines.get(row["name"])
-            if base is None:
+            if (base := table.baselines.get(row["name"])) is None:
                 continue
             pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
             differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
@@ -270,7 +266,6 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
 
 
 def as_markdown(results: dict) -> str:
-    """Returns the table with a sentence on its data."""
     metrics, compared, data = results["metrics"], results["compared"], results["data"]
     told = f"{data['training']['rows']} rows for training and {data['rows']} of split {data['split']} of {data['spec']}"
     if results["is_papers_data"]:
