@@ -1,8 +1,4 @@
-"""Recall@K, median rank and mAP@R of image-text retrieval; ranks by counting instead of sorting.
-
-The rank of an item is one more than the number of items before it. Counting them takes one comparison per item; the
-usual argsort of every row sorts all of them to look up one.
-"""
+"""Recall@K, median rank and mAP@R of image-text retrieval; ranks by counting, not by sorting every row."""
 
 from __future__ import annotations
 
@@ -79,20 +75,13 @@ def retrieval_metrics(
 def retrieval_ranks(
     similarity: np.ndarray | torch.Tensor, caption_images: Sequence[int] | np.ndarray | torch.Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rank of the right answer to each query; 1 is the first place.
+    """Returns the rank of the right answer to each query, 1 for the first place; equal similarities keep their order.
 
-    Equal similarities are ordered by index, as in a stable sort.
-
-    Args:
-        similarity: array or tensor `(images, captions)`, larger is more similar.
-        caption_images: `(captions,)`, the image of each caption; see `retrieval_metrics`.
+    Arguments and errors are those of [`retrieval_metrics`].
 
     Returns:
         `(image_to_text, text_to_image)`: int64 `(images,)` and `(captions,)`. An image's rank is that of the best of
         its captions.
-
-    Raises:
-        ValueError: see `retrieval_metrics`.
     """
     similarity, caption_images = check_similarity(similarity, caption_images)
     by_image = np.argsort(caption_images, kind="stable")
@@ -131,20 +120,14 @@ def retrieval_ranks(
 
 
 def map_at_r(similarity: np.ndarray | torch.Tensor, positives: Mapping[int, Collection[int]]) -> float:
-    """Returns the mean average precision at R (Musgrave et al. 2020), as in ECCV Caption (Chun et al. 2022).
+    """Returns the mean average precision at R in percent (Musgrave et al. 2020), as in ECCV Caption (Chun et al. 2022).
 
     R is the number of right answers of a query. Its score is the mean over the ranks r = 1, …, R: a right answer at
     rank r counts with the precision of the first r answers, a wrong one with 0.
 
     Args:
         similarity: array or tensor `(queries, items)`, larger is more similar; of equal items the first comes first.
-        positives: the right items of each query; queries that are left out do not count.
-
-    Returns:
-        The mean over queries, in percent.
-
-    Raises:
-        ValueError: there are no queries, a query or item does not exist, or a similarity is not a number.
+        positives: the right items of each query, at least one; queries that are left out do not count.
 
     Example:
 

@@ -52,12 +52,6 @@ def test_images_are_found_by_words_and_by_an_image(model, photos, tmp_path, caps
     found = prints(capsys, "search", index, "--image", photos / "more" / "photo3.png", "--top-k", 2)
     assert names_of(found)[0] == "more/photo3.png"
     assert float(found.split("\t")[0]) == pytest.approx(1, abs=1e-3)
-    with pytest.MonkeyPatch.context() as terminal:
-        terminal.setattr("sys.stdout.isatty", lambda: True)
-        header, *hits = prints(
-            capsys, "search", index, "--image", photos / "more" / "photo3.png", "--top-k", 2
-        ).splitlines()
-    assert header.split("\t") == ["similarity", "image"] and hits == found.splitlines()
 
     found = prints(capsys, "search", index, "a red ball", "--figure", tmp_path / "new" / "hits.png")
     with Image.open(tmp_path / "new" / "hits.png") as figure:
