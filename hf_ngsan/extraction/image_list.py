@@ -238,7 +238,7 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """A change of `{"image_id", "image", "captions"}` before extraction, whatever the order; the description is JSON."""
+    """A change of `{"image_id", "image", "captions"}` before extraction, in any order; the description is JSON."""
 
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     description: Mapping[str, Any]

@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -50,7 +50,8 @@ class Item:
     answers: list[dict] = field(default_factory=list)
 
 
-class Batch(NamedTuple):
+@dataclass
+class Batch:
     """Items, and the model inputs of those that could be read, grouped by kind of input."""
 
     items: list[Item]

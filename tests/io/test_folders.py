@@ -172,23 +172,6 @@ def test_a_writer_that_fails_leaves_the_folder_that_lost_its_name(between_the_re
     assert os.listdir(between_the_renames.parent) == ["done"]
 
 
-def test_a_folder_that_cannot_be_replaced_keeps_its_name(tmp_path, monkeypatch):
-    """As on Windows, where a file in it may be open."""
-    write_folder_atomically(tmp_path / "done", fill)
-    monkeypatch.setattr(folders, "exchange", lambda *paths: False)
-    rename = os.rename
-
-    def refuse(source, target):
-        if str(source).endswith(".incomplete-done"):
-            raise PermissionError
-        rename(source, target)
-
-    monkeypatch.setattr(os, "rename", refuse)
-    with pytest.raises(PermissionError):
-        write_folder_atomically(tmp_path / "done", lambda folder: (folder / "c.txt").write_text("new"))
-    check_folder(tmp_path / "done", ["a.txt"])
-
-
 def test_sizes_tell_damage_without_reading(tmp_path):
     write_folder_atomically(tmp_path / "done", fill)
     (tmp_path / "done" / "b.bin").write_bytes(bytes(2560))

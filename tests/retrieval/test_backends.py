@@ -153,18 +153,6 @@ def test_a_cut_graph_is_refused_and_made_anew(tmp_path):
         assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
 
 
-def refusal_of_spec(folder, spec: str) -> str:
-    with pytest.raises(IndexFolderError) as error:
-        open_backend(written(folder), spec)
-    return str(error.value)
-
-
-@each_row("spec", ["", "faiss", "exact:x", "usearch:", "milvus", "milvus:"])
-def test_specs_of_no_backend(tmp_path, spec):
-    message = refusal_of_spec(tmp_path / "index", spec)
-    assert spec.removeprefix("milvus:") in message and all(name in message for name in ("exact", "usearch", "milvus"))
-
-
 @each_row(
     ("spec", "package", "extra"),
     [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
@@ -313,7 +301,9 @@ def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
         ("milvus:http://localhost:1", IndexKind("DISKANN", {"M": 3}), ["'M'", "none"]),
         ("milvus:x.db", IndexKind("HNSW", {"nlist": 3}), ["nlist", "M and efConstruction"]),
         ("usearch", IndexKind("HNSW"), ["--index-type", "milvus:URI"]),
-        ("exact", IndexKind("FLAT"), ["--index-type", "milvus:URI"]),
+        ("faiss", None, ["faiss", "exact", "usearch", "milvus"]),
+        ("exact:x", None, ["exact:x"]),
+        ("milvus:", None, ["milvus:URI"]),
     ],
 )
 def test_kinds_of_index_that_are_not_there(spec, kind, facts):
@@ -351,13 +341,9 @@ def test_several_indexes_are_searched_as_one(tmp_path, spec):
     [hits] = search(parts[::-1], QUERIES[1:2], 2)
     assert [(hit.name, hit.index_number) for hit in hits] == [("30.jpg", 0), ("7.jpg", 1)], "equal scores, by index"
     assert hits[0].score == hits[1].score
-
-
-def test_indexes_that_do_not_go_together(tmp_path):
-    one = shards_of(tmp_path, "exact")[0]
     other = written(tmp_path / "other", dataclasses.replace(DESCRIPTION, fingerprint="another", model="other/model"))
     with pytest.raises(IndexFolderError, match=r"different models, some/model and other/model"):
-        search([one, other], QUERIES, 1)
+        search([whole, other], QUERIES, 1)
 
 
 @given(

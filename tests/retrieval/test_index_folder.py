@@ -10,15 +10,7 @@ from hf_ngsan.io.files import FileStamp
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
 from tests.tables import each_row
 
-DESCRIPTION = IndexDescription(
-    model="some/model",
-    fingerprint="print",
-    source="photos",
-    source_checksum="sum",
-    dimension=3,
-    num_items=5,
-    items_per_shard=2,
-)
+DESCRIPTION = IndexDescription("some/model", "print", "photos", "sum", dimension=3, num_items=5, items_per_shard=2)
 VECTORS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
 
