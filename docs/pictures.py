@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 from PIL import Image
@@ -31,19 +30,16 @@ from transformers import pipeline
 import hf_ngsan
 from hf_ngsan.cli import main as hf_ngsan_command
 from hf_ngsan.data import draw_scene, load_data
-from hf_ngsan.data.contract import cell_boxes
 from hf_ngsan.data.scenes.relations import DIRECTIONAL, FAMILY_OF
 from hf_ngsan.demo.page import Sentence, copy_photographs, describe, load_captioners_of_scenes, scene_to_change
 from hf_ngsan.io.files import write_file_atomically
 from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.models.attention_maps import attention_maps
-from hf_ngsan.models.geometry import GeometricBias
 from hf_ngsan.sharing.cards import history_of
 from hf_ngsan.tasks.captioning_analysis import captions_with_visualness
-from hf_ngsan.visualization import plot_training_curve, plot_visualness, plot_word_maps
-from hf_ngsan.visualization.figures import draw_box, show_image, show_map, to_pixels
-from hf_ngsan.visualization.plots import ACCENT, INK, QUIET, new_figure, panel_rows
+from hf_ngsan.visualization import plot_geometric_bias, plot_training_curve, plot_visualness, plot_word_maps
+from hf_ngsan.visualization.figures import show_image
+from hf_ngsan.visualization.plots import ACCENT, INK, QUIET, new_figure
 
 DOCS = Path(__file__).resolve().parent
 RUNS = Path("runs", "pictures")
@@ -51,7 +47,7 @@ MAX_BYTES, MAX_WIDTH = 200_000, 1000
 PICTURES: dict[str, Callable[[], Figure | Image.Image]] = {}
 SENTENCE = "a lion lies on a rock"
 RIGHT, WRONG = "#1a7a3c", "#b3261e"
-QUERY_CELL = (3, 5)
+QUERY_CELL, SIDE_OF_GRID = (3, 5), 11
 """Row and column of the cell that geometry is shown for: the middle of the lion's head."""
 
 
@@ -163,26 +159,9 @@ def word_attention() -> Figure:
 def geometric_bias() -> Figure:
     """What geometry adds to the attention of one cell of a photograph, by layer and head of the packaged captioner."""
     model, processor = load_captioner(CAPTIONER)
-    biases: list[torch.Tensor] = []
-    layers = [module for module in model.modules() if isinstance(module, GeometricBias)]
-    hooks = [layer.register_forward_hook(lambda module, inputs, bias: biases.append(bias[0])) for layer in layers]
-    with Image.open(photograph("lion")) as opened, torch.inference_mode():
+    with Image.open(photograph("lion")) as opened:
         image = opened.convert("RGB")
-        model.generate(**processor(images=image), max_new_tokens=1)
-    for hook in hooks:
-        hook.remove()
-    side = round(biases[0].shape[-1] ** 0.5)
-    boxes, query = cell_boxes(side, side), QUERY_CELL[0] * side + QUERY_CELL[1]
-    of_query = torch.stack(biases)[:, :, query].flatten(0, 1)
-    maps = attention_maps(of_query.softmax(-1).numpy(), boxes, *image.size)
-    columns = len(biases[0])
-    figure = new_figure(2.1 * columns, (2.1 * image.height / image.width + 0.35) * len(biases))
-    panels = panel_rows(figure, len(maps), columns)
-    for number, (panel, weights) in enumerate(zip(panels, maps, strict=True)):
-        show_map(panel, image, weights)
-        draw_box(panel, to_pixels(boxes, image)[query], "white", width=1.5)
-        panel.set_title(f"layer {number // columns + 1}, head {number % columns + 1}", fontsize=9, color=INK)
-    return figure
+    return plot_geometric_bias(model, processor, image, QUERY_CELL[0] * SIDE_OF_GRID + QUERY_CELL[1])
 
 
 @picture

@@ -55,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images
     from ..loading.pipelines import CaptioningPipeline
-    from ..serving.hosts import OwnHosts, listen, url_of
+    from ..serving.hosts import OwnHosts, listen
 
     listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_captioner(options.model)
@@ -69,9 +69,9 @@ def run(options: argparse.Namespace) -> None:
         pipeline = CaptioningPipeline(model=model, processor=processor)
         app = OwnHosts(create_app(pipeline, limits, name=options.model), options.host, options.allowed_host)
         server = BoundedServer(app, limits)
-        url = url_of(options.host, listening.getsockname()[1])
+        host = f"[{options.host}]" if ":" in options.host else options.host
         before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))  # uvicorn raises it again when it has ended
-        print(f"Serving {options.model} at {url}/caption", flush=True)
+        print(f"Serving {options.model} at http://{host}:{listening.getsockname()[1]}/caption", flush=True)
         try:
             server.run([listening])
         finally:

@@ -33,8 +33,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    if options.train:
-        from .training import main
-    else:
-        from .page import main
-    return main(output=options.output, seed=options.seed)
+    from . import page, training
+
+    return (training if options.train else page).main(output=options.output, seed=options.seed)

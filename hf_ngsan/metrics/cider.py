@@ -136,7 +136,6 @@ class DocumentFrequency:
         return cls(parents, words, counts, num_documents, vocabulary, eos_token_id, ignored_token_ids)
 
     def __len__(self) -> int:
-        """Returns the number of distinct n-grams."""
         return sum(map(len, self.words))
 
     def to_dict(self) -> dict[tuple[str | int, ...], int]:

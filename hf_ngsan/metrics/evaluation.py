@@ -349,10 +349,7 @@ def rouge_l_score(prediction: str, references: Sequence[str]) -> float:
 
 
 def longest_common_subsequence(positions: Mapping[str, int], length: int, words: Sequence[str]) -> int:
-    """Returns the length of the longest common subsequence of two texts (Hyyro, 2004).
-
-    The first has `length` words, and by word an integer with a bit at each of its places.
-    """
+    """Returns the length of the longest common subsequence (Hyyro, 2004); `positions` has a bit for each place."""
     everything = (1 << length) - 1
     open_columns = everything
     for word in words:

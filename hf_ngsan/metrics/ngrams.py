@@ -24,15 +24,10 @@ ORDER = 4
 
 @dataclass(frozen=True)
 class WordSequences:
-    """Sequences of word ids, one after another.
+    """Sequences of word ids, one after another."""
 
-    Attributes:
-        words: int64 `(total,)`, every id >= 0.
-        lengths: int64 `(sequences,)`, summing to `total`.
-    """
-
-    words: np.ndarray
-    lengths: np.ndarray
+    words: np.ndarray  # int64 `(total,)`, every id >= 0
+    lengths: np.ndarray  # int64 `(sequences,)`, summing to `total`
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -49,21 +44,16 @@ class WordSequences:
 
 @dataclass(frozen=True)
 class NGramLevel:
-    """All n-grams of one order: D distinct ones, and E entries that say which sequence contains which.
+    """All n-grams of one order: D distinct ones, and E entries that say which sequence contains which; all int64.
 
-    Attributes:
-        parents: int64 `(D,)`, the number of the first n - 1 words in the level above (0 for single words).
-        words: int64 `(D,)`, the last word. N-grams are numbered in the order of (parent, word).
-        ngrams: int64 `(E,)`, the n-gram of each entry. Entries are in the order of (n-gram, sequence).
-        sequences: int64 `(E,)`, the sequence of each entry.
-        counts: int64 `(E,)`, how often the n-gram occurs there.
+    N-grams are numbered in the order of (parent, word), and entries are in the order of (n-gram, sequence).
     """
 
-    parents: np.ndarray
-    words: np.ndarray
-    ngrams: np.ndarray
-    sequences: np.ndarray
-    counts: np.ndarray
+    parents: np.ndarray  # `(D,)`, the number of the first n - 1 words in the level above (0 for single words)
+    words: np.ndarray  # `(D,)`, the last word
+    ngrams: np.ndarray  # `(E,)`, the n-gram of each entry
+    sequences: np.ndarray  # `(E,)`, the sequence of each entry
+    counts: np.ndarray  # `(E,)`, how often the n-gram occurs there
 
 
 def count_ngrams(sequences: WordSequences) -> list[NGramLevel]:

@@ -256,7 +256,9 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
         compared = []
         for row in rows:
             base = table.baselines.get(row["name"])
-            pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds if base]
+            if base is None:
+                continue
+            pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
             differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
             if differences:
                 found = compare(np.mean(differences, axis=0))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         plot_visualness,
         plot_word_maps,
     )
-    from .geometry import geometric_weights, plot_geometric_weights
+    from .geometry import geometric_weights, plot_geometric_bias, plot_geometric_weights
     from .heads import Match, explain_match, plot_match
     from .plots import MissingPlotsError, check_matplotlib, plot_training_curve, save_figure
 

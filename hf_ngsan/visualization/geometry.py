@@ -1,4 +1,4 @@
-"""Maps of the geometric bias over relative geometry: figures 3 and 4 of Guo et al. 2020."""
+"""The geometric bias over relative geometry, figures 3 and 4 of Guo et al. 2020, and over the regions of an image."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from .plots import INK, new_figure
+from .figures import draw_box, draw_weights, show_image, to_pixels
+from .plots import INK, new_figure, panel_rows
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -113,4 +114,48 @@ def plot_geometric_weights(
     figure.colorbar(image, ax=list(panels), shrink=0.85, extend="max", label="geometric weight").ax.tick_params(
         labelsize=8
     )
+    return figure
+
+
+def plot_geometric_bias(model: Any, processor: Any, image: Any, region: int = 0) -> Figure:
+    """Draws what geometry adds to the attention of one region or cell to all (eq. 11-13 of Guo et al. 2020).
+
+    Args:
+        model: a captioner with a `geometric_bias` and a vision encoder, of a grid or of regions.
+        processor: its processor.
+        image: a `PIL.Image.Image`.
+        region: number of the region, the surest first, or of the cell, row by row; it is drawn in white.
+
+    Returns:
+        A panel for each layer and head: the softmax of the bias alone, over the boxes.
+
+    Raises:
+        ValueError: the model has no geometric bias, or the image no such region.
+        MissingPlotsError: matplotlib is not installed.
+    """
+    import torch
+
+    encoder, biases = model.get_encoder(), []
+    modules = [layer.geometric_bias for layer in encoder.layers if getattr(layer, "geometric_bias", None) is not None]
+    if not modules:
+        raise ValueError("The model has no geometric bias, so that geometry adds nothing to its attention.")
+    hooks = [module.register_forward_hook(lambda _, inputs, bias: biases.append(bias[0])) for module in modules]
+    with torch.inference_mode():
+        tokens = model.base_model.get_visual_tokens(**processor(images=image).to(model.device))
+        encoder(tokens.visual_features, visual_boxes=tokens.visual_boxes, attention_mask=tokens.attention_mask)
+    for hook in hooks:
+        hook.remove()
+    boxes = to_pixels(tokens.visual_boxes[0][tokens.attention_mask[0].bool()].cpu(), image)
+    if not 0 <= region < len(boxes):
+        raise ValueError(f"The image has {len(boxes)} regions or cells, from 0; there is no number {region}.")
+    weights = torch.stack(biases)[:, :, region, : len(boxes)].float().softmax(-1).cpu().numpy()
+    layers, heads = weights.shape[:2]
+    width, height = image.size
+    figure = new_figure(2.1 * heads, (2.1 * height / width + 0.35) * layers)
+    panels = panel_rows(figure, layers * heads, heads)
+    for number, (panel, of_head) in enumerate(zip(panels, weights.reshape(-1, len(boxes)), strict=True)):
+        show_image(panel, image, faded=True)
+        draw_weights(panel, boxes, of_head)
+        draw_box(panel, boxes[region], "white", width=1.5)
+        panel.set_title(f"layer {number // heads + 1}, head {number % heads + 1}", fontsize=9, color=INK)
     return figure

@@ -205,7 +205,7 @@ def test_a_name_means_the_packaged_config_unless_there_is_such_a_file(tmp_path, 
 def test_a_copy_is_the_same_config(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     copy_config(name, "new/copy.yaml")
-    changes = ["output_dir=x"]
+    changes = ["training.output_dir=x"]
     if name.startswith("guests/"):  # what they name is on the Hub
         changes.append(f"model.init_from={save(tiny(name.split('/')[1]), tmp_path / 'guest')}")
     copied, packaged = load_training_config("new/copy.yaml", changes), load_training_config(name, changes)

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from hf_ngsan.serving.hosts import OwnHosts, listen, url_of
+from hf_ngsan.serving.hosts import OwnHosts, listen
 from tests.commands.running import fails
 from tests.tables import each_row
 
@@ -24,10 +24,6 @@ def test_where_nobody_can_listen():
             with pytest.raises(OSError, match=host) as raised:
                 listen(host, port)
             assert len(str(raised.value).splitlines()) == 1
-
-
-def test_urls():
-    assert url_of("127.0.0.1", 80) == "http://127.0.0.1:80" and url_of("::1", 80) == "http://[::1]:80"
 
 
 @each_row("host", ["", "0"])

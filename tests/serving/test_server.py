@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import io
 import json
 import socket
 import threading
@@ -14,11 +13,10 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from fastapi import FastAPI, Request
-from PIL import Image
 
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 from hf_ngsan.serving.hosts import listen
-from hf_ngsan.serving.server import BoundedConnection
+from tests.serving.test_app import FILES, scripted
 from tests.tables import each_row
 
 HEAD = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n"
@@ -143,22 +141,12 @@ def test_answers_in_parts_do_not_wait_for_each_other():
         connection, _ = listening.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert issubclass(BoundedConnection, asyncio.Protocol)
-
-
-def caption_request(body: bytes, *more: str) -> bytes:
-    lines = ("POST /caption HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}")
-    return "\r\n".join([*lines, *more, "", ""]).encode() + body
 
 
 def photo_request(*more: str) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(file, "PNG")
-    return caption_request(json.dumps({"images": [base64.b64encode(file.getvalue()).decode()]}).encode(), *more)
-
-
-def said(images, **options):
-    return [[{"generated_text": "a ball"}] for _ in images]
+    body = json.dumps({"images": [base64.b64encode(FILES[0]).decode()]}).encode()
+    lines = ("POST /caption HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, *more, "", ""]).encode() + body
 
 
 async def sent_slowly(port: int, start: bytes, rest: bytes, seconds: float) -> bytes:
@@ -182,6 +170,7 @@ def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_mea
     head = whole.index(b"\r\n\r\n") + 4
 
     async def scenario():
+        said = scripted(lambda images: "a ball")
         async with serving(said, seconds=0.5) as (port, *_):
             parts = [(b"", whole)] * 10 + [(whole[:head], whole[head:])] * 10
             slow = [asyncio.create_task(sent_slowly(port, *two, 0.05)) for two in parts]
@@ -199,17 +188,17 @@ def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_mea
 def test_clients_that_leave_or_end_their_sending_are_gone_and_others_are_answered():
     begun, free = threading.Event(), threading.Event()
 
-    def slow(images, **options):
+    def slow(images):
         begun.set()
         assert free.wait(30)
-        return said(images)
+        return "a ball"
 
     async def gone(port: int, number: int) -> None:
         while f'status="499"}} {number}'.encode() not in await ended(port, METRICS):
             await asyncio.sleep(0.01)
 
     async def scenario():
-        async with serving(slow, wait_ms=0) as (port, *_):
+        async with serving(scripted(slow), wait_ms=0) as (port, *_):
             for number, is_half in enumerate((True, False), 1):
                 begun.clear(), free.clear()
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
