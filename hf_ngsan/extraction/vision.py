@@ -63,10 +63,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             )
         check_whole_images(image_processor)
         return vision.eval(), image_processor
-    image_size, sampling = fields.pop("image_size", None), {}
-    for name_of_field in ("num_frames", "seconds_per_frame"):
-        if name_of_field in fields:
-            sampling[name_of_field] = fields.pop(name_of_field)
+    image_size = fields.pop("image_size", None)
+    sampling = {field: fields.pop(field) for field in ("num_frames", "seconds_per_frame") if field in fields}
     with quiet_loading():
         if model_type == "ngsan_vision":
             model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
@@ -78,8 +76,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
     if image_size is not None:
         check_size(model.backbone, image_size, image_size)
-    for name_of_field, value in sampling.items():
-        setattr(image_processor, name_of_field, value)
+    for field, value in sampling.items():
+        setattr(image_processor, field, value)
     return model.eval(), image_processor
 
 

@@ -146,12 +146,7 @@ def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
 
 
 class GuestCaptioningPipeline(CaptioningPipeline):
-    r"""Captions images with a captioner of transformers: BLIP, GIT, ViT-GPT2, Florence-2, models that chat, ...
-
-    Inputs and outputs are those of [`CaptioningPipeline`], without features, regions, attention, visualness and
-    confidence; captions are those of the model's own `generate` with the same arguments. `text` is the beginning of
-    every caption, or for models that take prompts the prompt, such as `"<DETAILED_CAPTION>"` of Florence-2.
-    """
+    """Captions images with a captioner of transformers, as its own `generate` does; `text` may be its prompt."""
 
     def __init__(
         self, model: Any, *, processor: Any = None, tokenizer: Any = None, image_processor: Any = None, **kwargs: Any

@@ -6,7 +6,6 @@ import numpy
 import pytest
 import torch
 from datasets import load_from_disk
-from PIL import Image
 
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.extraction import ExtractionError, image_list, list_images
@@ -207,12 +206,3 @@ def test_features_that_float16_cannot_hold_are_an_error(photos, tmp_path):
         next(model.parameters()).fill_(float("nan"))
     with pytest.raises(ExtractionError, match=r"000001\.png"):
         extract(photos, tmp_path / "nan", model=model)
-
-
-def test_sizes_of_large_jpeg_files_are_those_of_the_files(tmp_path):
-    (tmp_path / "photos").mkdir()
-    pixels = numpy.random.default_rng(0).integers(0, 256, (3, 4, 3), numpy.uint8)
-    Image.fromarray(pixels).resize((800, 600)).save(tmp_path / "photos" / "large.jpg")
-    extract(tmp_path / "photos", tmp_path / "features")
-    row = load_from_disk(str(tmp_path / "features"))[0]
-    assert (row["width"], row["height"]) == (800, 600)

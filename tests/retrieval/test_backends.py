@@ -1,7 +1,6 @@
 """Backends of search: the same hits from every one, made once, continued, and one sentence for what cannot be used."""
 
 import dataclasses
-import socket
 import sys
 
 import numpy as np
@@ -161,19 +160,6 @@ def test_a_package_that_is_missing(tmp_path, monkeypatch, spec, package, extra):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(IndexFolderError, match=rf"hf-ngsan\[{extra}\]"):
         open_backend(written(tmp_path / "index"), spec)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("answers", [False, True])
-def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers):
-    pytest.importorskip("pymilvus")
-    monkeypatch.setattr(milvus, "SECONDS_TO_CONNECT", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        if not answers:
-            server.close()
-        with pytest.raises(IndexFolderError, match=f"127.0.0.1:{port}"):
-            open_backend(written(tmp_path / "index"), f"milvus:http://127.0.0.1:{port}")
 
 
 @pytest.mark.slow
