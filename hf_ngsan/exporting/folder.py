@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from ..data.collator import visual_arguments
 from ..guests.dual_encoders import EXPORTED_SETTINGS, DualEncoder, ExportedDualEncoder, ExportedModel, dual_encoder_of
 from ..io.files import write_text_atomically
-from ..io.weight_sources import FIELD, complete_sources, write_licence
+from ..io.packaged import WEIGHTS_FROM, complete_sources, write_licence
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
 from . import graphs
@@ -81,7 +81,7 @@ def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path)
         "decoding": decoding,
         "words": word_settings(processor.tokenizer),
         "image": image,
-        FIELD: getattr(config, FIELD, []),
+        WEIGHTS_FROM: getattr(config, WEIGHTS_FROM, []),
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
     }
     write_text_atomically(folder / reader.SETTINGS, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")

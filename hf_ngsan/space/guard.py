@@ -14,8 +14,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..io.messages import one_sentence
 
-logger = logging.getLogger(__name__)
-
 MAX_MESSAGE = 300
 """Maximal characters of an error, which may quote a request."""
 NEEDED = re.compile(
@@ -25,6 +23,7 @@ NEEDED = re.compile(
 )
 """Paths of Gradio 6.31 that the page and its clients need, without those that fetch from other servers."""
 FILE = "/gradio_api/file="
+logger = logging.getLogger(__name__)
 
 
 class Page(gradio.Blocks):
@@ -34,30 +33,23 @@ class Page(gradio.Blocks):
     machine share, and fetches URLs.
     """
 
-    def has_file(self, path: str) -> bool:
-        """Returns whether a file was uploaded to this page, or made by it."""
-        return any(path in files for files in self.temp_file_sets)
-
     async def preprocess_data(self, block_fn: Any, inputs: Any, *arguments: Any, **more: Any) -> Any:
-        if block_fn.fn is None:
-            raise refusal("The page has no such function.")
         try:
-            return await super().preprocess_data(block_fn, [self.upload(one) for one in inputs], *arguments, **more)
-        except gradio.Error as error:
-            error.print_exception = False
-            raise
+            if block_fn.fn is None:
+                raise ValueError("the page has no such function")
+            return await super().preprocess_data(block_fn, list(map(self.upload, inputs)), *arguments, **more)
         except Exception as error:
             raise refusal(f"The page cannot take this: {one_sentence(error)}.") from None
 
     def upload(self, value: Any) -> Any:
-        """Returns the upload of a value, those of a list, or a plain value; raises a gradio.Error for other files."""
+        """Returns the upload of a value, those of a list, or a plain value; raises a ValueError for other files."""
         if isinstance(value, list):
-            return [self.upload({} if isinstance(one, list) else one) for one in value]
+            return [self.upload({} if isinstance(item, list) else item) for item in value]
         if not isinstance(value, dict):
             return value
         path = value.get("path")
         if not isinstance(path, str) or path not in self.upload_file_set:
-            raise refusal("This is not a photograph that was uploaded here; upload one first.")
+            raise ValueError("it is no photograph that was uploaded here")
         return {"path": path, "meta": {"_type": "gradio.FileData"}}
 
 
@@ -78,21 +70,23 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        has_begun = False
+        path, has_begun = scope["path"], False
 
         async def noting(message: Message) -> None:
             nonlocal has_begun
             has_begun = True
             await send(message)
 
-        path = scope["path"]
-        is_known = self.page.has_file(path[len(FILE) :]) if path.startswith(FILE) else NEEDED.fullmatch(path)
+        if path.startswith(FILE):  # only of files that were uploaded to this page, or made by it
+            is_known = any(path[len(FILE) :] in files for files in self.page.temp_file_sets)
+        else:
+            is_known = NEEDED.fullmatch(path) is not None
         if not is_known:
             return await JSONResponse({"detail": "Not Found"}, 404)(scope, receive, send)
         try:
             await self.app(scope, receive, noting)
         except Exception:
-            logger.debug("%s %s", scope["method"], scope["path"], exc_info=True)
+            logger.debug("%s %s", scope["method"], path, exc_info=True)
             if not has_begun:
                 answer = JSONResponse({"error": "The page has nothing that takes this request."}, 400)
                 await answer(scope, receive, send)

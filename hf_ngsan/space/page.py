@@ -1,12 +1,5 @@
-"""The web page, with tabs for photographs, regions and search.
+"""The web page, with tabs for photographs, regions and search."""
 
-```python
-page = make_page(load_parts("ngsan-flickr8k", data="scenes"))
-launch(page, port=7860)
-```
-"""
-
-import html
 import io
 import json
 from collections.abc import Iterable
@@ -19,15 +12,14 @@ from PIL import Image
 from starlette.middleware import Middleware
 
 from ..data.scenes import draw_scene, make_scene
-from ..io.packaged import installed_photographs
-from ..io.weight_sources import licence_of
+from ..io.packaged import installed_photographs, licence_of
 from ..models.image_processing_captioning import load_image
 from ..serving.hosts import OwnHosts, host_name, listen
 from ..serving.requests import size_of
 from ..sharing.cards import code
-from . import drawing, regions
+from . import drawing
 from .guard import Gate, Page, PageServer, in_words, whole_number
-from .parts import Parts, PhotographSearch, Search
+from .parts import Parts, Regions, Search, moved
 
 MAX_BEAMS, BEAMS = 8, 3
 MAX_QUERY, MAX_PHOTOGRAPHS = 1000, 100
@@ -39,8 +31,6 @@ MAX_WAITING = 100
 MAX_UPLOAD = "30mb"
 KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
-INVITATION = "Drop a photograph here, or tap to choose one.\nIts captions appear by themselves."
-SAMPLE = "An example. Your photograph and its captions will be here."
 COMING = "<p>The photograph with its captions appears here.</p>"
 UPLOADED_EXAMPLE = "() => JSON.parse(document.querySelector('[data-upload]').dataset.upload)"
 EXAMPLES = ("officer", "lion")
@@ -65,10 +55,7 @@ def make_page(parts: Parts) -> Page:
                 add_regions(parts, page)
         if parts.search is not None:
             with gradio.Tab("Search", id="search"):
-                add_search(parts.search)
-        elif parts.photograph_search is not None:
-            with gradio.Tab("Search", id="search"):
-                add_photograph_search(parts.photograph_search)
+                (add_photograph_search if parts.search.index is None else add_search)(parts.search)
     page.queue(max_size=MAX_WAITING, api_open=False)
     return page
 
@@ -85,13 +72,15 @@ def checked_beams(sent: Any) -> int:
 
 def add_photograph(parts: Parts) -> None:
     pictures = example_images()
+    first = next(iter(pictures.values()))
+    sample = drawing.photograph_with_captions(first, parts.captions(first, BEAMS))
     with gradio.Row():
         with gradio.Column(scale=2, min_width=300):
             image = gradio.Image(
                 sources=["upload", "clipboard"],
                 label="Photograph",
                 buttons=[],
-                placeholder=INVITATION,
+                placeholder="Drop a photograph here, or tap to choose one.\nIts captions appear by themselves.",
                 height=280,
                 elem_id="photo",
             )
@@ -104,14 +93,9 @@ def add_photograph(parts: Parts) -> None:
                 elem_id="examples",
             )
         with gradio.Column(scale=3, min_width=300):
-            gradio.HTML(
-                sample_of(parts, pictures),
-                css_template=drawing.CAPTION_STYLE,
-                js_on_load=None,
-                padding=False,
-                elem_id="sample",
-            )
-            shown = gradio.HTML(css_template=drawing.CAPTION_STYLE, js_on_load=None, padding=False, elem_id="captions")
+            look: Any = {"css_template": drawing.CAPTION_STYLE, "js_on_load": None, "padding": False}
+            gradio.HTML(f"<p>An example. Yours will be here.</p>{sample}", elem_id="sample", **look)
+            shown = gradio.HTML(elem_id="captions", **look)
             with gradio.Row(equal_height=True):
                 num_beams = add_beams()
                 button = gradio.Button("Caption again", elem_id="caption", min_width=170, scale=0)
@@ -122,8 +106,7 @@ def add_photograph(parts: Parts) -> None:
             raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
         beams = checked_beams(num_beams)
         photograph = uploaded_image(image["path"], "the photograph")
-        answers = parts.captions(photograph, beams, attention_side=drawing.MAP_SIDE)
-        return drawing.photograph_with_captions(photograph, answers)
+        return drawing.photograph_with_captions(photograph, parts.captions(photograph, beams))
 
     # The upload is passed on as a file; Gradio itself would decode it, in any format.
     triggers: list[Any] = [image.upload, button.click]
@@ -144,13 +127,11 @@ def example_images() -> dict[str, Image.Image]:
 
 def example_buttons(images: dict[str, Image.Image]) -> str:
     """Returns a small picture to click for each image; the script uploads it as a user uploads a photograph."""
-    made = []
-    for name, image in images.items():
-        shown, label = image.convert("RGB"), html.escape(name)
-        shown.thumbnail((drawing.SHOWN_SIDE, drawing.SHOWN_SIDE))
-        picture = f'<img alt="{label}" src="{drawing.data_url(shown, "JPEG")}">'
-        made.append(f'<button type="button" title="{label}">{picture}</button>')
-    return f'<p class="hint">or try one of these:</p><div class="examples">{"".join(made)}</div>'
+    buttons = [
+        f'<button type="button" title="{name}"><img alt="{name}" src="{drawing.photograph_url(image)}"></button>'
+        for name, image in images.items()
+    ]
+    return f'<p class="hint">or try one of these:</p><div class="examples">{"".join(buttons)}</div>'
 
 
 def uploaded_image(path: str, name: str) -> Image.Image:
@@ -160,16 +141,9 @@ def uploaded_image(path: str, name: str) -> Image.Image:
     return load_image(content, name)
 
 
-def sample_of(parts: Parts, pictures: dict[str, Image.Image]) -> str:
-    """Returns the first picture with its captions, which stands where the user's photograph and captions will be."""
-    image = next(iter(pictures.values()))
-    answers = parts.captions(image, BEAMS, attention_side=drawing.MAP_SIDE)
-    return f"<p>{SAMPLE}</p>{drawing.photograph_with_captions(image, answers)}"
-
-
 def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
-    gradio.Markdown(regions.INVITATION)
+    gradio.Markdown("Drag an object, or its lower right corner, with mouse or finger: captions and attention follow.")
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
         num_beams = add_beams()
@@ -182,36 +156,33 @@ def add_regions(parts: Parts, page: Page) -> None:
         min_height=200,
     )
 
+    def shown_example(state: dict, num_beams: int) -> tuple[str, dict]:
+        example = Regions(parts, rows[state["number"]], state.get("boxes"))
+        before = state.get("before", example.attention)
+        state = {**state, "boxes": example.boxes, "before": before, "weights": example.attention}
+        return example.html(state["chosen"], before, num_beams), state
+
     @in_words
     def begin(number: Any, num_beams: Any) -> tuple[str, dict]:
         beams = checked_beams(num_beams)
-        place, chosen = whole_number(number, "Example", 0, len(rows) - 1), 0
-        example = regions.Regions(parts, rows[place])
-        state = {"number": place, "boxes": example.boxes, "chosen": chosen}
-        state |= {"before": example.attention, "weights": example.attention}
-        return example.html(chosen, example.attention, beams), state
+        return shown_example({"number": whole_number(number, "Example", 0, len(rows) - 1), "chosen": 0}, beams)
 
     @in_words
     def move(state: dict | None, num_beams: Any, event: gradio.EventData) -> tuple[str, dict]:
-        beams = checked_beams(num_beams)
+        beams, change = checked_beams(num_beams), getattr(event, "_data", None)
         state = shown_before(state)
-        change: Any = getattr(event, "_data", None)
-        boxes, before = regions.moved(state["boxes"], change), state["weights"]
-        example, chosen = regions.Regions(parts, rows[state["number"]], boxes), change["index"]
-        state = {**state, "boxes": boxes, "chosen": chosen, "before": before, "weights": example.attention}
-        return example.html(chosen, before, beams), state
+        boxes = moved(state["boxes"], change)
+        return shown_example({**state, "boxes": boxes, "chosen": change["index"], "before": state["weights"]}, beams)
 
     @in_words
-    def show_again(state: dict | None, num_beams: Any) -> str:
-        beams = checked_beams(num_beams)
-        state = shown_before(state)
-        example = regions.Regions(parts, rows[state["number"]], state["boxes"])
-        return example.html(state["chosen"], state["before"], beams)
+    def show_again(state: dict | None, num_beams: Any) -> tuple[str, dict]:
+        return shown_example(shown_before(state), checked_beams(num_beams))
 
+    both, private = [shown, state], {"api_visibility": "private", "preprocess": False}
     for event in (page.load, number.submit, button.click):
-        event(begin, [number, num_beams], [shown, state], api_visibility="private", preprocess=False)
-    num_beams.release(show_again, [state, num_beams], shown, api_visibility="private", preprocess=False)
-    shown.release(move, [state, num_beams], [shown, state], api_visibility="private", preprocess=False)
+        event(begin, [number, num_beams], both, **private)
+    num_beams.release(show_again, [state, num_beams], both, **private)
+    shown.release(move, [state, num_beams], both, **private)
 
 
 def shown_before(state: dict | None) -> dict:
@@ -241,6 +212,7 @@ def add_hits() -> gradio.Gallery:
 
 
 def add_search(search: Search) -> None:
+    assert search.index is not None
     number = search.index.description.num_items
     text, button = add_query(f"in {number:,} images; the most similar ones appear below, with their similarity")
     found = add_hits()
@@ -249,10 +221,12 @@ def add_search(search: Search) -> None:
 
     @in_words
     def find(text: Any) -> tuple[list, list, gradio.Accordion]:
-        hits = search.find(checked_query(text))
-        labelled = [(thumbnail, f"{hit.score:.3f}  {Path(hit.name).name}") for hit, thumbnail in hits]
-        images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in labelled if thumbnail is not None]
-        return images, [[round(hit.score, 4), hit.name] for hit, _ in hits], gradio.Accordion(open=not images)
+        images, table = [], []
+        for hit, thumbnail in search.find(checked_query(text)):
+            table.append([round(hit.score, 4), hit.name])
+            if thumbnail is not None:
+                images.append((Image.open(io.BytesIO(thumbnail)), f"{hit.score:.3f}  {Path(hit.name).name}"))
+        return images, table, gradio.Accordion(open=not images)
 
     for event in (text.submit, button.click):
         event(find, text, [found, names, listed], api_visibility="private", preprocess=False)
@@ -267,7 +241,7 @@ def checked_query(sent: Any) -> str:
     return sent
 
 
-def add_photograph_search(search: PhotographSearch) -> None:
+def add_photograph_search(search: Search) -> None:
     """Adds a search of photographs that are uploaded; they and their embeddings stay in the session."""
     with gradio.Accordion(f"Photographs to search, at most {MAX_PHOTOGRAPHS}") as listed:
         files = gradio.File(file_count="multiple", file_types=["image"], show_label=False, height=220, elem_id="photos")
@@ -286,7 +260,7 @@ def add_photograph_search(search: PhotographSearch) -> None:
         for number, path in enumerate((upload["path"] for upload in uploads), start=1):
             if path not in known:
                 image = uploaded_image(path, f"photograph {number}")
-                [embedding] = search.embed([image])
+                embedding = search.embed(image)
                 image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
                 known = {**known, path: (image, embedding)}
             photographs[path] = known[path]
@@ -323,7 +297,6 @@ def launch(
     page: Page,
     host: str = "127.0.0.1",
     port: int | None = None,
-    open_browser: bool = False,
     allowed_hosts: Iterable[str] = (),
 ) -> str:
     """Serves the page in background threads: no share link, no fonts or scripts of other servers.
@@ -331,7 +304,6 @@ def launch(
     Args:
         page: page of [`make_page`].
         host, port: address to listen at; the first free port from 7860 if `port` is None.
-        open_browser: whether to open the page in the user's browser.
         allowed_hosts: further names that the page answers to; see [`~hf_ngsan.serving.hosts.OwnHosts`].
 
     Returns:
@@ -346,7 +318,6 @@ def launch(
     _, url, _ = page.launch(
         server_name=f"[{host}]" if ":" in host else host,
         server_port=port,
-        inbrowser=open_browser,
         share=False,
         quiet=True,
         prevent_thread_lock=True,

@@ -22,8 +22,8 @@ from datasets import Dataset
 
 from ..data.errors import MissingSplitError
 from ..data.readers import VALIDATION, set_aside
+from ..io.packaged import names_of_parts
 from ..io.processes import make_accelerator
-from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from
 from .config import ConfigError, suggestion
 from .loop import TrainingLoop

@@ -94,14 +94,6 @@ def test_training_mistakes(config, tmp_path, capsys, overrides, words):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_stage_is_short_for_a_setting_of_the_task(config, tmp_path, capsys):
-    output = f"training.output_dir={tmp_path / 'run'}"
-    message = fails(capsys, "train", "--config", config, output, "--stage", "both")
-    assert "training.stage" in message and "'both'" in message and "auto" in message
-    assert "init_from" in fails(capsys, "train", "--config", config, output, "--stage", "scst")
-    assert not (tmp_path / "run").exists()
-
-
 def captioning(folder, **training):
     return tiny.tiny_sections(folder / "run", training=training)
 

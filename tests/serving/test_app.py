@@ -301,8 +301,8 @@ def test_an_error_of_the_model_is_that_of_its_batch_alone():
 
 
 def test_what_takes_too_long_and_what_waits_too_much():
-    slow = scripted(lambda images: time.sleep(0.5))
-    for limits, status in ((ServingLimits(seconds=0.2), 504), (ServingLimits(waiting=0), 503)):
+    slow = scripted(lambda images: time.sleep(0.1))
+    for limits, status in ((ServingLimits(seconds=0.01), 504), (ServingLimits(waiting=0), 503)):
         with TestClient(create_app(slow, limits)) as client:
             answer = client.post("/caption", files={"files": FILES[0]})
             assert answer.status_code == status and answer.json()["error"].endswith(".")

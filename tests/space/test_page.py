@@ -92,8 +92,8 @@ def test_mistakes_are_one_sentence(folders, capsys, monkeypatch, arguments, fact
 def test_every_option_reaches_the_page(monkeypatch, capsys):
     asked = []
 
-    def launched(*arguments):
-        asked.append(arguments)
+    def launched(*arguments, **more):
+        asked.append((*arguments, more))
         raise ValueError("ended")
 
     page = SimpleNamespace(close=lambda verbose: asked.append("closed"))
@@ -102,11 +102,16 @@ def test_every_option_reaches_the_page(monkeypatch, capsys):
     monkeypatch.setattr("hf_ngsan.loading.engines.use_engine", lambda *arguments: asked.append(arguments))
     monkeypatch.setattr("hf_ngsan.space.page.make_page", lambda parts: page)
     monkeypatch.setattr("hf_ngsan.space.page.launch", launched)
-    words = "--model m --data d --split s --index i --host localhost --port 8080 --open --engine onnx"
+    words = "--model m --data d --split s --index i --host localhost --port 8080 --engine onnx"
     words += " --allowed-host A.example"
     assert "ended" in fails(capsys, "app", *words.split())
     engine = ("model", "processor", "onnx")
-    assert asked == [("m", "d", "s", "i"), engine, (page, "localhost", 8080, True, ["a.example"]), "closed"]
+    assert asked == [
+        ("m", "d", "s", "i"),
+        engine,
+        (page, "localhost", 8080, {"allowed_hosts": ["a.example"]}),
+        "closed",
+    ]
 
 
 def test_a_missing_gradio_is_named(capsys, monkeypatch):
