@@ -99,16 +99,6 @@ def test_early_stopping_keeps_the_best_model(tmp_path):
     assert again.history == result.history
 
 
-def test_more_epochs_go_on_where_the_run_ended(tmp_path):
-    short = tiny_training_config(tmp_path / "run", training={"epochs": 1})
-    train(short)
-    longer = tiny_training_config(tmp_path / "run", training={"epochs": 2})
-    resumed = train(longer, resume=True)
-    straight = train(tiny_training_config(tmp_path / "straight", training={"epochs": 2}))
-    assert scores(resumed.history) == scores(straight.history)
-    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
-
-
 @pytest.mark.parametrize("ema_decay", [0.9, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_a_run_without_its_last_checkpoint_goes_on_from_the_one_before_it(tmp_path, ema_decay):
     settings = {"save_every_steps": 3, "ema_decay": ema_decay, "keep_checkpoints": 9}

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hf_ngsan.training.objectives.policy import (
     Policy,
@@ -125,11 +123,3 @@ def test_one_teacher_forced_pass_gives_the_log_probabilities_of_decoding(model, 
                 cache = output.cache
                 cached = policy.logits(output.logits[0, -1]).log_softmax(-1)
                 assert forced[row, step, word].item() == pytest.approx(cached[word].item(), abs=1e-5)
-
-
-@given(st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=5))
-def test_labels_stop_at_the_first_end(rows):
-    labels = labels_of(torch.tensor(rows), END).tolist()
-    for row, label in zip(rows, labels, strict=True):
-        length = row.index(END) + 1 if END in row else len(row)
-        assert label == row[:length] + [-100] * (len(row) - length)

@@ -167,13 +167,6 @@ def test_an_unknown_word_matches_nothing():
     assert parts["cider_d"] > 0  # "two" does match
 
 
-def test_the_start_token_does_not_count():
-    rewards = CaptionRewards(REFERENCES, TOKENIZER, {"cider_d": 1.0, "bleu_4": 1.0}, {"mine": (brevity, 1.0)})
-    ids, images = sample_batch()
-    started = torch.cat([torch.full((len(ids), 1), START), ids], dim=1)
-    torch.testing.assert_close(rewards(started, images), rewards(ids, images), rtol=0, atol=0)
-
-
 def test_functions_get_text_and_the_references_of_each_caption():
     got = {}
 
