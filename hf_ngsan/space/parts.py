@@ -105,7 +105,7 @@ class Regions:
     """
 
     def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
-        self.parts = parts
+        self.parts, self.row = parts, row
         self.features = np.asarray(row["visual_features"], dtype=np.float32)
         self.names: list[str] = row.get("objects") or [f"region {place + 1}" for place in range(len(self.features))]
         self.boxes = np.asarray(row["visual_boxes"] if boxes is None else boxes, dtype=np.float32)
@@ -123,12 +123,12 @@ class Regions:
             encoded = encoder(**visual, output_attentions=True, attn_implementation="eager")
         return torch.stack(encoded.attentions).float().mean((0, 2))[0].cpu().numpy()
 
-    def html(self, chosen: int, before: np.ndarray, num_beams: int) -> str:
-        """Returns the drawing, its captions, and the weights of the chosen region beside those before."""
+    def html(self, chosen: int, before: "Regions", num_beams: int) -> str:
+        """Returns the drawing, its captions, and the weights of the chosen region beside those before its move."""
         answers = self.parts.captions({"visual_features": self.features, "visual_boxes": self.boxes}, num_beams)
         captions = drawing.captions_of(answers, lambda weights: drawing.regions_over(self.boxes, weights, self.shape))
         stage = drawing.drawing(self.names, self.boxes, chosen, self.attention, self.shape)
-        table = drawing.table_of(self.names, chosen, self.attention, before)
+        table = drawing.table_of(self.names, chosen, self.attention, before.attention)
         return drawing.viewer(stage, captions + table, NOTE, kind="wide")
 
 
