@@ -152,7 +152,7 @@ class CommandParser(argparse.ArgumentParser):
                 break
             is_option = word[:1] == "-" and word != "-" and " " not in word and not NUMBER.fullmatch(word)
             if is_option and not any(option.startswith(name) for option in known):  # argparse completes beginnings
-                keys = "; keys of the training config have no hyphens: key=value"
+                keys = "; keys of the training config have no hyphens: section.key=value"
                 takes_keys = self.get_default("overrides") is not None
                 self.error(f"unknown option {name!r:.60}{did_you_mean(name, known)}{keys if takes_keys else ''}")
 

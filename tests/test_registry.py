@@ -13,8 +13,7 @@ from hf_ngsan.loading.models import save_model
 from tests.guests.tiny import tiny
 from tests.loading.test_hub import result_of, run_python
 from tests.models.mcan import tiny as mcan
-from tests.models.nsa_transformer.tiny import tiny_translator
-from tests.models.tiny import tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS
 
 OURS = """
@@ -106,17 +105,6 @@ def test_questions_have_a_pipeline(tmp_path):
     ):
         assert type(pipe) is hf_ngsan.VisualQuestionAnsweringPipeline
         assert pipe(asked) == pipe(image=PHOTOS[0], question="Is there a ball?") == expected
-
-
-def test_sentences_have_a_pipeline(tmp_path):
-    model, tokenizer = tiny_translator(), tiny_tokenizer()
-    save_model(model, tokenizer, tmp_path)
-    expected = hf_ngsan.TranslationPipeline(model=model, tokenizer=tokenizer)("a red ball")
-    pipe = pipeline("translation", model=str(tmp_path))
-    assert type(pipe) is hf_ngsan.TranslationPipeline and pipe("a red ball") == expected
-    pipe.save_pretrained(tmp_path / "again")
-    assert pipeline("translation", model=str(tmp_path / "again"))("a red ball") == expected
-    assert not [*(tmp_path / "again").glob("*.py")]
 
 
 CHANGED = """

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from ..io.folders import write_folder_atomically
     from ..loading.models import save_model
-    from ..sharing.facts import CardFacts, recorded_config
+    from ..sharing.cards import CardFacts, recorded_config
     from ..sharing.upload import write_facts
     from ..tasks.captioning_models import attach_vision
 

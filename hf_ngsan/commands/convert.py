@@ -7,9 +7,9 @@ from ..data.annotations import FORMATS as ANNOTATION_FORMATS
 from ..data.formats import CONVENTIONS, FORMATS
 from .arguments import add_shared, pick, print_skipped, user_path
 
-SUMMARY = """Convert files of features, images or captions into a dataset.
+SUMMARY = """Convert files of features or captions into a dataset.
 
-Training reads the folder as features:DIR or images:DIR."""
+Training reads the folder as features:DIR."""
 EPILOG = """examples:
   hf-ngsan convert trainval_36.tsv --output features
   hf-ngsan convert cocobu dataset_coco.json --output features --skip-errors
@@ -31,7 +31,7 @@ The same command continues a conversion that was killed.""".format(
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
-    add("inputs", nargs="+", type=user_path, metavar="INPUT", help="files or folders of features, images, annotations")
+    add("inputs", nargs="+", type=user_path, metavar="INPUT", help="files or folders of features and annotations")
     add_shared(parser, "--output", required=True, metavar="DIR", help="new folder")
     add("--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, listed below (recognised)")
     add_shared(parser, "--dtype")
@@ -63,5 +63,5 @@ def run(options: argparse.Namespace) -> None:
     fewest, most = result.num_regions
     regions = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     new = f" ({result.num_new} in this run)" if result.num_new < result.num_rows else ""
-    features = f" with features of dimension {result.feature_size}, {regions} each" if result.feature_size else ""
-    print(f"{options.output}: {result.num_rows} images{new}{features}, {len(result.skipped)} skipped.")
+    features = f"features of dimension {result.feature_size}, {regions} each"
+    print(f"{options.output}: {result.num_rows} images{new} with {features}, {len(result.skipped)} skipped.")

@@ -131,7 +131,7 @@ def record(
     from ..languages import language_of
     from ..loading.models import find_model_folder
     from ..loading.self_test import write_self_test
-    from ..sharing.facts import RecordedEvaluation, fingerprints_of, record_evaluation, weights_checksum
+    from ..sharing.cards import RecordedEvaluation, fingerprints_of, record_evaluation, weights_checksum
 
     folder = Path(find_model_folder(options.model[0]))
     generation = getattr(model, "generation_config", None)

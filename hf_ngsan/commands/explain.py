@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from .arguments import DATASETS, add_shared, check_data, check_files, check_outputs, user_path, whole_number
@@ -137,10 +138,10 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         if last >= len(boxes):
             raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {last}.")
         changed = change_boxes(boxes, kind, options.region, options.other)
-        change = explain_change(model, processor, row, changed)
-        report = {"image_id": int(row["image_id"]), "change": kind, **change.to_dict()}
+        before, after = explain_change(model, processor, row, changed)
+        report = {"image_id": int(row["image_id"]), "change": kind, "before": asdict(before), "after": asdict(after)}
         if options.figure:
-            draw_change(row, change, options.figure)
+            draw_change(row, [before, after], options.figure)
     text = json.dumps(report, indent=1) + "\n"
     if options.output:
         write_output(options.output, text)
@@ -148,14 +149,13 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         print(text, end="")
 
 
-def draw_change(row: dict, change: Any, path: str) -> None:
+def draw_change(row: dict, sides: list, path: str) -> None:
     import numpy as np
 
     from ..data import draw_scene
     from ..tasks.captioning_analysis import is_scene
     from ..visualization import plot_counterfactual, save_figure
 
-    sides = (change.before, change.after)
     names = list(row.get("objects") or map(str, range(len(row["visual_boxes"]))))
     images: list[Any] = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
     if is_scene(row):

@@ -94,7 +94,7 @@ def export_captioner(options: argparse.Namespace) -> int:
 def data_of(name: str, model: Any, split: str) -> tuple[str, str]:
     """Returns the default dataset and split of a check: those of the training run, else synthetic scenes."""
     from ..data.scenes import FEATURE_SIZE
-    from ..sharing.facts import run_of
+    from ..sharing.cards import run_of
     from ..tasks.registry import load_training_config
     from ..training.output_folder import training_config_of
 

@@ -117,12 +117,11 @@ def counted(number: int, noun: str) -> str:
 def inspect(path: Path, options: argparse.Namespace) -> "Findings":
     """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
     from ..data.formats import some_files
-    from ..data.images.sources import holds_photographs, is_metadata, is_saved
+    from ..data.images.sources import holds_images, is_saved
     from ..data.inspection import inspect_data
     from ..extraction.image_list import inspect_images
 
-    is_folder = path.is_dir() and not (options.source_format or is_saved(path))
-    if is_folder and all(is_metadata(file.name) for file in some_files(path)) and holds_photographs(path):
+    if not (options.source_format or is_saved(path) or any(some_files(path))) and holds_images(path):
         return inspect_images(path)
     return inspect_data(path, options.source_format, options.image_id)
 

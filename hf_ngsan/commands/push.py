@@ -41,8 +41,7 @@ def run(options: argparse.Namespace) -> None:
     from ..io.folders import write_folder_atomically
     from ..loading.models import load_model
     from ..sharing import check_checkpoint, upload_checkpoint, write_checkpoint
-    from ..sharing.cards import write_examples
-    from ..sharing.facts import collect_card_facts
+    from ..sharing.cards import collect_card_facts, write_examples
     from ..sharing.upload import files_of, full_name
 
     validate_repo_id(options.repo_id)

@@ -27,8 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     config = "YAML file, or the name of a packaged training config, such as ngsan/scenes"
     add("--config", required=True, type=user_path, metavar="FILE", help=config)
-    keys = "change a key of the training config: training.epochs=3, or epochs=3 where the key is unambiguous"
-    add("overrides", nargs="*", default=[], metavar="key=value", help=keys)
+    keys = "change a key of the training config, such as training.epochs=3"
+    add("overrides", nargs="*", default=[], metavar="section.key=value", help=keys)
     add("--stage", help="short for training.stage=STAGE, for a captioner: xe, scst, auto or distill")
     add("--resume", action="store_true", help="resume the run in the output folder, if it has one")
     add("--overwrite", action="store_true", help="delete the run in the output folder first")

@@ -1,5 +1,5 @@
-"""Conversion of third-party files: features or images into a folder that `load_data("features:FOLDER", split)` reads,
-annotations alone into a table.
+"""Conversion of third-party files: features into a folder that `load_data("features:FOLDER", split)` reads, annotations
+alone into a table.
 """
 
 import hashlib
@@ -46,7 +46,7 @@ class ConversionFolder(ShardFolder):
 
 class ConversionResult(NamedTuple):
     """Result of a conversion: rows of the folder, those of this run (the others are of an earlier run that was
-    interrupted), D (0 for images), the fewest and the most regions of an image, `{"image_id", "file_name", "reason"}`
+    interrupted), D, the fewest and the most regions of an image, `{"image_id", "file_name", "reason"}`
     of skipped records, and sentences about assumptions."""
 
     num_rows: int
@@ -138,8 +138,8 @@ def convert_features(
         key_of_inputs(sources, annotations, dtype, boxes, grid_size, split),
         [str(source.path) for source in sources],
         dtype,
-        has_captions=annotations.has_captions or any(source.has_captions() for source in sources),
-        has_split=bool(split) or annotations.has_split or any(source.has_split() for source in sources),
+        has_captions=annotations.has_captions,
+        has_split=bool(split) or annotations.has_split,
     )
     folder = ConversionFolder(temporary_path(output))
     lock = FolderLock(
@@ -152,10 +152,7 @@ def convert_features(
         skipped += [entry for record in folder.records() for entry in record.skipped]
         skipped += without_features(annotations, maker.seen, maker.names, skip_errors)
         num_rows = folder.make_dataset(f"converted from {', '.join(plan.inputs)}", skipped)
-        regions = (0, 0)
-        if plan.feature_size:
-            lengths = np.concatenate([pc.list_value_length(part) for part in folder.column("visual_features")])
-            regions = int(lengths.min()), int(lengths.max())
+        lengths = np.concatenate([pc.list_value_length(part) for part in folder.column("visual_features")])
         lock.release()
         if output.exists():
             output.rmdir()
@@ -172,6 +169,7 @@ def convert_features(
             "The sizes of the images are not known; each image's boxes were divided by the size of the smallest image"
             " that has all of them."
         )
+    regions = int(lengths.min()), int(lengths.max())
     return ConversionResult(num_rows, num_new, plan.feature_size, regions, skipped, notes)
 
 
@@ -181,7 +179,7 @@ def is_annotation(path: Path) -> bool:
 
 def key_of_inputs(sources: Sequence[Source], annotations: Annotations, *options: object) -> str:
     digest = hashlib.sha256(json.dumps([FORMAT, *options]).encode())
-    for path in [*(file for source in sources for file in source.files), *annotations.paths]:
+    for path in [*(source.path for source in sources), *annotations.paths]:
         status = path.stat()
         digest.update(json.dumps([str(path.resolve()), status.st_size, status.st_mtime_ns]).encode())
     for source in sources:
@@ -240,7 +238,7 @@ def resume(folder: ConversionFolder, maker: RowMaker) -> tuple[int, int, int]:
     except (OSError, ValueError, LookupError, TypeError):
         is_own = False
     if not (is_own and records and [record.chunk for record in records] == list(range(len(records)))):
-        folder.remove()
+        folder.remove_metadata()
         folder.remove_leftovers()
         return 0, 0, 0
     folder.remove_leftovers()

@@ -195,15 +195,11 @@ def inspect_features(path: Path, source_format: str | None, sample_id: int | Non
     name = source_format or recognise(path).name
     findings = Findings(f"features in the format {name}", sample_id)
     sources = open_sources(path, name)
-    has_captions = any(source.has_captions() for source in sources)
-    has_split = any(source.has_split() for source in sources)
-    plan = ConversionPlan("", [], "float32", has_captions=has_captions, has_split=has_split)
-    maker = RowMaker(sources, plan, Annotations([], None))
+    maker = RowMaker(sources, ConversionPlan("", [], "float32"), Annotations([], None))
     for number, source in enumerate(sources):
         for entry in source.entries():
             try:
-                row = maker.make_row(number, entry, *entry.read())
-                findings.add_row(row if has_captions else {**row, "captions": None})
+                findings.add_row({**maker.make_row(number, entry, *entry.read()), "captions": None})
             except DataError as error:
                 findings.add_problem(error)
         source.close()

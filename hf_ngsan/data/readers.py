@@ -234,20 +234,14 @@ for built_in in (
         usage="moving_scenes[:KEY=VALUE,…]",
         summary="synthetic clips that the order of their frames tells apart, e.g. `moving_scenes:size=2000,seed=1`",
         columns=("frames", "captions", "action", "object"),
-        keys={
-            "size": int,
-            "validation": int,
-            "test": int,
-            "seed": int,
-            "num_frames": int,
-            "image_size": int,
-        },
+        keys=dict.fromkeys(("size", "validation", "test", "seed", "num_frames", "image_size"), int),
         extra_scores="hf_ngsan.data.moving_scenes:ACTION_SCORES",
     ),
     Reader(
         name="videos",
-        loader="hf_ngsan.data.videos:load_videos",
+        loader="hf_ngsan.data.images.loading:load_videos",
         source="FOLDER",
+        usage="videos:FOLDER[,captions=COLUMN+…]",
         summary="a folder of videos, with captions as photographs have them (extra `video`)",
         columns=("video", "captions", "file_name"),
         keys={"captions": str},
@@ -289,7 +283,7 @@ for built_in in (
     ),
     Reader(
         name="parallel",
-        loader="hf_ngsan.data.parallel_text:load_parallel",
+        loader="hf_ngsan.data.published:load_parallel",
         source="SOURCE",
         usage="parallel:SOURCE,source=LANGUAGE,target=LANGUAGE",
         summary="sentences and their translations: a folder of text files `SPLIT.LANGUAGE`, one sentence a line, or a"

@@ -291,7 +291,7 @@ def begin_folder(folder: FeatureFolder, description: dict) -> dict:
             )
         description = recorded
     else:
-        folder.remove()
+        folder.remove_metadata()
         write_text_atomically(folder.path / METADATA, json.dumps(description, indent=2))
     folder.remove_leftovers()
     return description

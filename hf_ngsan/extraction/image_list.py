@@ -21,7 +21,7 @@ from ..data import DataError, load_data
 from ..data.annotations import coco_records
 from ..data.coco_files import number_at_the_end, read_json
 from ..data.images import is_image, sorted_image_files, visible_files
-from ..data.images.sources import how_to_caption, is_metadata, split_names
+from ..data.images.sources import how_to_caption, is_folder_of_photographs, is_metadata, split_names
 from ..data.inspection import Findings
 from ..data.readers import MIN_ROWS, READERS, VALIDATION, find_split
 from ..io.files import FileStamp, is_unchanged, stamp_of_content
@@ -375,8 +375,8 @@ def load_batches(
 
 
 def inspect_images(folder: Path) -> Findings:
-    """Reads every image of a folder, and its captions, counts them, and says what the folder can be used for."""
-    findings = Findings("folder of images")
+    """Reads and counts the images and captions of a folder or file, and says what can use them."""
+    findings = Findings("folder of images" if folder.is_dir() else "images")
     used: set[str] = set()
     captioned: dict[str, int] = {}
     for split in split_names(str(folder)):
@@ -390,7 +390,8 @@ def inspect_images(folder: Path) -> Findings:
                 findings.add_row({**row, "captions": list(listed.captions)} if listed.captions is not None else row)
             except (ValueError, OSError) as error:
                 findings.add_problem(error)
-    names = sorted(visible_files(folder))
+    is_of_files = is_folder_of_photographs(str(folder))
+    names = sorted(visible_files(folder)) if is_of_files else []
     described = {
         name.rpartition(".")[0] for name in names if is_image(name)
     } | used  # by a file of captions beside them
@@ -409,6 +410,8 @@ def inspect_images(folder: Path) -> Findings:
     if not any(captioned.values()):
         fix, example = how_to_caption(folder)
         captions = train = "\n".join([f"there are no captions; {fix}, such as", *(f"  {line}" for line in example)])
+        if not is_of_files:
+            captions = train = "there are no captions"
     elif findings.num_problems:
         captions = train = "the problem below stops it"
     elif not captioned.get("train"):

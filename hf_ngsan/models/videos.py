@@ -7,6 +7,7 @@ clip.images[0].size, clip.seconds  # (640, 360), [0.5, 1.5, 2.5, ...]
 """
 
 import io
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -119,30 +120,31 @@ class OpenClip:
     def decoded(self) -> Iterator[Any]:
         """Yields frames with a time, up to the end of the file or the place where it is damaged."""
         try:
-            yield from (frame for frame in self.container.decode(self.stream) if frame.time is not None)
+            yield from (frame for frame in self.container.decode(self.stream) if frame.pts is not None)
         except self.fault:
             return
 
     def frames_at(self, times: list[float]) -> Iterator[Any]:
         """Yields the frame that is shown at each time, each once, in one pass that jumps over long gaps."""
-        frames, shown, waiting, last, can_jump = self.decoded(), None, None, None, True
-        for time in times:
-            if can_jump and shown is not None and time - shown.time > SEEK_SECONDS:
-                here = shown.time
-                self.container.seek(int(time / self.stream.time_base), stream=self.stream)
+        frames, shown, waiting, can_jump = self.decoded(), None, None, True
+        last, gap = None, int(SEEK_SECONDS / self.stream.time_base)
+        for pts in (math.floor(time / self.stream.time_base) for time in times):
+            if can_jump and shown is not None and pts - shown.pts > gap:
+                here = shown.pts
+                self.container.seek(pts, stream=self.stream)
                 frames, waiting = self.decoded(), None
                 shown = next(frames, shown)
-                can_jump = shown.time > here  # without a key frame between, all that was decoded is decoded again
-            while waiting is None or waiting.time <= time:
-                if waiting is not None:
-                    shown = waiting
-                waiting = next(frames, None)
-                if waiting is None:
-                    break
+                can_jump = shown.pts > here  # without a key frame between, all that was decoded is decoded again
+            if waiting is None or waiting.pts <= pts:
+                shown, waiting = (shown if waiting is None else waiting), None
+                for waiting in frames:
+                    if waiting.pts > pts:
+                        break
+                    shown, waiting = waiting, None
             shown = waiting if shown is None else shown
-            if shown is not None and (last is None or shown.time > last):
+            if shown is not None and (last is None or shown.pts > last):
                 yield shown
-                last = shown.time
+                last = shown.pts
 
     def images_at(self, times: list[float], reformatter: Any) -> Iterator[tuple[Image.Image, float]]:
         """Yields upright images with their times; making a reformatter costs more than a frame."""

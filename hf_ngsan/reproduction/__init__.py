@@ -27,7 +27,7 @@ from ..metrics.meteor_english import meteor_folder
 from ..tasks import load_training_config
 from ..tasks.registry import task_class_of
 from ..training import TrainingConfig
-from ..training.config import ConfigError, parse_override, section_of
+from ..training.config import ConfigError, parse_override
 from ..training.output_folder import check_output_folder
 from ..training.run import load_split, short_checksum
 
@@ -235,7 +235,7 @@ def make_plan(
         training = ["train", "--config", config, *arguments, "--resume"]
         return PlannedRun(run, seed, folder, training_config, (training, scoring))
 
-    check_overrides(overrides, table, type(own))
+    check_overrides(overrides, table)
     needed = dict.fromkeys(run.needs for name in names if (run := table.runs[name]).needs)
     runs = [plan_run(table.runs[name], seeds[0]) for name in needed if name is not None]
     runs += [plan_run(table.runs[name], seed) for seed in seeds for name in names]
@@ -261,16 +261,16 @@ def changes_of(config: str, changes: Sequence[str]) -> list[str]:
     """Returns the changes whose keys a training config has; that of a language model has fewer than a captioner's."""
     sections = load_training_config(config).sections()
     known = {f"{section}.{entry.name}" for section, kind in sections.items() for entry in fields(kind)}
-    return [text for text in changes if text.startswith("model.") or "." not in text or text.split("=")[0] in known]
+    return [text for text in changes if text.startswith("model.") or text.split("=")[0] in known]
 
 
-def check_overrides(overrides: Sequence[str], table: Table, kind: type[TrainingConfig]) -> None:
+def check_overrides(overrides: Sequence[str], table: Table) -> None:
     """Raises a ConfigError for an override, such as `training.epochs=3`, of what distinguishes the runs of a table."""
     changes = " ".join(f"{run.paper_changes} {run.changes}" for run in table.runs.values()).split()
     of_rows = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
     for text in overrides:
         section, key, _ = parse_override(text)
-        name = f"{section or section_of(key, kind)}.{key}"
+        name = f"{section}.{key}"
         if name in OWN_OPTIONS:
             raise ConfigError(f"{name} is set for each run of a table; leave it out, and give {OWN_OPTIONS[name]}.")
         if name in of_rows:

@@ -12,8 +12,7 @@ from PIL import Image
 from starlette.middleware import Middleware
 
 from ..data.scenes import draw_scene, make_scene
-from ..io.packaged import installed_photographs
-from ..io.weight_sources import licence_of
+from ..io.packaged import installed_photographs, licence_of
 from ..models.image_processing_captioning import load_image
 from ..serving.hosts import OwnHosts, host_name, listen
 from ..serving.requests import size_of

@@ -22,8 +22,8 @@ from datasets import Dataset
 
 from ..data.errors import MissingSplitError
 from ..data.readers import VALIDATION, set_aside
+from ..io.packaged import names_of_parts
 from ..io.processes import make_accelerator
-from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from
 from .config import ConfigError, suggestion
 from .loop import TrainingLoop
@@ -33,8 +33,7 @@ from .task import Task
 
 logger = logging.getLogger(__name__)
 
-BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
-"""Instruction sets for bfloat16 multiplication, by their names in `torch.cpu.get_capabilities`."""
+BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")  # of `torch.cpu.get_capabilities`
 
 
 @dataclass(frozen=True)
@@ -118,7 +117,8 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
                 prepare_output_folder(config, overwrite)
             accelerator.wait_for_everyone()
             if not is_resumed:
-                number, processes = f"{loop.num_trained():,}", accelerator.num_processes
+                number = f"{sum(weight.numel() for weight in loop.bare_model.parameters() if weight.requires_grad):,}"
+                processes = accelerator.num_processes
                 where = "one process" if processes == 1 else f"{processes} processes"
                 where += "" if precision == "no" else f", in {precision}"
                 logger.info("Training %s parameters on %d %s, on %s.", number, len(loop.rows), loop.unit, where)
@@ -137,10 +137,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:
-    """Returns Accelerate's name for `training.mixed_precision`: no, fp16 or bf16.
-
-    `auto` is bf16 on a device with bf16 instructions; emulation would be slower than float32.
-    """
+    """Returns no, fp16 or bf16; `auto` is bf16 on a device with bf16 instructions, whose emulation would be slow."""
     if setting != "auto":
         return setting or "no"
     computes = False
@@ -168,16 +165,11 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
     except MissingSplitError:
         if split != VALIDATION:
             raise
-    spec = task.config.data.spec
-    rest, validation_rows = set_aside(train_rows, spec)
-    logger.info(
-        "%s has no split 'validation': %d of its %d %s are set aside to choose the best model. "
-        "data.validation_split=null trains on all.",
-        spec,
-        len(validation_rows),
-        len(train_rows),
-        task.unit,
+    rest, validation_rows = set_aside(train_rows, task.config.data.spec)
+    message = (
+        "There is no split 'validation': %d of %d %s choose the best model. data.validation_split=null trains on all."
     )
+    logger.info(message, len(validation_rows), len(train_rows), task.unit)
     return rest, validation_rows
 
 

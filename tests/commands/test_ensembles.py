@@ -11,7 +11,7 @@ from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning_generation import caption_batch
 from tests.models.rstnet import tiny as rstnet
-from tests.models.tiny import tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny import tiny_tokenizer
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
@@ -20,13 +20,12 @@ SPEC = DATA["spec"]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> list[str]:
+def folders(scene_captioner, tmp_path_factory) -> list[str]:
     """An NG-SAN and an RSTNet of the regions of scenes."""
     root = tmp_path_factory.mktemp("members")
-    save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), root / "ngsan")
     captioner = rstnet.tiny_captioner(visual_feature_size=10)
     save_model(captioner, RSTNetProcessor(tokenizer=tiny_tokenizer()), root / "rstnet")
-    return [str(root / "ngsan"), str(root / "rstnet")]
+    return [str(scene_captioner), str(root / "rstnet")]
 
 
 FEW_WORDS = ["--max-new-tokens", 5]

@@ -8,7 +8,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading import models
 from hf_ngsan.tasks import captioning_generation as generate
 from tests.commands.running import fails
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.models.tiny_photos import PHOTOS
 
 
 @pytest.fixture
@@ -80,11 +80,9 @@ def test_missing_files_are_told_before_a_model_is_loaded(photos, tmp_path, capsy
         assert named in fails(capsys, *command.split()), command
 
 
-def test_all_images_skipped_is_a_failure(tmp_path, capsys):
-    pixel_captioner().save_pretrained(tmp_path / "model")
-    pixel_processor().save_pretrained(tmp_path / "model")
+def test_all_images_skipped_is_a_failure(captioner, tmp_path, capsys):
     PHOTOS[0].save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"no image")
-    caption = ["caption", "--skip-errors", "--model", str(tmp_path / "model")]
+    caption = ["caption", "--skip-errors", "--model", str(captioner)]
     for names, code in ((["bad.png"], 2), (["gone.png", "bad.png"], 2), (["good.png", "bad.png"], 0)):
         assert main([*caption, *(str(tmp_path / name) for name in names)]) == code, names

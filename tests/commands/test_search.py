@@ -28,12 +28,9 @@ SKIPPING = (*HERE, "--skip-errors")
 """Images are read in this process."""
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dual_encoder")
-    torch.manual_seed(0)
-    save_model(tiny_model(vision_config=VISION), tiny_processor(pixels=True), folder)
-    return folder
+@pytest.fixture
+def model(dual_encoder):
+    return dual_encoder
 
 
 @pytest.fixture
@@ -125,22 +122,6 @@ def test_several_indexes_are_searched_as_one(model, photos, tmp_path, capsys):
     assert "other.index was made with another model" in fails(
         capsys, "search", parts[0], tmp_path / "other.index", "a red ball"
     )
-
-
-def test_an_approximate_index_stays_one(model, photos, tmp_path, capsys):
-    pytest.importorskip("usearch")
-    index = tmp_path / "index"
-    arguments = ["index", "--model", model, "--images", photos, "--output", index, *HERE]
-    prints(capsys, *arguments, "--backend", "usearch")
-    prints(capsys, *arguments)
-    found = prints(capsys, "search", index, "a red ball")
-    assert found == prints(capsys, "search", index, "a red ball", "--exact")
-    (index / "usearch" / "graph.usearch").write_bytes(b"")
-    assert "graph.usearch" in fails(capsys, "search", index, "a red ball")
-    assert found == prints(capsys, "search", index, "a red ball", "--exact")
-    prints(capsys, *arguments)
-    assert found == prints(capsys, "search", index, "a red ball")
-    assert "faiss" in fails(capsys, *arguments, "--backend", "faiss")
 
 
 @pytest.fixture

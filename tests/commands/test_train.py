@@ -32,11 +32,11 @@ def test_resuming_with_another_config_names_the_key(run, config, capsys):
 def test_overwrite_starts_again_but_deletes_no_strangers_folder(config, tmp_path, capsys):
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.txt").write_text("precious")
-    output = f"output_dir={tmp_path / 'thesis'}"
+    output = f"training.output_dir={tmp_path / 'thesis'}"
     message = fails(capsys, "train", "--config", config, output, "--overwrite")
     assert "no training run" in message
     assert (tmp_path / "thesis" / "chapter.txt").read_text() == "precious"
-    output = f"output_dir={tmp_path / 'run'}"
+    output = f"training.output_dir={tmp_path / 'run'}"
     assert main(["train", "--config", str(config), output, "data.validation_split=null"]) == 0
     assert not (tmp_path / "run" / "best").exists()
     assert main(["train", "--config", str(config), output, "--overwrite"]) == 0
@@ -56,7 +56,13 @@ def interrupted_at(monkeypatch, step, error):
 
 
 def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
-    command = ["train", "--config", str(config), f"output_dir={tmp_path / 'run'}", "training.save_every_steps=1"]
+    command = [
+        "train",
+        "--config",
+        str(config),
+        f"training.output_dir={tmp_path / 'run'}",
+        "training.save_every_steps=1",
+    ]
     with monkeypatch.context() as patched:
         interrupted_at(patched, 2, KeyboardInterrupt())
         assert main(command) == 130
@@ -82,17 +88,9 @@ def test_ctrl_c_says_how_to_continue(config, tmp_path, capsys, monkeypatch):
     ],
 )
 def test_training_mistakes(config, tmp_path, capsys, overrides, words):
-    message = fails(capsys, "train", "--config", config, f"output_dir={tmp_path / 'run'}", *overrides)
+    message = fails(capsys, "train", "--config", config, f"training.output_dir={tmp_path / 'run'}", *overrides)
     for word in words:
         assert word in message
-    assert not (tmp_path / "run").exists()
-
-
-def test_a_stage_is_short_for_a_setting_of_the_task(config, tmp_path, capsys):
-    output = f"output_dir={tmp_path / 'run'}"
-    message = fails(capsys, "train", "--config", config, output, "--stage", "both")
-    assert "training.stage" in message and "'both'" in message and "auto" in message
-    assert "init_from" in fails(capsys, "train", "--config", config, output, "--stage", "scst")
     assert not (tmp_path / "run").exists()
 
 

@@ -1,10 +1,8 @@
 """The authors' MHSAN: recorded outputs of released checkpoints, and files that are not what they should be."""
 
-import argparse
 import json
 
 import convert_mhsan
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
@@ -159,26 +157,3 @@ def test_weights_that_are_not_of_the_model(change, message):
     change(weights)
     with pytest.raises(ConversionError, match=message):
         convert_mhsan.convert_weights(weights, torch.rand(9, 3))
-
-
-def test_wrong_files_get_one_sentence(tmp_path, capsys):
-    torch.save({"state_dict": released_weights(), "args_dict": argparse.Namespace(dimemb=9)}, tmp_path / "good.tar")
-    np.save(tmp_path / "vectors.npy", np.ones((3, 3)))
-    np.save(tmp_path / "other.npy", np.ones((3, 4)))
-    np.save(tmp_path / "objects.npy", np.array([{}, None]), allow_pickle=True)
-    (tmp_path / "words.txt").write_text("a\nUNK\ndog\n")
-    (tmp_path / "fewer.txt").write_text("a\nUNK\n")
-    (tmp_path / "without.txt").write_text("a\nthe\ndog\n")
-    good = {"checkpoint": "good.tar", "dictionary": "words.txt", "word-vectors": "vectors.npy"}
-    for wrong, said in (
-        ({"checkpoint": "words.txt"}, "words.txt is damaged"),
-        ({"word-vectors": "other.npy"}, "(3, 4)"),
-        ({"word-vectors": "objects.npy"}, "allow_pickle"),
-        ({"dictionary": "fewer.txt"}, "2 lines"),
-        ({"dictionary": "without.txt"}, "UNK"),
-    ):
-        options = [part for name, file in {**good, **wrong}.items() for part in (f"--{name}", str(tmp_path / file))]
-        assert convert_mhsan.main([*options, "--output", str(tmp_path / "out")]) == 2
-        error = capsys.readouterr().err
-        assert said in error and error.count("\n") == 1
-        assert not (tmp_path / "out").exists()

@@ -64,8 +64,8 @@ def test_models_that_have_no_exported_form(tmp_path):
         with pytest.raises(UnexportableError, match=named):
             image_settings(pixel_captioner(), processor)
     detector = SimpleNamespace(config=SimpleNamespace(vision_config=SimpleNamespace(kind="regions")))
-    with pytest.raises(UnexportableError, match="detection"):
-        image_settings(detector, None)
+    with pytest.raises(UnexportableError, match="regions"):
+        image_settings(detector, pixel_processor())
     with pytest.raises(UnexportableError, match="grid_size"):
         grids = tiny_rstnet.tiny_captioner(grid_position_embedding=True)
         write_exported_captioner(grids, tiny.tiny_processor(), tmp_path)

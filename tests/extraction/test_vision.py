@@ -43,11 +43,10 @@ DETECTOR = {
 
 
 @pytest.fixture(scope="module")
-def models(tmp_path_factory):
+def models(vision, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models")
     torch.manual_seed(0)
-    tiny_vision().save_pretrained(folder / "vision")
-    tiny_processor().save_pretrained(folder / "vision")
+    (folder / "vision").symlink_to(vision)
     tiny_vision().backbone.save_pretrained(folder / "vgg")
     ResNetForImageClassification(ResNetConfig(**RESNET)).save_pretrained(folder / "resnet")
     ConvNextImageProcessor(size={"shortest_edge": 40}, crop_pct=0.875, image_mean=[0.1] * 3).save_pretrained(

@@ -43,7 +43,7 @@ def test_an_unknown_name_is_told_with_the_closest(name, closest):
 @each_row("name", NAMES)
 def test_a_copy_is_the_same_config(name, tmp_path):
     copy_config(name, "new/copy.yaml")
-    changes = ["output_dir=x"]
+    changes = ["training.output_dir=x"]
     if name.startswith("guests/"):  # what they name is on the Hub
         changes.append(f"model.init_from={save(tiny(name.split('/')[1]), tmp_path / 'guest')}")
     copied, packaged = load_training_config("new/copy.yaml", changes), load_training_config(name, changes)

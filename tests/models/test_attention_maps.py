@@ -108,18 +108,6 @@ def test_weights_are_those_of_the_decoding_steps(num_beams, returned, layer):
         np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
 
 
-def test_prefixes_padded_on_the_left_change_nothing():
-    model, batch = tiny_captioner(), {name: tensor[:2] for name, tensor in IMAGES.items()}
-    ids = TOKENIZER(["<s> a red ball left of", "<s> a"], padding=True, padding_side="left", return_tensors="pt")
-    prefixes = {f"decoder_{name}": ids[name] for name in ("input_ids", "attention_mask")}
-    sequences = model.generate(**batch, **prefixes, max_new_tokens=4)
-    together = word_attention(model, TOKENIZER, batch, sequences)
-    without_padding = sequences[1:][:, sequences[1].ne(TOKENIZER.pad_token_id).int().argmax() :]
-    [alone] = word_attention(model, TOKENIZER, one_image(IMAGES, 1), without_padding)
-    assert together[0][0][:5] == ["a", "red", "ball", "left", "of"] and together[1][0] == alone[0]
-    np.testing.assert_allclose(together[1][1], alone[1], atol=1e-6)
-
-
 def test_unknown_words_are_left_out_and_a_missing_layer_is_named():
     image, sequences = one_image(IMAGES, 1), torch.tensor([[1, TOKENIZER.unk_token_id, 5, 2, 0]])
     [(words, weights)] = word_attention(tiny_captioner(), TOKENIZER, image, sequences)

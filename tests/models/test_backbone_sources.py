@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from transformers import (
-    RTDetrConfig,
     RTDetrForObjectDetection,
     YolosConfig,
     YolosForObjectDetection,
@@ -61,21 +60,6 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
         pretrained_vision(tmp_path)
     with pytest.raises(OSError, match="nowhere/at_all"):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
-
-
-@each_row(
-    ("size", "message"),
-    [((64, 50), "height 64 and width 50: both must be multiples of 32"), ((32, 32), "21 cells for its 25 queries")],
-)
-def test_images_that_a_detection_model_cannot_take(size, message):
-    config = RTDetrConfig(**{**detector_config().to_dict(), "num_queries": 25})
-    vision = VisionModel(VisionConfig(kind="regions", backbone_config=config)).eval()
-    with pytest.raises(ValueError, match=message):
-        vision(torch.rand(1, 3, *size))
-    mask = torch.zeros(1, 64, 64)
-    mask[:, : size[0], : size[1]] = 1
-    with pytest.raises(ValueError, match=message):
-        vision(torch.rand(1, 3, 64, 64), mask)
 
 
 # --- backbones that are named and left out ---

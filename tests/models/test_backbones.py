@@ -5,8 +5,6 @@ import io
 import re
 
 import efficientnet_lite_pytorch
-import numpy as np
-import pytest
 import torch
 from torch import nn
 
@@ -14,7 +12,6 @@ from hf_ngsan.models.backbone_sources import IMAGE_SIZES, VARIANTS
 from hf_ngsan.models.modeling_efficientnet_lite import (
     NGSANEfficientNetLiteBackbone,
     NGSANEfficientNetLiteConfig,
-    SameConvolution,
 )
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
@@ -70,20 +67,6 @@ def test_every_stage_is_that_of_the_authors_code(name):
     assert model.num_parameters() + head == PARAMETERS[name]
 
 
-@each_row(("length", "kernel_size", "before", "behind"), [(8, 3, 0, 1), (7, 3, 1, 1), (8, 5, 1, 2)])
-def test_padding_is_that_of_tensorflow(length, kernel_size, before, behind):
-    convolution = SameConvolution(2, 3, kernel_size, stride=2)
-    image = np.random.default_rng(0).normal(size=(2, length, length + 1)).astype(np.float32)
-    found = convolution(torch.from_numpy(image)[None])[0].detach().numpy()
-    assert convolution.sides(length) == (before, behind)
-    padded = np.pad(image, [(0, 0), (before, behind), convolution.sides(length + 1)])
-    weight = convolution.weight.detach().numpy()
-    assert found.shape == (3, -(-length // 2), -(-(length + 1) // 2))
-    for channel, row, column in np.ndindex(found.shape):
-        taps = padded[:, 2 * row : 2 * row + kernel_size, 2 * column : 2 * column + kernel_size]
-        assert found[channel, row, column] == pytest.approx((taps * weight[channel]).sum(), abs=1e-5)
-
-
 @each_row(
     ("fields", "parameters"),
     [
@@ -122,8 +105,3 @@ def test_vgg_11_is_that_of_the_paper():
     assert backbone.num_parameters() == sum(9 * a * b + b for a, b in convolutions) == 9_220_480
     assert backbone(torch.empty(2, 3, 224, 224, device="meta")).feature_maps[-1].shape == (2, 512, 14, 14)
     assert backbone.channels == [512]
-
-
-def test_a_tiny_net_reads_small_scenes():
-    config = NGSANVGGConfig(depths=[1, 1, 1, 1], hidden_sizes=[16, 32, 64, 128], use_batch_norm=True)
-    assert NGSANVGGBackbone(config)(torch.rand(2, 3, 64, 64)).feature_maps[0].shape == (2, 128, 8, 8)

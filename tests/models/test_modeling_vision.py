@@ -271,14 +271,3 @@ def test_pixels_give_what_their_visual_tokens_give(captioner, pixels, options):
     logits = captioner(pixel_values=pixels, labels=labels).logits
     torch.testing.assert_close(logits, captioner(**tokens, labels=labels).logits)
     assert (logits[0] - logits[2]).abs().max() > 0.1  # images differ
-
-
-def test_pixels_without_a_vision_part_and_pixels_with_features(captioner, pixels):
-    blind = NGSANForConditionalGeneration(
-        NGSANConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
-    )
-    for call in (blind, blind.generate):
-        with pytest.raises(ValueError, match="no vision encoder"):
-            call(pixel_values=pixels)
-    with pytest.raises(ValueError, match="not both"):
-        captioner.generate(pixel_values=pixels, visual_features=torch.rand(3, 2, 8))

@@ -41,15 +41,6 @@ def test_weights_stay_out_of_a_saved_model(pixels, tmp_path):
     torch.testing.assert_close(found, captioner.model.vision(pixels).visual_features)
 
 
-def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
-    VisionModel(VisionConfig(backbone_config=backbone)).backbone.save_pretrained(NAME)
-    config = VisionConfig(pretrained=NAME)
-    assert config.backbone_config.model_type == "ngsan_vgg"
-    assert config.pretrained == str(tmp_path / NAME)
-
-
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
     monkeypatch.setattr(pretrained_weights.importlib.util, "find_spec", lambda name: None)
     for use in (lambda: VisionModel(VisionConfig(pretrained=NAME)), lambda: load_vision(NAME)):

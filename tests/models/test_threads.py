@@ -5,10 +5,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-import torch
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
-from tests.models.tiny import tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 
@@ -58,21 +56,3 @@ def test_pipeline_answers_threads_as_it_answers_one(frequent_switches):
                     item[0].pop("image", None)
             assert_same(found, expected[index % len(calls)])
     assert pipe.model.config._attn_implementation == "sdpa"
-
-
-def test_processor_pads_the_text_of_threads(frequent_switches):
-    processor = tiny_processor()
-    words = sorted(set(processor.tokenizer.get_vocab()) - set(processor.tokenizer.all_special_tokens))
-
-    def read(number):
-        if number % 3 == 0:
-            return processor(text=[" ".join(words[:4]), words[0]] * 20)["decoder_input_ids"]
-        if number % 3 == 1:
-            return processor.unknown_words(" ".join(words) + " zzz")
-        return processor(captions=[" ".join(words)] * 10)["labels"]
-
-    expected = [read(number) for number in range(3)]
-    with ThreadPoolExecutor(8) as threads:
-        for number, found in enumerate(threads.map(read, range(900))):
-            of_one = expected[number % 3]
-            assert torch.equal(found, of_one) if isinstance(found, torch.Tensor) else found == of_one

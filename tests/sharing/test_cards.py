@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from hf_ngsan.sharing.cards import body, template
-from hf_ngsan.sharing.facts import CardFacts, RecordedEvaluation
+from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, body, template
 from tests.hub_stub import REPOSITORY
 from tests.models.tiny import tiny_captioner
 from tests.tables import each_row

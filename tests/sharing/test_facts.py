@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hf_ngsan.loading.models import ModelFolderError
-from hf_ngsan.sharing.facts import collect_card_facts
+from hf_ngsan.sharing.cards import collect_card_facts
 from tests.models.tiny import tiny_captioner, tiny_processor
 
 

@@ -1,7 +1,7 @@
 """Uploads: one commit, continued where a connection broke, and refused in one sentence."""
 
 import pytest
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import HfApi, ModelCard, constants
 
 from hf_ngsan import push_to_hub
 from hf_ngsan.loading.self_test import SELF_TEST
@@ -47,6 +47,18 @@ def test_model_processor_code_and_card_are_one_commit(online):
     [tag] = repository.tags
     assert f'model="{REPOSITORY}", revision="{tag}"' in card.text
     assert "not been evaluated" in card.text
+
+
+def test_arguments_of_a_commit_are_passed_on(online, folder, monkeypatch):
+    asked, original = {}, HfApi.create_commit
+
+    def commit(self, repo_id, operations, **options):
+        asked.update(options)
+        return original(self, repo_id, operations, commit_message="mine")
+
+    monkeypatch.setattr(HfApi, "create_commit", commit)
+    upload_checkpoint(folder, REPOSITORY, create_pr=True, commit_message="mine")
+    assert asked == {"revision": None, "create_pr": True, "commit_message": "mine"}
 
 
 def test_an_upload_that_is_cut_ends_complete(online, folder):

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from hf_ngsan.data import build_tokenizer, load_data
-from hf_ngsan.data.scenes.chinese import in_chinese, in_english
+from hf_ngsan.data.scenes.relations import in_chinese, in_english
 from hf_ngsan.data.scenes.scoring import SCENE_SCORES
 from hf_ngsan.languages import language_of
 from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.metrics import CaptionMetrics
-from hf_ngsan.sharing.facts import EVALUATIONS
+from hf_ngsan.sharing.cards import EVALUATIONS
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.language_modeling import LanguageModelingConfig
 from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, TextRewards

@@ -162,7 +162,7 @@ class Whole(NamedTuple):
 def whole_batch(name: str, folder: Path) -> Whole:
     write_and_train(folder, OBJECTIVES[name](folder))
     config, base = folder / "config.yaml", folder / "nothing"
-    nothing = [f"output_dir={base}", "training.learning_rate=0"]
+    nothing = [f"training.output_dir={base}", "training.learning_rate=0"]
     nothing += ["self_critical.learning_rate=0"] * ("self-critical" in name)
     train(load_training_config(config, nothing))
     return Whole(config, base, gradient(folder / "run", base))
@@ -189,7 +189,7 @@ def test_parts_of_a_batch_have_the_gradient_of_the_whole(name, tmp_path):
     whole = whole_batch(name, folder)
     train(
         load_training_config(
-            whole.config, [f"output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]
+            whole.config, [f"training.output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]
         )
     )
     check_equal(gradient(tmp_path / "parts", whole.base), whole.gradient)
@@ -221,7 +221,7 @@ def test_two_processes_have_the_gradient_of_one(divided, name):
 
 def train_on_this_process(configs: list[str]) -> None:
     for config in configs:
-        two = [f"output_dir={Path(config).parent / 'two'}", "training.gradient_accumulation_steps=2"]
+        two = [f"training.output_dir={Path(config).parent / 'two'}", "training.gradient_accumulation_steps=2"]
         train(load_training_config(config, two))
     leave_process_group()
 

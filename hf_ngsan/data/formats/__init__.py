@@ -52,7 +52,6 @@ HDF5 = (".hdf5", ".h5")
 TSV = "bottom-up attention: six tab-separated fields, boxes and features in base64"
 VQA = "MCAN, OpenVQA and bottom-up-attention.pytorch: x, bbox, image_w, image_h in ID.npz"
 COCOBU = "ImageCaptioning.pytorch: NAME_att/ID.npz and NAME_box/ID.npy"
-TARS = "WebDataset: images KEY.jpg with captions KEY.txt or KEY.json in tar files"
 FORMATS = {
     layout.name: layout
     for layout in (
@@ -66,8 +65,6 @@ FORMATS = {
         FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "read_tensor"),
         FeatureFormat("grid-npy", "an array (D, h, w) in ID.npy", (".npy",), "read_map", "is_map"),
         FeatureFormat("vatex", "VATEX: an array (1, T, D) in VIDEO.npy", (".npy",), "read_video", "is_video"),
-        FeatureFormat("webdataset", TARS, (".tar",), "TarSource"),
-        FeatureFormat("parquet", "images with captions in Parquet files", (".parquet",), "ParquetSource", is_file=True),
     )
 }
 ORDERS = {"xyxy": "x1, y1, x2, y2", "xywh": "x, y, width, height", "cxcywh": "x and y of the centre, width, height"}
@@ -81,7 +78,7 @@ def open_sources(path: Path, name: str | None = None) -> list["Source"]:
     from .layouts import files_in
 
     if not path.exists():
-        raise DataError(f"{path} does not exist; give a file or folder of features or images.")
+        raise DataError(f"{path} does not exist; give a file or folder of features.")
     if name is not None and name not in FORMATS:
         raise DataError(f"There is no format {name!r}; there are {', '.join(FORMATS)}.")
     layout = recognise(path) if name is None else FORMATS[name]
@@ -117,11 +114,9 @@ def recognise(path: Path) -> FeatureFormat:
 
 
 def some_files(path: Path) -> Iterator[Path]:
-    """Yields a few files of every folder within a folder, or the single file."""
-    if path.is_file():
-        yield path
-        return
-    for folder, folders, files in islice(os.walk(path), FOLDERS_LOOKED_AT):
+    """Yields a few files of features of every folder within a folder, or the single file."""
+    places = [("", [], [str(path)])] if path.is_file() else os.walk(path)
+    for folder, folders, files in islice(places, FOLDERS_LOOKED_AT):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         named = (Path(folder) / name for name in sorted(files) if not name.startswith("."))
         yield from islice((file for file in named if file.suffix.lower() in SUFFIXES), FILES_LOOKED_AT)

@@ -1,4 +1,4 @@
-"""The layouts of feature files that others have released, and of images. No pickle but torch's tensors is loaded."""
+"""The layouts of feature files that others have released. No pickle but torch's tensors is loaded."""
 
 import binascii
 import math
@@ -7,19 +7,14 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-import datasets
 import numpy as np
 
 from ..coco_files import number_of
 from ..errors import DataError, naming_damage
 from ..images import visible_files
-from ..images.files import decode_image
-from ..images.loading import load_images
-from ..images.sources import column_of_splits, open_source
-from ..images.tar_files import TAR_SUFFIXES, TarFile
 
 if TYPE_CHECKING:
     import h5py
@@ -34,23 +29,13 @@ COCOBU_PARTS = ("_att", "_box", "_fc")
 
 @dataclass(frozen=True)
 class VisualRecord:
-    """Features or the image of one image or video, as stored in the file.
+    """Features `(N, D)` of one image or video, as stored in the file, with boxes `(N, 4)` in any convention, the width
+    and height of the image, and the rows and columns of a grid, as far as the file has them."""
 
-    Attributes:
-        features: `(N, D)` numbers; None for an image.
-        boxes: `(N, 4)` in the convention of the file; None without.
-        size: width and height of the image in pixels, if the file has them.
-        grid: rows and columns of a grid of N cells, row by row; None for regions.
-        image: the bytes and the name of an image file.
-    """
-
-    features: np.ndarray | None = None
+    features: np.ndarray
     boxes: np.ndarray | None = None
     size: tuple[int, int] | None = None
     grid: tuple[int, int] | None = None
-    image: tuple[bytes, str] | None = None
-    captions: tuple[str, ...] = ()
-    split: str | None = None
 
 
 class Entry(NamedTuple):
@@ -82,11 +67,6 @@ class Source:
     def is_numbered(self) -> bool:
         return all(number_of(name) is not None for name, _ in self.names)
 
-    @property
-    def files(self) -> list[Path]:
-        """Files or folders whose sizes and times tell whether the records are still the same."""
-        return [self.path]
-
     def entries(self, start: int = 0) -> Iterator[Entry]:
         """Yields the entries from a place on, 0 or the `end` of an entry, always in the same order."""
         for place, (name, key) in enumerate(self.names[start:], start):
@@ -103,12 +83,6 @@ class Source:
 
     def close(self) -> None:
         """Closes open files."""
-
-    def has_captions(self) -> bool:
-        return False
-
-    def has_split(self) -> bool:
-        return False
 
 
 def files_in(path: Path, *suffixes: str) -> list[str]:
@@ -348,86 +322,3 @@ def read_npy(path: Path) -> np.ndarray:
 def keys_of_npz(path: Path) -> set[str]:
     with np.load(path, allow_pickle=False) as arrays:
         return set(arrays.files)
-
-
-class TarSource(Source):
-    """The samples of a tar file, or of all tar files in a folder.
-
-    An image is named by the last part of its key. Where two images would have one name, or one number, all are named by
-    their whole keys, and where these are not unique either, by file and key.
-    """
-
-    def __init__(self, path: Path) -> None:
-        folder = path if path.is_dir() else path.parent
-        self.tars = [TarFile(path / name) for name in files_in(path, *TAR_SUFFIXES)]
-        self.places = [(tar, key) for tar in self.tars for key in tar.samples]
-        candidates = (
-            [PurePosixPath(key).name for _, key in self.places],
-            [key for _, key in self.places],
-            [(tar.path.relative_to(folder) / key).as_posix() for tar, key in self.places],
-        )
-        unique = (names for names in candidates if len({number_of(name) or name for name in names}) == len(names))
-        super().__init__(path, [(name, str(place)) for place, name in enumerate(next(unique, candidates[-1]))])
-
-    @property
-    def files(self) -> list[Path]:
-        return [tar.path for tar in self.tars]
-
-    def has_captions(self) -> bool:
-        for tar, key in self.places:
-            try:
-                if tar.captions_of(key):
-                    return True
-            except DataError:  # of a sample that is refused when it is read
-                continue
-        return False
-
-    def where(self, key: str) -> str:
-        tar, sample = self.places[int(key)]
-        return f"{tar.name}, {sample}"
-
-    def read_record(self, key: str) -> VisualRecord:
-        tar, sample = self.places[int(key)]
-        content, name = tar.image_of(sample)
-        return record_of_image(content, PurePosixPath(name).name, tar.captions_of(sample))
-
-
-class ParquetSource(Source):
-    """A Parquet file with images and captions in any columns that `images:SOURCE` recognises."""
-
-    def __init__(self, path: Path) -> None:
-        self.parts = []
-        parts = open_source(str(path), None)
-        column = column_of_splits(parts)
-        for split in dict.fromkeys(column or parts):
-            rows = load_images(str(path), split).with_format(None)
-            rows = rows.cast_column("image", datasets.Image(decode=False))
-            self.parts.append((None if column is None and split == "train" else split, rows))
-        keys = [f"{part}/{row}" for part, (_, rows) in enumerate(self.parts) for row in range(len(rows))]
-        ids = (str(image_id) for _, rows in self.parts for image_id in rows["image_id"])
-        super().__init__(path, list(zip(ids, keys, strict=True)))
-
-    def has_captions(self) -> bool:
-        return any("captions" in rows.column_names for _, rows in self.parts)
-
-    def has_split(self) -> bool:
-        return any(split is not None for split, _ in self.parts)
-
-    def where(self, key: str) -> str:
-        return f"{self.path}, row {key.partition('/')[2]}"
-
-    def read_record(self, key: str) -> VisualRecord:
-        part, number = map(int, key.split("/"))
-        split, rows = self.parts[part]
-        row = rows[number]
-        content, path = row["image"]["bytes"], row["image"]["path"]
-        if content is None:
-            raise DataError(f"{self.where(key)} has the path of an image, {path}, and not the image itself.")
-        name = Path(row.get("file_name") or path or "").name
-        return record_of_image(content, name, tuple(row.get("captions", ())), split)
-
-
-def record_of_image(content: bytes, name: str, captions: tuple[str, ...], split: str | None = None) -> VisualRecord:
-    """Returns the record of an image with its upright size; raises an exception if it cannot be decoded."""
-    image = decode_image({"bytes": content, "path": None}, datasets.Image())
-    return VisualRecord(size=image.size, image=(content, name), captions=captions, split=split)  # type: ignore[union-attr]

@@ -28,8 +28,8 @@ class LeftOutError(DataError):
 class ConversionPlan:
     """The inputs of a folder of features, and the columns of its rows; conversion.json.
 
-    A run with another `key` starts again. The first row decides the fields from `is_known` on. `feature_size` is D, 0
-    for images. `guesses_sizes`: boxes are in pixels and the sizes of images are unknown.
+    A run with another `key` starts again. The first row decides the fields from `is_known` on. `guesses_sizes`: boxes
+    are in pixels and the sizes of images are unknown.
     """
 
     key: str
@@ -39,7 +39,6 @@ class ConversionPlan:
     has_split: bool = False
     is_known: bool = False
     feature_size: int = 0
-    has_images: bool = False
     has_boxes: bool = False
     has_sizes: bool = False
     has_names: bool = False
@@ -52,28 +51,24 @@ class ConversionPlan:
             max(self.feature_size, 1),
             dtype=self.dtype,
             boxes=self.has_boxes,
-            image=self.has_images,
             size=self.has_sizes,
             split=self.has_split,
         )
         if not self.has_captions:
             del columns["captions"]
-        if self.has_images:
-            del columns["visual_features"]
         if self.has_names:
             columns["file_name"] = Value("string")
         return columns
 
     def complete(self, row: Mapping, size: tuple[int, int] | None, is_numbered: bool, where: str) -> None:
         found = {
-            "has_images": "image" in row,
             "has_boxes": "visual_boxes" in row,
             "has_sizes": size is not None,
             "has_names": not is_numbered,
         }
         if not self.is_known:
             self.is_known = True
-            self.feature_size = row["visual_features"].shape[1] if "visual_features" in row else 0
+            self.feature_size = row["visual_features"].shape[1]
             self.guesses_sizes = found["has_boxes"] and size is None
             vars(self).update(found)
         for name, has in found.items():
@@ -87,8 +82,7 @@ class ConversionPlan:
 class RowMaker:
     """Makes rows from the records of sources, in order; the first completes the plan.
 
-    `seen` are ids of the images that have rows, `names` their names where these are no numbers. Grids are pooled to
-    `grid_size`; `split` is that of images without one in the annotations.
+    `seen` are ids of the images that have rows, `names` their names where these are no numbers.
     """
 
     def __init__(
@@ -115,40 +109,31 @@ class RowMaker:
             raise DataError(f"{entry.where}: the image is called {name!r}, which is no number.")
         if image_id in self.seen:
             raise DataError(f"{entry.where}: image {image_id} is there twice; image ids must be unique.")
-        annotated = self.annotated(image_id, name, is_numbered, where, record.captions)
-        size = record.size or annotated.size
-        split = annotated.split or self.split or record.split
-        captions = annotated.captions or record.captions
-        if record.image is not None:
-            row: dict[str, Any] = {"image": dict(zip(("bytes", "path"), record.image, strict=True))}
-        else:
-            row = self.feature_row(record, size, where)
+        annotated = self.annotated(image_id, name, is_numbered, where)
+        size, split = record.size or annotated.size, annotated.split or self.split
+        row = self.feature_row(record, size, where)
         if self.plan.has_split and split is None:
             raise DataError(f"{where}: the split of the image is unknown; name it with --split.")
-        if self.plan.has_captions and not captions:
-            raise DataError(f"{where}: the image has no captions, unlike others; leave it out.")
         self.plan.complete(row, size, is_numbered, where)
         if size is not None:
             row["width"], row["height"] = size
         self.seen.add(image_id)
         if not is_numbered:
             self.names.add(name)
-        return {**row, "image_id": image_id, "file_name": name, "captions": list(captions), "split": split}
+        captions = list(annotated.captions or ())
+        return {**row, "image_id": image_id, "file_name": name, "captions": captions, "split": split}
 
-    def annotated(
-        self, image_id: int, name: str, is_numbered: bool, where: str, own_captions: tuple[str, ...]
-    ) -> AnnotatedImage:
+    def annotated(self, image_id: int, name: str, is_numbered: bool, where: str) -> AnnotatedImage:
         if not self.annotations:
             return AnnotatedImage({})
         image = self.annotations.find(image_id, name, is_numbered)
-        if image is None or (self.annotations.has_captions and not image.captions and not own_captions):
+        if image is None or (self.annotations.has_captions and not image.captions):
             files = ", ".join(map(str, self.annotations.paths))
             raise LeftOutError(f"{where}: {files} has no {'captions' if image else 'record'} of the image {name}.")
         return image
 
     def feature_row(self, record: VisualRecord, size: tuple[int, int] | None, where: str) -> dict[str, Any]:
         features, boxes, grid = record.features, record.boxes, record.grid
-        assert features is not None
         if not features.size:
             raise DataError(f"{where}: the features have shape {features.shape}, which is empty.")
         if grid is not None:

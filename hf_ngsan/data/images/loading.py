@@ -1,4 +1,6 @@
-"""The reader of `images:SOURCE`: images with captions from any dataset that the datasets library reads."""
+"""The readers of `images:SOURCE`, images with captions from any dataset that the datasets library reads, and of
+`videos:FOLDER`, video files with captions.
+"""
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-from datasets import Dataset, Features, Image, IterableDataset
+from datasets import Dataset, Features, Image, IterableDataset, Video
 
 from ..errors import DataError, MissingSplitError, naming_damage
 from ..readers import find_reader, find_split, parse_spec
+from . import VIDEO_SUFFIXES
 from .files import NAMED_IMAGES, OwnFiles, with_named_images
 from .rows import TYPES, Columns, all_but_images, find_columns, make_rows
-from .sources import how_to_caption, is_folder_of_photographs, open_source, open_split
+from .sources import how_to_caption, is_folder_of_photographs, open_source, open_split, read_folder
 
 SHUFFLE_BUFFER = 1000
 PLACE = "stream:"
@@ -170,6 +173,37 @@ class ImageStream:
         values = (value for batch in stream.iter(batch_size=BATCH) for value in batch[self.column])
         self.items = islice(values, number, None)
         self.first = self.next = number
+
+
+def load_videos(source: str, split: str, *, captions: str | None = None) -> Dataset:
+    """Loads one split of a folder of videos.
+
+    Args:
+        source: a folder as [`~hf_ngsan.data.images.sources.read_folder`] reads it for photographs: any names, captions
+            in a `metadata.csv` or in `clip.txt` beside `clip.mp4`, splits in folders `train`, `validation` and `test`.
+        split: `train`, `validation` (or `val`) or `test`.
+        captions: the column of captions, or several with `+` between; found by name if None.
+
+    Returns:
+        `datasets.Dataset` with `image_id`, `file_name`, `video` (of type `Video(decode=False)`: the path of the file),
+        and, if known, `captions`. Processors choose the frames.
+
+    Raises:
+        DataError: no such folder or split, no videos in it, or metadata that cannot be read.
+    """
+    folder = Path(source)
+    if not folder.is_dir():
+        raise DataError(f"{source} is no folder; give a folder of videos ({', '.join(VIDEO_SUFFIXES)}).")
+    parts = read_folder(folder, lambda name: name.lower().endswith(VIDEO_SUFFIXES))
+    if not any(map(len, parts.values())):
+        raise DataError(f"{source} holds no videos (files that end in {', '.join(VIDEO_SUFFIXES)}).")
+    part = find_split(split, parts)
+    if part is None:
+        raise MissingSplitError(f"{source} has no split {split!r}; there are {', '.join(parts)}.")
+    name = f"{source}, split {split}"
+    rows = make_rows(parts[part], find_columns(parts[part], source, None, captions), None, name, source)
+    rows = rows.with_format(None).cast_column("image", Image(decode=False)).rename_column("image", "video")
+    return rows.cast_column("video", Video(decode=False))
 
 
 def check_captions(rows: Dataset, spec: str, split: str) -> None:

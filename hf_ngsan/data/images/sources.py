@@ -270,6 +270,13 @@ def holds_photographs(folder: Path) -> bool:
     return has_images or any(not name.endswith(".parquet") for name in metadata)
 
 
+def holds_images(path: Path) -> bool:
+    """Returns whether a folder or file may have images, in files, tar files or Parquet files."""
+    names = visible_files(path) if path.is_dir() else [path.name]
+    endings = (".parquet", *TAR_SUFFIXES)
+    return any(is_image(name) or is_metadata(name) or name.lower().endswith(endings) for name in names)
+
+
 def read_folder(folder: Path, is_media: Callable[[str], bool] = is_image) -> dict[str, Dataset]:
     """Reads a folder of photographs, or other files, one dataset a split, with `image`, undecoded, and the columns of
     the metadata.

@@ -26,9 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError
-from .chinese import in_chinese
 from .relations import COLOURS as COLOURS
-from .relations import DIRECTIONAL, FIRST, answer_families
+from .relations import DIRECTIONAL, FIRST, answer_families, in_chinese
 from .relations import FAMILIES as FAMILIES
 from .relations import LANDMARK as LANDMARK
 from .relations import SHAPES as SHAPES

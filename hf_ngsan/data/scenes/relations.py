@@ -1,4 +1,5 @@
-"""Spatial relations between two boxes, in families of two exclusive answers, and the sentences that state them.
+"""Spatial relations between two boxes, in families of two exclusive answers, and the sentences that state them, in
+English and Chinese.
 
 Every relation is decided by scale- and translation-invariant geometry. With the distances `dx`, `dy` of the centres of
 two boxes and the means `w`, `h` of their widths and heights, the *symmetric* group needs only `|dx| / w`, `|dy| / h`
@@ -125,3 +126,44 @@ class Statement:
 
 MENTION = re.compile(rf"\b(?:{'|'.join(COLOURS)}) (?:{'|'.join(SHAPES)})\b")
 RELATION = re.compile(rf"\b(?:{'|'.join(FAMILY_OF)})\b")
+
+CHINESE = {
+    **dict(zip(COLOURS, ("红色", "绿色", "蓝色", "黄色", "紫色", "黑色"), strict=True)),
+    **dict(zip(SHAPES, ("圆形", "三角形", "星形", "方块"), strict=True)),
+    **{"stays": "待在", "rests": "压着", "looks": "看上去比", "stands": "立在", "lies": "位于", "hangs": "挂在"},
+    **{"near": "附近", "far from": "远处", "overlapping": "边缘", "inside": "中间"},
+    **{"larger than": "大", "smaller than": "小", "beside": "旁边", "stacked with": "同一列"},
+    **{"left of": "左边", "right of": "右边", "above": "上方", "below": "下方"},
+}
+"""Captions in a language without spaces, in which the relation comes last."""
+ENGLISH = {chinese: english for english, chinese in CHINESE.items()}
+CHINESE_CAPTION = re.compile(
+    "".join(
+        f"({'|'.join(CHINESE[word] for word in words)})"
+        for words in (COLOURS, SHAPES, [family.verb for family in FAMILIES], COLOURS, SHAPES, FAMILY_OF)
+    )
+)
+
+
+def in_chinese(caption: str) -> str:
+    """Returns a caption of a scene in Chinese."""
+    statement = Statement.parse(caption)
+    assert statement is not None, caption
+    return prompt_in_chinese(caption) + CHINESE[statement.relation]
+
+
+def prompt_in_chinese(caption: str) -> str:
+    """Returns the beginning of a caption in Chinese, up to its relation."""
+    statement = Statement.parse(caption)
+    assert statement is not None, caption
+    words = (*statement.subject.split(), statement.family.verb, *statement.other.split())
+    return "".join(CHINESE[word] for word in words)
+
+
+def in_english(caption: str) -> str:
+    """Returns a caption in English, as far as it is one of a scene; else as it is."""
+    parts = CHINESE_CAPTION.fullmatch(caption)
+    if parts is None:
+        return caption
+    colour, shape, verb, other_colour, other_shape, relation = (ENGLISH[word] for word in parts.groups())
+    return f"the {colour} {shape} {verb} {relation} the {other_colour} {other_shape}"

@@ -16,8 +16,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..errors import DataError
-from .chinese import in_english, prompt_in_chinese
-from .relations import AMBIGUOUS, DIRECTIONAL, FAMILIES, FAMILY_OF, LANDMARK, SYMMETRIC, Statement, answer_families
+from .relations import (
+    AMBIGUOUS,
+    DIRECTIONAL,
+    FAMILIES,
+    FAMILY_OF,
+    LANDMARK,
+    SYMMETRIC,
+    Statement,
+    answer_families,
+    in_english,
+    prompt_in_chinese,
+)
 
 if TYPE_CHECKING:
     from datasets import Dataset

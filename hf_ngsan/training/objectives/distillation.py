@@ -19,9 +19,7 @@ from .policy import Policy, encode_images, image_uniforms, labels_of, sample_cap
 class DistillationSettings(ScheduleSettings):
     """Settings of the stage `distill`; section `training` has the batch and the teachers."""
 
-    images: str | None = setting(
-        None, "dataset with the training split, with or without captions; null = that of data.spec"
-    )
+    images: str | None = setting(None, "dataset of the training images, captions or not; null = data.spec")
     learning_rate: float = another_default(ScheduleSettings, "learning_rate", 3e-4)
     schedule: str = another_default(ScheduleSettings, "schedule", "cosine")
     samples_per_image: int = setting(5, "captions drawn for each image", minimum=1)
@@ -93,8 +91,7 @@ class OnPolicyDistillation(Objective):
         return loss, statistics
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the mean `loss` of a word in nats, `teacher_agreement` (share of places with the same likeliest word)
-        and `caption_length` in tokens, the end included."""
+        """Returns the mean `loss` of a word in nats, `teacher_agreement` (a share) and `caption_length` in tokens."""
         return {
             "loss": sums["loss"] / sums["words"],
             "teacher_agreement": sums["agreed"] / sums["words"],

@@ -1,6 +1,5 @@
 """The language model: its equations, its cache, its vocabulary and what it refuses."""
 
-import pytest
 import torch
 from transformers import AutoModel, BertConfig, BertModel
 
@@ -99,9 +98,3 @@ def test_a_vocabulary_that_grows_keeps_its_words():
     after = model(WORDS).logits
     assert after.shape[-1] == model.config.vocab_size == VOCAB_SIZE + 5
     torch.testing.assert_close(after[..., :VOCAB_SIZE], before)
-
-
-def test_captions_longer_than_a_table_of_positions_are_named():
-    model = tiny_language_model(position_embedding="table", max_position_embeddings=5)
-    with pytest.raises(ValueError, match="max_position_embeddings=5"):
-        model(WORDS)
