@@ -241,35 +241,6 @@ def test_requests_that_come_together_are_one_batch():
     assert sizes == [4, 4, 1]
 
 
-def test_each_image_makes_a_batch_wait_anew(monkeypatch):
-    wait_for, waits, sizes = asyncio.wait_for, [], []
-
-    async def counted(work, seconds):
-        waits.append(seconds)
-        if len(waits) < 3:
-            return await wait_for(work, 30)
-        work.close()
-        raise TimeoutError
-
-    def work(images, options):
-        sizes.append(len(images))
-        return images
-
-    async def scenario():
-        async with batching(work, wait_ms=7) as batcher:
-            tasks = []
-            for place in range(3):
-                tasks.append(asyncio.create_task(batcher.submit([place], "a")))
-                while len(waits) < place + 1:
-                    await asyncio.sleep(0)
-            await asyncio.gather(*tasks)
-
-    monkeypatch.setattr(asyncio, "wait_for", counted)
-    asyncio.run(scenario())
-    assert waits == [0.007] * 3
-    assert sizes == [3]
-
-
 def test_an_error_of_the_model_is_that_of_its_batch_alone():
     def work(images, options):
         if options == "bad":
