@@ -72,7 +72,7 @@ def captions_of(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray
                 more = f' title="visualness {value:.2f}" style="border-color: rgba(0, 110, 180, {value:.2f})"'
             spans.append(f'<span class="word" tabindex="0"{more}>{html.escape(word)}{overlay(weights)}</span>')
         kind = "other" if number else "best"
-        captions.append(f'<p class="caption {kind}">{" ".join(spans) or "(no words)"}</p>')
+        captions.append(f'<p class="caption {kind}" dir="auto">{" ".join(spans) or "(no words)"}</p>')
     return "".join(captions)
 
 

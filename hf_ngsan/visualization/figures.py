@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import textwrap
+import unicodedata
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -112,10 +113,20 @@ def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayL
         raise ValueError(f"The maps have shape {maps.shape}; the caption needs {(len(words), height, width)}, T > 0.")
     columns = min(COLUMNS, len(words))
     figure = new_figure(2.1 * columns, (2.1 * height / width + 0.35) * math.ceil(len(words) / columns))
-    for panel, word, weights in zip(panel_rows(figure, len(words), columns), words, maps, strict=True):
+    panels = panel_rows(figure, len(words), columns)
+    if is_right_to_left(words):
+        rows = [panels[first : first + columns][::-1] for first in range(0, len(panels), columns)]
+        panels = [panel for row in rows for panel in row]
+    for panel, word, weights in zip(panels, words, maps, strict=True):
         show_map(panel, image, weights)
         panel.set_title(word, fontsize=11, color=INK)
     return figure
+
+
+def is_right_to_left(words: Sequence[str]) -> bool:
+    """Returns whether the first letter of a text is one of a script that is read from right to left."""
+    directions = (unicodedata.bidirectional(character) for word in words for character in word)
+    return next((direction != "L" for direction in directions if direction in ("L", "R", "AL")), False)
 
 
 def plot_frame_attention(frames: Sequence[Image | np.ndarray], words: Sequence[str], weights: ArrayLike) -> Figure:
