@@ -20,7 +20,7 @@ Commit = tuple[str, dict[str, bytes]]
 
 @dataclass
 class Repository:
-    """A repository: its commits, from the first to the last, each a mapping of paths to contents."""
+    """Commits from the first to the last, and the commits that tags name."""
 
     private: bool = False
     commits: list[Commit] = field(default_factory=lambda: [("0" * 40, {})])
@@ -52,7 +52,6 @@ class HubHandler(BaseHTTPRequestHandler):
             self.wfile.write(content)
 
     def cut(self):
-        """Ends the connection without an answer."""
         self.close_connection = True
         self.connection.close()
 
@@ -83,12 +82,11 @@ class HubHandler(BaseHTTPRequestHandler):
         return token == WRITER
 
     def breaks(self, path: str) -> bool:
-        beginning = next(
-            (one for one, number in self.server.broken_answers.items() if path.startswith(one) and number), ""
-        )
-        if beginning:
-            self.server.broken_answers[beginning] -= 1
-        return bool(beginning)
+        for beginning, number in self.server.broken_answers.items():
+            if path.startswith(beginning) and number:
+                self.server.broken_answers[beginning] -= 1
+                return True
+        return False
 
     def do_POST(self):
         path, body = unquote(self.path.split("?")[0]), self.body()
@@ -195,16 +193,11 @@ class HubHandler(BaseHTTPRequestHandler):
 
 
 class Hub(ThreadingHTTPServer):
-    """The running server.
+    """A Hub at `url`, as HF_ENDPOINT, with `repositories` by name, and the paths of POST `requests`.
 
-    Attributes:
-        url: what HF_ENDPOINT shall be.
-        repositories: by name.
-        large_from: bytes from which a file is uploaded apart, as LFS does.
-        large_files, large_uploads: contents of such files by their SHA-256; the names of those that came whole.
-        cuts: after how many bytes the next uploads of such files are cut, the last one first.
-        broken_answers: beginnings of the paths of requests to how many of them are cut.
-        requests: of the method POST.
+    Files of at least `large_from` bytes are uploaded apart, as LFS does: `large_files` has their contents by SHA-256,
+    `large_uploads` the names of those that came whole, and `cuts` after how many bytes the next uploads are cut, the
+    last one first. `broken_answers` has beginnings of paths, and how many requests of each are cut.
     """
 
     daemon_threads = True
@@ -220,13 +213,12 @@ class Hub(ThreadingHTTPServer):
         self.broken_answers: dict[str, int] = {}
         self.requests: list[str] = []
 
-    def handle_error(self, *arguments) -> None:
-        """Says nothing of clients that have gone."""
+    def handle_error(self, *arguments) -> None:  # of clients that have gone
+        pass
 
 
 @contextmanager
 def hub() -> Iterator[Hub]:
-    """The running server."""
     server = Hub()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
