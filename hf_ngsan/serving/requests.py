@@ -119,10 +119,7 @@ class RequestReader:
     async def read(self, request: Request) -> tuple[list, tuple[tuple[str, Any], ...], int]:
         """Returns the images of a request as inputs of the pipeline, its options, and the cost of each image.
 
-        Raises:
-            RequestError: too many bytes, images or pixels, no image, one that is no image or too costly, unknown
-                options, or no memory for the body at the moment.
-            ValueError: an image that cannot be read, or an impossible beginning of captions.
+        Raises a RequestError for what goes beyond a limit, and a ValueError for what cannot be read.
         """
         held = 0
 
@@ -281,9 +278,7 @@ class FileBytes(io.BytesIO):
 def size_of(content: bytes, name: str) -> tuple[int, int]:
     """Returns width and height of a stranger's image file, without decoding it.
 
-    Raises:
-        RequestError: no image, more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, an image that is much too thin, or a file
-            that takes far more time or memory than its bytes and pixels.
+    Raises a RequestError for no image, and for one that takes far more time or memory than its bytes and pixels.
     """
     try:
         with Image.open(FileBytes(content), formats=FORMATS) as image:
@@ -303,12 +298,7 @@ def size_of(content: bytes, name: str) -> tuple[int, int]:
 
 
 async def download(url: str, max_bytes: int) -> bytes:
-    """Returns the content of an `http(s)://` URL of a public server, however long that takes.
-
-    Raises:
-        ValueError: the server has no public address, sends too much, or redirects too often or to another kind of URL.
-        httpx.HTTPError, httpx.InvalidURL, OSError: it cannot be reached, or answers with an error.
-    """
+    """Returns the content of an `http(s)://` URL, however long that takes; refuses what is not on public servers."""
     async with httpx.AsyncClient(timeout=None) as client:
         for _ in range(MAX_REDIRECTS + 1):
             if urlsplit(url).scheme not in ("http", "https"):

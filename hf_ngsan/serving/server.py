@@ -9,7 +9,6 @@ BoundedServer(create_app(pipeline, limits), limits).run([listening])
 import asyncio
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,7 +22,7 @@ import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.requests import ClientDisconnect
-from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers import StoppingCriteriaList
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..io.messages import is_out_of_memory, one_sentence, type_and_reason
@@ -96,10 +95,6 @@ class Batcher:
             for job in jobs:
                 job.answer.cancel()
 
-    def is_abandoned(self) -> bool:
-        """Returns whether no client waits for the current batch; may be called from other threads."""
-        return all(job.answer.done() for job in self.running)
-
     async def run(self) -> None:
         while True:
             self.running = await self.next_batch()
@@ -149,18 +144,6 @@ class Batcher:
                 job.answer.set_result(answer)
 
 
-class StopIfAbandoned(StoppingCriteria):
-    """Ends `generate()` at the next step if no client waits for the batch."""
-
-    def __init__(self, batcher: Batcher) -> None:
-        self.batcher = batcher
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> Any:
-        if self.batcher.is_abandoned():
-            raise RuntimeError("No client waits for the answers of this batch any more.")
-        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
-
-
 def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> FastAPI:
     """Makes the web application of a captioner.
 
@@ -179,16 +162,20 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
     limits = limits or ServingLimits()
     reader = RequestReader(pipeline, limits)
 
+    def stop_if_abandoned(input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
+        if all(job.answer.done() for job in batcher.running):
+            raise RuntimeError("No client waits for the answers of this batch any more.")
+        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
+
     def work(images: list, options: tuple) -> list:
         given = {key: value for key, value in options if key != "text"}  # which the images have already
         given["return_scores"] = given.pop("scores", False)
-        stop = StoppingCriteriaList([StopIfAbandoned(batcher)])
+        stop = StoppingCriteriaList([stop_if_abandoned])
         answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **given)
         return [ValueError(answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
 
     batcher = Batcher(work, limits)
     statuses: Counter[int] = Counter()
-    seconds = 0.0
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -201,11 +188,8 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
 
     @app.post("/caption")
     async def caption(request: Request) -> Response:
-        nonlocal seconds
-        start = time.perf_counter()
         response = await answer(request)
         statuses[response.status_code] += 1
-        seconds += time.perf_counter() - start
         return response
 
     async def answer(request: Request) -> Response:
@@ -242,8 +226,6 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
             "batches_total": batcher.batches,
             "images_total": batcher.images,
             "waiting_images": len(batcher.unanswered),
-            "request_seconds_sum": seconds,
-            "request_seconds_count": sum(statuses.values()),
             **{f'requests_total{{status="{status}"}}': number for status, number in sorted(statuses.items())},
         }
         return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))

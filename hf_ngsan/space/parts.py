@@ -96,13 +96,7 @@ class Parts:
 
 
 class Regions:
-    """A row of a dataset whose regions a user drags: boxes, captions, and the attention of each region to the others.
-
-    Args:
-        parts: parts with a captioner of features and boxes.
-        row: row of the dataset.
-        boxes: `(N, 4)`, x1, y1, x2, y2 within [0, 1], instead of the row's.
-    """
+    """A row of a dataset whose regions a user drags: boxes `(N, 4)`, captions, and attention between the regions."""
 
     def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
         self.parts, self.row = parts, row
@@ -133,12 +127,10 @@ class Regions:
 
 
 def moved(boxes: np.ndarray, change: Any) -> np.ndarray:
-    """Returns boxes `(N, 4)` within [0, 1] after one of them was moved or resized within the image.
+    """Returns boxes `(N, 4)`, x1, y1, x2, y2 within [0, 1], after one of them was moved or resized within the image.
 
-    Args:
-        boxes: x1, y1, x2, y2.
-        change: `index` of the box, `dx` and `dy` as shares of width and height, and `corner`, whether they move its
-            lower right corner alone; a ValueError is raised for anything else.
+    The change has its `index`, `dx` and `dy` as shares of width and height, and `corner`, whether they move its lower
+    right corner alone; a ValueError is raised for anything else.
     """
     if not isinstance(change, Mapping):
         raise ValueError("The request names no region and no movement.")

@@ -15,12 +15,11 @@ pytest.importorskip("python_multipart", reason="the extra serve is not installed
 
 from fastapi.testclient import TestClient
 from PIL import Image
-from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
+from transformers import LogitsProcessor, LogitsProcessorList
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.serving import Batcher, ServingLimits, create_app
 from hf_ngsan.serving.requests import RequestError, RequestReader
-from hf_ngsan.serving.server import StopIfAbandoned
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
 
@@ -286,7 +285,7 @@ def test_a_model_that_fails_costs_its_own_batch(failure):
         assert (again.status_code, again.json()) == (200, {"captions": ["well"]})
 
 
-def test_captions_that_nobody_waits_for_are_given_up_at_the_next_step(pipeline):
+def test_captions_that_nobody_waits_for_are_given_up_at_the_next_step(monkeypatch):
     begun, abandoned, steps, raised = threading.Event(), threading.Event(), [], []
 
     class Count(LogitsProcessor):
@@ -296,27 +295,28 @@ def test_captions_that_nobody_waits_for_are_given_up_at_the_next_step(pipeline):
             assert abandoned.wait(30)
             return scores
 
-    def work(images, options):
-        counted, stop = LogitsProcessorList([Count()]), StoppingCriteriaList([StopIfAbandoned(batcher)])
-        try:
-            return pipeline(images, logits_processor=counted, stopping_criteria=stop, min_new_tokens=9, **dict(options))
-        except Exception as error:
-            raised.append(type(error).__name__)
-            raise
+    class Counted(CaptioningPipeline):
+        def __call__(self, images, **options):
+            try:
+                counted = LogitsProcessorList([Count()])
+                return super().__call__(images, logits_processor=counted, min_new_tokens=9, **options)
+            except Exception as error:
+                raised.append(type(error).__name__)
+                raise
 
-    async def scenario(options):
-        nonlocal batcher
-        async with batching(work, wait_ms=0) as batcher:
-            task = asyncio.create_task(batcher.submit([PHOTOS[0]], options))
-            await asyncio.to_thread(begun.wait, 30)
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            abandoned.set()
+    async def gone_at_the_first_step(request, work):
+        task = asyncio.create_task(work)
+        await asyncio.to_thread(begun.wait, 30)
+        task.cancel()
 
-    batcher = None
+    monkeypatch.setattr("hf_ngsan.serving.server.unless_gone", gone_at_the_first_step)
+    pipeline = Counted(pixel_captioner(), processor=pixel_processor())
     for beams in (1, 3):
         begun.clear(), abandoned.clear(), steps.clear()
-        asyncio.run(scenario((("num_beams", beams),)))
+        with TestClient(create_app(pipeline, ServingLimits(wait_ms=0))) as client:
+            answer = client.post("/caption", files={"files": FILES[0]}, data={"num_beams": beams})
+            assert answer.status_code == 499
+            abandoned.set()
         assert len(steps) == 1
     assert raised == ["RuntimeError"] * 2
 
