@@ -1,7 +1,7 @@
 """Backends of search: the same hits from every one, made once, continued, and one sentence for what cannot be used."""
 
 import dataclasses
-import socket
+import sys
 
 import numpy as np
 import pytest
@@ -151,17 +151,14 @@ def test_a_cut_graph_is_refused_and_made_anew(tmp_path):
         assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("answers", [False, True])
-def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers):
-    pytest.importorskip("pymilvus")
-    monkeypatch.setattr(milvus, "SECONDS_TO_CONNECT", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        if not answers:
-            server.close()
-        with pytest.raises(IndexFolderError, match=f"127.0.0.1:{port}"):
-            open_backend(written(tmp_path / "index"), f"milvus:http://127.0.0.1:{port}")
+@each_row(
+    ("spec", "package", "extra"),
+    [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
+)
+def test_a_package_that_is_missing(tmp_path, monkeypatch, spec, package, extra):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(IndexFolderError, match=rf"hf-ngsan\[{extra}\]"):
+        open_backend(written(tmp_path / "index"), spec)
 
 
 @pytest.mark.slow
@@ -310,13 +307,9 @@ def test_several_indexes_are_searched_as_one(tmp_path, spec):
     [hits] = search(parts[::-1], QUERIES[1:2], 2)
     assert [(hit.name, hit.index_number) for hit in hits] == [("30.jpg", 0), ("7.jpg", 1)], "equal scores, by index"
     assert hits[0].score == hits[1].score
-
-
-def test_indexes_that_do_not_go_together(tmp_path):
-    one = shards_of(tmp_path, "exact")[0]
     other = written(tmp_path / "other", dataclasses.replace(DESCRIPTION, fingerprint="another", model="other/model"))
     with pytest.raises(IndexFolderError, match=r"different models, some/model and other/model"):
-        search([one, other], QUERIES, 1)
+        search([whole, other], QUERIES, 1)
 
 
 @given(
