@@ -120,8 +120,8 @@ SHARED: dict[str, dict[str, Any]] = {
 DATA = ("--data", "--split", "--limit")
 GENERATION = ("--num-beams", "--max-new-tokens", "--generate")
 READING = ("--num-workers", "--images-per-shard", "--skip-errors")
-VISION = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
-VISION += ("region_features", "num_frames", "seconds_per_frame")
+VISION: tuple[str, ...] = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold")
+VISION += ("suppression_threshold", "region_features", "num_frames", "seconds_per_frame")
 """Arguments of a vision encoder beside its backbone."""
 VISION_OPTIONS = ("--backbone", *(f"--{name.replace('_', '-')}" for name in VISION))
 

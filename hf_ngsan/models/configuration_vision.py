@@ -105,7 +105,7 @@ class VisionConfig(HubConfig):
                     self.feature_size = sum(backbone.stage_sizes[stage] for stage in backbone.out_features)
                 else:
                     self.feature_size = from_part("transformers_backbones.feature_size_of")(self.kind, backbone)
-                if self.kind == "frames" and self.feature_size is not None:
+                if self.kind == "frames" and self.feature_size is not None and self.grid_size is not None:
                     self.feature_size *= self.grid_size[0] * self.grid_size[1]
         super().__post_init__(**kwargs)
 

@@ -37,9 +37,8 @@ def load_image(source: Any, name: str = "the image", least_side: int | None = No
         least_side: a JPEG file may be decoded at a half, a quarter or an eighth of its size, several times as fast, as
             long as both sides keep twice so many pixels. `info["full size"]` of the result is then its whole size.
 
-    Returns:
-        A `PIL.Image.Image` of mode RGB, independent of the source. What is none, or has more pixels than Pillow decodes
-        (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range, is an [`ImageError`].
+    Returns an image of mode RGB, independent of the source, or raises an [`ImageError`] for what is none, or has more
+    pixels than Pillow decodes (`PIL.Image.MAX_IMAGE_PIXELS`) or values out of range.
     """
     place = source.get("path") if isinstance(source, Mapping) else source
     if isinstance(place, str | os.PathLike):

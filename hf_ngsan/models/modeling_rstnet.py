@@ -90,8 +90,7 @@ def positions_of_grid(config: RSTNetConfig, states: torch.Tensor) -> torch.Tenso
 def sinusoidal_geometry(geometry: torch.Tensor, channels: int) -> torch.Tensor:
     """Returns a fixed embedding `(B, N, N, channels)` of relative geometry `(B, N, N, 4)`, as released.
 
-    The four features, times 100, have `channels / 8` wavelengths each, up to 1000 * 2 pi: first all sines, then all
-    cosines (after Hu et al. 2018).
+    The four features, times 100, have `channels / 8` wavelengths each, first all sines, then all cosines.
     """
     features = geometry * 100.0
     steps = torch.arange(channels // 8, device=geometry.device, dtype=torch.float32) / (channels / 8)

@@ -137,7 +137,7 @@ class VisionModel(HubPreTrainedModel):
             else:
                 output = in_groups_of_one_size(see, pixel_values, pixel_mask, visual_boxes)
         if frames is not None:
-            features = output.visual_features.flatten(1).unflatten(0, frames)  # type: ignore[union-attr]
+            features = output.visual_features.flatten(1).unflatten(0, frames)
             output = VisionOutput(features, None, features.new_ones(frames, dtype=torch.long), output.hidden_states)
         if not output_detections:
             output = VisionOutput(**{name: output[name] for name in output if name not in ("classes", "scores")})
@@ -232,8 +232,8 @@ def in_groups_of_one_size(
         for place, row in enumerate(rows):
             seen[row] = {name: values[place] for name, values in output.items()}
     in_order = [seen[row] for row in range(len(sizes))]
-    names = in_order[0]
-    return VisionOutput(**{name: pad_sequence([one[name] for one in in_order], batch_first=True) for name in names})
+    joined: Any = {name: pad_sequence([one[name] for one in in_order], batch_first=True) for name in in_order[0]}
+    return VisionOutput(**joined)
 
 
 class ConvolutionalBackbone(BackboneMixin, PreTrainedModel):

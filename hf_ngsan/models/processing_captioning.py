@@ -155,8 +155,8 @@ class CaptioningProcessor(ProcessorMixin):
         return images if isinstance(images, list) else [images]
 
     def read_clip(self, video: Any) -> list[Any]:
-        """Returns the frames of a clip: those of a list or array, or some of a file (path, bytes, or of `datasets`)."""
-        if isinstance(video, (list, tuple)) or getattr(video, "ndim", 0) == 4:
+        """Returns the frames of a clip: those of a list, or some of a file (path, bytes, or a `dict` of `datasets`)."""
+        if isinstance(video, (list, tuple)):
             return list(video)
         if isinstance(video, Mapping):
             video = video["path"] if video.get("bytes") is None else video["bytes"]

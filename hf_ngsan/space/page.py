@@ -178,7 +178,7 @@ def add_regions(parts: Parts, page: Page) -> None:
     def show_again(state: dict | None, num_beams: Any) -> tuple[str, dict]:
         return shown_example(shown_before(state), checked_beams(num_beams))
 
-    both, private = [shown, state], {"api_visibility": "private", "preprocess": False}
+    both, private = [shown, state], dict[str, Any](api_visibility="private", preprocess=False)
     for event in (page.load, number.submit, button.click):
         event(begin, [number, num_beams], both, **private)
     num_beams.release(show_again, [state, num_beams], both, **private)
