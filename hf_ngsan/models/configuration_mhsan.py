@@ -56,9 +56,6 @@ class MHSANConfig(ConfigWithVision):
         squared_diversity (`bool`, defaults to `True`): whether that is the squared Frobenius norm (eq. 5), or the norm
             itself, as released.
         visual_feature_size, features_provenance: as in [`NGSANConfig`].
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
     """
 
     model_type = "mhsan"

@@ -141,8 +141,7 @@ class CaptioningImageProcessor(PilBackend):
             pixel, as detectron2 does; transformers cuts their fractions off.
         do_flip_channel_order (`bool`, defaults to `False`): blue, green, red; `image_mean` and `image_std` are then
             in that order too.
-        do_convert_rgb (`bool`, defaults to `True`): False takes images of Pillow, arrays and tensors as they are, with
-            any number of channels.
+        do_convert_rgb (`bool`, defaults to `True`): False takes images as they are, with any number of channels.
         num_frames (`int`, *optional*): frames of a clip, from the middles of as many equal parts; 8 by default.
         seconds_per_frame (`float`, *optional*): instead, a frame from the middle of every so many seconds of a clip.
         kwargs: other settings of transformers' image processors: `resample` (bilinear), `do_center_crop` (`False`) and

@@ -209,11 +209,9 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         self.text_encoder.set_input_embeddings(value)
 
     def align_vocabulary(self, words: Sequence[str], pieces_of: Callable[[str], Sequence[int]]) -> None:
-        """Sets the pieces of the text encoder's vocabulary for each word of the captions.
+        """Sets the pieces of the text encoder for `words`, the captions' vocabulary in the order of its ids.
 
-        Args:
-            words: the captions' vocabulary in the order of its ids; special tokens as the text encoder writes them.
-            pieces_of: returns the ids of the pieces of a word, at least one.
+        `pieces_of` returns the ids of the pieces of a word; special tokens are as the text encoder writes them.
         """
         if self.word_pieces is None:
             raise ValueError("This language model reads caption ids (language_tokenization='caption_ids').")

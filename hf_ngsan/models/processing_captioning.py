@@ -81,8 +81,7 @@ class CaptioningProcessor(ProcessorMixin):
                 `videos.read_frames` reads.
             text (`str` or `list[str]`, *optional*): a caption of each image, for the loss of a model, or its beginning,
                 for `generate()`, which ignores the labels; `""` for none.
-            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images;
-                one array an image, or a single array for one image.
+            visual_features (`Sequence` of arrays `(num_regions, visual_feature_size)`, *optional*): in place of images.
             visual_boxes (`Sequence` of arrays `(num_regions, 4)`, *optional*): `x1, y1, x2, y2` within [0, 1].
             captions (`str`, `list[str]` or `list[list[str]]`, *optional*): training captions: one an image, or C an
                 image. `None` or `""` is a row without any label. Beside them `text` makes no labels.

@@ -30,7 +30,6 @@ DETR_STRIDE = 32
 
 
 def is_patch_encoder(backbone: Any) -> bool:
-    """Returns whether the configuration of a backbone is one of `PATCH_ENCODERS`."""
     return getattr(backbone, "model_type", None) in PATCH_ENCODERS
 
 

@@ -169,7 +169,8 @@ def add_regions(parts: Parts, page: Page) -> None:
 
     @in_words
     def move(state: dict | None, num_beams: Any, event: gradio.EventData) -> tuple[str, dict]:
-        beams, change = checked_beams(num_beams), getattr(event, "_data", None)
+        change: Any = getattr(event, "_data", None)
+        beams = checked_beams(num_beams)
         state = shown_before(state)
         boxes = moved(state["boxes"], change)
         return shown_example({**state, "boxes": boxes, "chosen": change["index"], "before": state["weights"]}, beams)
