@@ -26,14 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from ..io.folders import write_folder_atomically
     from ..loading.models import save_model
-    from ..sharing.cards import CardFacts, recorded_config
+    from ..sharing.cards import CardFacts, collect_card_facts
     from ..sharing.upload import write_facts
     from ..tasks.captioning_models import attach_vision
 
     check_new_folder(options.output)
     fields = pick(options, "leave_out_backbone", *VISION)
     model, processor = attach_vision(options.model, options.backbone, **fields)
-    facts = CardFacts(training_config=recorded_config(options.model))
+    facts = CardFacts(training_config=collect_card_facts(options.model).training_config)
 
     def write(folder: Path) -> None:
         save_model(model, processor, folder)
