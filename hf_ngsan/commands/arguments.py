@@ -98,7 +98,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "backbone, detection model, vision encoder, or captioner that has one: folder or name on the Hub",
     },
     "--out-features": {"nargs": "+", "type": stage, "metavar": "STAGE", "help": "stages, such as stage5 or -2 (last)"},
-    "--grid-size": {"nargs": 2, "type": count, "metavar": ("ROWS", "COLUMNS"), "help": "pool maps to this grid (not)"},
+    "--grid-size": {"nargs": 2, "type": count, "metavar": ("ROWS", "COLUMNS"), "help": "pool the map to this grid"},
     "--image-size": {"type": count, "metavar": "PIXELS", "help": "resize images to this square"},
     "--num-regions": {"type": count, "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
