@@ -130,7 +130,7 @@ def record(
     generation = getattr(model, "generation_config", None)
     given = {"language": language_of(getattr(processor, "tokenizer", None)), **given}
     fingerprints = fingerprints_of(kind, result, {} if generation is None else generation.to_dict(), given)
-    facts = {"rows": rows, "scores": dict(result.scores), "fingerprints": fingerprints}
+    facts: Any = {"rows": rows, "scores": dict(result.scores), "fingerprints": fingerprints}
     found = RecordedEvaluation(**pick(options, "data", "split"), **facts, weights=weights_checksum(folder))
     if options.record:
         write_output(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")

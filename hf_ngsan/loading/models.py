@@ -189,6 +189,7 @@ def load_model(
             raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
         if model.can_generate() and not guest and Path(folder).is_dir():
             GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
+        processor: Any
         if guest:
             processor = image_text_processor(folder)
         else:

@@ -169,7 +169,8 @@ def add_regions(parts: Parts, page: Page) -> None:
         return show(example, change["index"], before, num_beams)
 
     def show_again(state: tuple | None, num_beams: Any) -> tuple[str, tuple]:
-        return show(*(state or (first, 0, first)), num_beams)
+        example, chosen, before = state or (first, 0, first)
+        return show(example, chosen, before, num_beams)
 
     triggers: list[Any] = [page.load, number.submit, button.click]
     gradio.on(triggers, begin, [number, num_beams], [shown, state], **PRIVATE)
