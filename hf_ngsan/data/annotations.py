@@ -25,15 +25,9 @@ NAMES = ("cocoid", "videoID", "image_id", "id", "filename")
 
 @dataclass(frozen=True)
 class AnnotatedImage:
-    """The annotations of one image or video.
-
-    Attributes:
-        ids: its possible ids by kind: `image_id` if the file has one; else `imgid`, its place in a Karpathy file, and
-            `filename`, if file names are numbers.
-        name: name of its file, without folder and suffix, or of the video.
-        captions: None if the file has no captions of any image.
-        size: width and height in pixels.
-    """
+    """Annotations of one image or video: its possible ids by kind (`image_id` if the file has one; else `imgid`, its
+    place in a Karpathy file, and `filename`, if file names are numbers), the name of its file without suffix or of the
+    video, captions (None if the file has none of any image), split, and width and height in pixels."""
 
     ids: dict[str, int]
     name: str | None = None
@@ -55,10 +49,7 @@ class AnnotatedImage:
 def read_records(
     records: Iterable[Record], read: Callable[[Record], Any], key: Callable[[Any], object], skipped: list[dict] | None
 ) -> Iterator[tuple[Record, Any]]:
-    """Yields records and what `read` makes of them, of which `key` must be unique.
-
-    `skipped` gets `{"image_id", "file_name", "reason"}` of broken or repeated records; if None, these are errors.
-    """
+    """Yields records and what `read` makes of them, of which `key` must be unique; others are skipped or refused."""
     places: dict[object, str] = {}
     for record in records:
         try:
@@ -220,10 +211,8 @@ class Annotations:
         return bool(self.paths)
 
     def find(self, image_id: int, name: str, is_numbered: bool) -> AnnotatedImage | None:
-        """Returns the annotations of an image with features, by its id or, if that is only a place, by its name.
-
-        The first image decides whether the ids of a Karpathy file are `imgid` or `filename`.
-        """
+        """Returns the annotations of an image with features, by its id, or by its name if the id is only a place; the
+        first image decides whether the ids of a Karpathy file are `imgid` or `filename`."""
         if not is_numbered:
             return self.by_name.get(name)
         kinds = [kind for kind, images in self.by_id.items() if image_id in images]

@@ -49,15 +49,9 @@ STATED = re.compile(
 
 @dataclass(frozen=True)
 class Clip:
-    """Two objects and what the first does.
-
-    Attributes:
-        objects: names of a colour and a shape each; the colours differ.
-        action: kind of [`ACTIONS`].
-        backwards: whether time runs backwards.
-        places: float `(2, 2, 3)`, for each object at the beginning and the end of the forward clip the centre and the
-            side of its box as shares of the picture; a side of 0 for an object that is not there yet.
-    """
+    """Two objects and what the first does. `places` `(2, 2, 3)` has, for each object at the beginning and the end of
+    the forward clip, the centre and the side of its box as shares of the picture; a side of 0 for an object that is not
+    there yet."""
 
     objects: tuple[str, str]
     action: str
@@ -133,23 +127,8 @@ def load_moving_scenes(
     num_frames: int = 8,
     image_size: int = 48,
 ) -> Dataset:
-    """Loads or makes one split of the `moving_scenes` dataset.
-
-    Args:
-        split: `train`, `validation` or `test`; no clip is in two splits.
-        size: number of training clips.
-        validation, test: numbers of validation and test clips; a tenth and a fifth of `size` by default.
-        seed: a non-negative integer.
-        num_frames: frames of a clip.
-        image_size: height and width of a frame in pixels.
-
-    Returns:
-        `datasets.Dataset` with `image_id`, `frames` (images), `captions` (five), and the `action` and `object` that
-        they state.
-
-    Raises:
-        DataError: an unknown split or a number out of range.
-    """
+    """Loads or makes one split of `moving_scenes`, with `frames`, five `captions`, and the `action` and `object` that
+    they state; `num_frames` images of `image_size` pixels a clip, the other keys as of [`~scenes.load_scenes`]."""
     sizes = {"train": size, "validation": max(1, size // 10), "test": max(1, size // 5)}
     sizes |= {name: number for name, number in (("validation", validation), ("test", test)) if number is not None}
     if split not in sizes:

@@ -141,24 +141,8 @@ def known_image_id(annotation: Record, sizes: dict[int, tuple[int, int]]) -> int
 
 
 def load_vatex(directory: str, split: str, *, language: str = "en") -> Dataset:
-    """Loads one split of VATEX.
-
-    Videos without a file of features are left out; a warning counts and names them.
-
-    Args:
-        directory: a folder with `vatex_training_v1.0.json` and the like, and anywhere within it `VIDEO.npy`, an array
-            `(1, T, D)`.
-        split: `train`, `validation` (or `val`), `test`, or any other word in the name of a caption file.
-        language: of the captions: `en`, or `zh`, whose characters become words.
-
-    Returns:
-        `datasets.Dataset`, memory-mapped, with `image_id` (the place in the caption file), `file_name` (the video's),
-        `visual_features` (of T frames, without boxes) and `captions`.
-
-    Raises:
-        DataError: an unknown language, no caption file, or no video with features; a caption or a file of features that
-            cannot be used.
-    """
+    """Loads one split of VATEX: videos with features `VIDEO.npy` (1, T, D) and captions in English or Chinese, whose
+    characters are separated by blanks. A warning counts videos without features, which are left out."""
     if language not in CAPTIONS_OF_VATEX:
         raise DataError(
             f"vatex:{directory} asks for the language {language!r}; there are {', '.join(CAPTIONS_OF_VATEX)}."

@@ -17,12 +17,8 @@ FOLDERS_LOOKED_AT = 16
 
 
 class FeatureFormat(NamedTuple):
-    """One layout of feature files.
-
-    `name` is the value of `--from`; `source` a class of [`layouts`], or a function that reads one file, and
-    `recognises` one that decides where the suffix is not enough. A source is one file if `is_file`; otherwise it may be
-    a folder of files.
-    """
+    """One layout of feature files: `source` is a class of [`layouts`], or a function that reads one file, and
+    `recognises` one that decides where the suffix is not enough; a source that `is_file` is no folder of files."""
 
     name: str
     summary: str

@@ -53,10 +53,8 @@ class Entry(NamedTuple):
 
 
 class Source:
-    """An opened file or folder, whose records have names and keys that [`read_record`] takes.
-
-    `total` is the `end` of the last entry, in `unit`. If not all names are numbers (`is_numbered`), places become ids.
-    """
+    """An opened file or folder of named records. `total` is the `end` of the last entry, in `unit`; if not all names
+    are numbers (`is_numbered`), places become ids."""
 
     unit = "images"
 

@@ -144,11 +144,8 @@ def make_rows(
 
 @dataclass(frozen=True)
 class Scene:
-    """Named objects in boxes, and five captions about them.
-
-    All N names of a colour and a shape differ in colour, and there is one square. Boxes are float32 `(N, 4)`, as shares
-    of a square canvas; features float32 `(N, 10)`, one-hot colour and shape with a little noise.
-    """
+    """Named objects, which differ in colour, in boxes float32 `(N, 4)`, as shares of a square canvas, with features
+    float32 `(N, 10)`, one-hot colour and shape with a little noise, and five captions."""
 
     objects: list[str]
     boxes: np.ndarray

@@ -160,11 +160,8 @@ class RelationSwap:
 
 
 def relation_swaps(row: Row) -> list[RelationSwap]:
-    """Returns a swap for each caption of a scene whose relation some exchange turns into the other of its family.
-
-    The subject changes places with another object, with the landmark only if no other object will do. A scene gives
-    boxes and appearances to its objects independently, so that the result is a scene as likely as the row's.
-    """
+    """Returns a swap for each caption of a scene whose relation some exchange turns into the other of its family: the
+    subject changes places with another object, with the landmark only if no other will do."""
     objects, swaps = list(field_of(row, "objects")), []
     boxes = np.asarray(field_of(row, "visual_boxes"), dtype=np.float32)
     partners = sorted(range(len(objects)), key=lambda place: objects[place].endswith(LANDMARK))
@@ -185,17 +182,8 @@ def relation_swaps(row: Row) -> list[RelationSwap]:
 
 
 def score_swaps(swaps: Sequence[RelationSwap], before: Sequence[str], after: Sequence[str]) -> dict[str, dict]:
-    """Measures whether the relation that a captioner states changes with the truth.
-
-    Args:
-        swaps: of any rows.
-        before, after: captions that continue the prompts, for the boxes of the scene and for those of the swap.
-
-    Returns:
-        For each group, `symmetric` and `directional`: number of `swaps`, share of those that `follow` (the new relation
-        is stated; chance is 0.5, also for a captioner that never changes its mind) and of those whose relation
-        `changed` at all.
-    """
+    """Returns for each group the number of `swaps` and the shares of those that `follow` (the new relation is stated;
+    chance is 0.5) and whose relation `changed`, of captions that continue the prompts before and after."""
     outcomes: defaultdict[str, list[tuple[bool, bool]]] = defaultdict(list)
     for swap, first, second in zip(swaps, before, after, strict=True):
         words = [text.removeprefix(swap.prompt.text).strip() for text in (first, second)]
