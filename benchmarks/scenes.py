@@ -28,7 +28,7 @@ from hf_ngsan.demo.training import (
 )
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.sharing.facts import CardFacts, RecordedEvaluation, fingerprints_of
+from hf_ngsan.sharing.cards import CardFacts, RecordedEvaluation, fingerprints_of
 from hf_ngsan.tasks import CaptioningTask
 from hf_ngsan.training.task import Evaluation
 

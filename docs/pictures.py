@@ -35,7 +35,7 @@ from hf_ngsan.demo.page import Sentence, copy_photographs, describe, load_captio
 from hf_ngsan.io.files import write_file_atomically
 from hf_ngsan.io.packaged import CAPTIONER, DUAL_ENCODER
 from hf_ngsan.loading.models import load_captioner
-from hf_ngsan.sharing.facts import history_of
+from hf_ngsan.sharing.cards import history_of
 from hf_ngsan.tasks.captioning_analysis import captions_with_visualness
 from hf_ngsan.visualization import plot_geometric_bias, plot_training_curve, plot_visualness, plot_word_maps
 from hf_ngsan.visualization.figures import show_image

@@ -1,4 +1,7 @@
-"""Settings of the whole test run: no network, no cache of the person's, and one order of work whatever the machine."""
+"""Settings of the whole test run, without network and the person's cache; and the tiny models that many tests read.
+
+The folders of the session are saved when a test asks for them first, once a process. A test that changes one copies it.
+"""
 
 import gzip
 import logging
@@ -6,7 +9,8 @@ import os
 import sys
 import tempfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -62,12 +66,12 @@ METEOR_PARAPHRASES = [
 ]
 
 
-@pytest.fixture
-def small_meteor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+@pytest.fixture(scope="session")
+def use_small_meteor(tmp_path_factory: pytest.TempPathFactory) -> Callable[[pytest.MonkeyPatch], None]:
     """In place of METEOR's data, the few lines of them that the words of tests need: these are indexed in no time."""
     from hf_ngsan.metrics.meteor import shared_scorer
 
-    package = tmp_path / "small_meteor" / "pycocoevalcap"
+    package = tmp_path_factory.mktemp("small_meteor") / "pycocoevalcap"
     (package / "meteor" / "data").mkdir(parents=True)
     (package / "__init__.py").touch()
     with zipfile.ZipFile(package / "meteor" / "meteor-1.5.jar", "w") as jar:
@@ -75,9 +79,107 @@ def small_meteor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[No
             jar.writestr(name, text)
     table = "".join(f"0.1\n{phrase}\n{paraphrase}\n" for phrase, paraphrase in METEOR_PARAPHRASES)
     (package / "meteor" / "data" / "paraphrase-en.gz").write_bytes(gzip.compress(table.encode()))
-    monkeypatch.syspath_prepend(str(package.parent))
-    monkeypatch.delitem(sys.modules, "pycocoevalcap", raising=False)
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "small_meteor" / "cache")
-    shared_scorer.cache_clear()
+
+    def use(patch: pytest.MonkeyPatch) -> None:
+        patch.syspath_prepend(str(package.parent))
+        patch.delitem(sys.modules, "pycocoevalcap", raising=False)
+        patch.setattr("datasets.config.HF_DATASETS_CACHE", package.parent / "cache")
+        shared_scorer.cache_clear()
+
+    return use
+
+
+@pytest.fixture
+def small_meteor(use_small_meteor, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    from hf_ngsan.metrics.meteor import shared_scorer
+
+    use_small_meteor(monkeypatch)
     yield
     shared_scorer.cache_clear()
+
+
+@pytest.fixture(scope="session")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The training config of a tiny captioner of scenes, whose run goes next to it."""
+    import yaml
+
+    from tests.tasks.tiny import tiny_sections
+
+    folder = tmp_path_factory.mktemp("trained")
+    file = folder / "tiny.yaml"
+    file.write_text(yaml.safe_dump(tiny_sections(folder / "run", training={"epochs": 1})))
+    return file
+
+
+@pytest.fixture(scope="session")
+def run(config: Path) -> Path:
+    """The folder of the finished training run of `config`."""
+    from hf_ngsan.cli import main
+
+    assert main(["train", "--config", str(config)]) == 0
+    return config.parent / "run"
+
+
+@pytest.fixture(scope="session")
+def captioner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a captioner with a vision encoder, `pixel_captioner()`."""
+    from hf_ngsan.loading.models import save_model
+    from tests.models.tiny_photos import pixel_captioner, pixel_processor
+
+    folder = tmp_path_factory.mktemp("captioners") / "captioner"
+    save_model(pixel_captioner(), pixel_processor(), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scene_captioner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a captioner of the regions of scenes, without a vision encoder."""
+    from hf_ngsan.loading.models import save_model
+    from tests.models.tiny import tiny_captioner, tiny_processor
+
+    folder = tmp_path_factory.mktemp("captioners") / "scene_captioner"
+    save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def dual_encoder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of an MHSAN with a vision encoder."""
+    from hf_ngsan.loading.models import save_model
+    from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
+
+    folder = tmp_path_factory.mktemp("dual_encoders") / "mhsan"
+    save_model(tiny_model(vision_config=VISION), tiny_processor(pixels=True), folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def vision(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a vision encoder that gives 2 x 2 cells, with its image processor."""
+    from tests.extraction.tiny import tiny_processor, tiny_vision
+
+    folder = tmp_path_factory.mktemp("vision")
+    tiny_vision().save_pretrained(folder)
+    tiny_processor().save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def guest(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
+    """Returns the folder of a captioner or dual encoder of transformers by its name in `guests/tiny.py`."""
+    from tests.guests.tiny import save, tiny
+
+    folder = tmp_path_factory.mktemp("guests")
+    return cache(lambda name: save(tiny(name), folder / name))
+
+
+@pytest.fixture(scope="session")
+def photographs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    """Files `photo0.png`, ... of `PHOTOS`, alone in their folder."""
+    from tests.models.tiny_photos import PHOTOS
+
+    folder = tmp_path_factory.mktemp("photographs")
+    files = [folder / f"photo{number}.png" for number in range(len(PHOTOS))]
+    for photo, file in zip(PHOTOS, files, strict=True):
+        photo.save(file)
+    return files

@@ -128,19 +128,17 @@ def in_process(
     folder: Path,
     fatal: int | None = None,
     record: Path | None = None,
-    log: Path | None = None,
 ) -> int:
     """Runs work in a fork of this process, in a folder; returns its exit code, `DIED` if it died as it should.
 
-    A file `record` gets the list of the operations in JSON. What the work prints is added to `log`, by default a file
-    beside the folder.
+    A file `record` gets the list of the operations in JSON. What the work prints is added to a file beside the folder.
     """
     folder.mkdir(parents=True, exist_ok=True)
     child = os.fork()
     if child == 0:
         code = 70
         try:
-            output = os.open(log or folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+            output = os.open(folder.with_suffix(".log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
             os.dup2(output, 1)
             os.dup2(output, 2)
             os.chdir(folder)

@@ -1,23 +1,16 @@
 """The command line as a whole: help, misuse, modules of the user's, and how it ends."""
 
-import re
 import sys
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
-from hf_ngsan import commands as commands_package
-from hf_ngsan.cli import COMMANDS, GROUPS, build_parser, main, parse
+from hf_ngsan.cli import COMMANDS, main, parse
 from hf_ngsan.data.readers import READERS
+from hf_ngsan.io import UserModuleError, import_user_module
 from tests.commands.running import heavy_imports, prints
 from tests.tables import each_row
-
-
-def parser_of(command: str):
-    """The parser of a command, with its arguments."""
-    [commands] = [one.choices for one in build_parser(command)._actions if isinstance(one.choices, dict)]
-    return commands[command]
 
 
 @each_row("command", [[], *([name] for name in COMMANDS)])
@@ -31,30 +24,6 @@ def test_help_shows_examples_and_names_the_command_that_lists_datasets(capsys, c
     assert "--import MODULE" in output and "--debug" in output
     assert sum(reader.usage in output for reader in READERS.values()) < 2
     assert ("hf-ngsan datasets" in output) == ("--data SPEC" in output or command in ([], ["datasets"], ["train"]))
-
-
-def test_help_lists_each_command_in_one_line_of_one_group(capsys):
-    with pytest.raises(SystemExit):
-        main(["--help"])
-    printed = capsys.readouterr().out
-    listed: dict[str, list[str]] = {}
-    for line in printed[: printed.index("positional arguments:")].splitlines():
-        if line.endswith(":"):
-            group = line[:-1]
-        elif line.startswith("  ") and line[2] != " ":
-            name, summary = line.split(maxsplit=1)
-            listed.setdefault(name, []).append(group)
-            assert len(line) <= 80 and summary.endswith("."), line
-    assert listed == {name: [group] for group, commands in GROUPS.items() for name in commands}
-    assert list(GROUPS) == ["caption and search", "train and evaluate", "data", "share"]
-    assert sum(map(len, GROUPS.values())) == len(COMMANDS)
-    modules = {f"commands.{file.stem}" for file in Path(commands_package.__file__).parent.glob("*.py")}
-    assert {*COMMANDS.values()} == modules - {"commands.__init__", "commands.arguments"} | {"demo"}
-
-
-def test_one_command_lists_the_datasets(capsys):
-    printed = prints(capsys, "datasets")
-    assert all(reader.usage in printed for reader in READERS.values())
 
 
 def test_help_imports_nothing_heavy(tmp_path):
@@ -156,6 +125,19 @@ def test_ctrl_c_exits_quietly(monkeypatch, capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_modules_that_cannot_be_imported(project):
+    Path("needs_more.py").write_text("import a_package_nobody_has\n")
+    Path("typo.py").write_text("def brevity(:\n")
+    for name, fact in (
+        ("no_such.module", "no_such"),
+        ("needs_more", "a_package_nobody_has"),
+        ("typo", "SyntaxError"),
+        ("./does_nothing.py", "./does_nothing.py"),
+    ):
+        with pytest.raises(UserModuleError, match=f"^--import: .*{fact}"):
+            import_user_module(name, "--import")
+
+
 READER = """
 from hf_ngsan.data import Reader, load_scenes, register_reader
 
@@ -185,17 +167,3 @@ def test_modules_of_the_user_are_imported_first(project, capsys, before):
     command = ["references", "--data", "nine", "--output", "references.json"]
     assert "3 images" in prints(capsys, *([*imports, *command] if before else [*command, *imports]))
     assert "does_nothing" in sys.modules
-
-
-def test_the_home_folder_of_the_user_is_found_in_every_path(tmp_path, monkeypatch):
-    monkeypatch.setenv("HOME", str(tmp_path))
-    parsers = [parser_of(name) for name in COMMANDS]
-    paths = re.compile(r"DIR|FILE|SOURCE|IMAGE|\.(json|npz|yaml)")
-    found = {
-        action.option_strings[0] if action.option_strings else action.dest: action.type
-        for parser in parsers
-        for action in parser._actions
-        if paths.search(str(action.metavar))
-    }
-    assert {"--output", "--model", "--config", "images", "--per-image", "--save-attention"} <= found.keys()
-    assert {name for name, kind in found.items() if kind is None or kind("~/x") != str(tmp_path / "x")} == set()

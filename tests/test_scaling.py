@@ -10,13 +10,9 @@ from PIL import Image
 
 from hf_ngsan.data import load_data
 from hf_ngsan.guests.dual_encoders import DualEncoder, dual_encoder_of
-from hf_ngsan.loading.models import save_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.scaling import Captioner, Embedder, ImageEncoder
 from hf_ngsan.tasks.retrieval_search import embed_pixels
-from tests.extraction.tiny import tiny_processor as image_processor
-from tests.extraction.tiny import tiny_vision
-from tests.guests.tiny import clip, save
 from tests.models.mhsan.tiny import VISION, tiny_model, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
@@ -38,9 +34,8 @@ def batch():
     return {"bytes": np.array(contents, dtype=object), "path": np.array([f"{n}.png" for n in range(len(PHOTOS))])}
 
 
-def test_captions_are_those_of_the_pipeline(batch, tmp_path):
-    save_model(pixel_captioner(), pixel_processor(), tmp_path)
-    table = Captioner(str(tmp_path), num_beams=2)(batch)
+def test_captions_are_those_of_the_pipeline(batch, captioner):
+    table = Captioner(str(captioner), num_beams=2)(batch)
     answers = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())(
         [PHOTOS[place] for place in READ], num_beams=2, return_scores=True
     )
@@ -54,22 +49,18 @@ def test_captions_are_those_of_the_pipeline(batch, tmp_path):
     assert [place for place, error in enumerate(found["error"]) if error] == [BROKEN]
 
 
-def test_embeddings_are_those_of_the_model(batch, tmp_path):
-    model, processor = tiny_model(vision_config=VISION), tiny_processor(pixels=True)
-    save_model(model, processor, tmp_path)
-    encoder = dual_encoder_of(model, processor)
+def test_embeddings_are_those_of_the_model(batch, dual_encoder):
+    encoder = dual_encoder_of(tiny_model(vision_config=VISION), tiny_processor(pixels=True))
     expected = embed_pixels(encoder, encoder.image_inputs([PHOTOS[place] for place in READ]))
-    found = Embedder(str(tmp_path))(batch)
+    found = Embedder(str(dual_encoder))(batch)
     assert found.schema.field("embedding").type == pa.list_(pa.float32(), encoder.dimension)
     embeddings = found["embedding"].to_pylist()
     assert embeddings[BROKEN] is None
     assert np.allclose([embeddings[place] for place in READ], expected, atol=1e-6)
 
 
-def test_encoded_images_are_features_that_training_reads(batch, tmp_path):
-    tiny_vision().save_pretrained(tmp_path / "vision")
-    image_processor().save_pretrained(tmp_path / "vision")
-    encode = ImageEncoder(str(tmp_path / "vision"))
+def test_encoded_images_are_features_that_training_reads(batch, vision, tmp_path):
+    encode = ImageEncoder(str(vision))
     batch["captions"] = np.array([None] * len(PHOTOS), dtype=object)
     batch["captions"][:] = [["a photo"]] * len(PHOTOS)
     halves = [encode({name: values[part] for name, values in batch.items()}) for part in (slice(2), slice(2, None))]
@@ -84,17 +75,8 @@ def test_encoded_images_are_features_that_training_reads(batch, tmp_path):
     assert len(set(read["image_id"])) == len(READ)
 
 
-def test_a_batch_without_images(tmp_path):
-    save_model(pixel_captioner(), pixel_processor(), tmp_path)
-    caption = Captioner(str(tmp_path), column="image")
-    with pytest.raises(ValueError, match="'image'"):
-        caption({"bytes": [b""]})
-    assert caption({"image": [b"no image", b""]}).to_pydict()["caption"] == [None, None]
-
-
-def test_an_embedder_runs_its_text_encoder_once_at_most(batch, tmp_path, monkeypatch):
-    save(clip(), tmp_path)
-    embedder, texts = Embedder(str(tmp_path)), []
+def test_an_embedder_runs_its_text_encoder_once_at_most(batch, guest, monkeypatch):
+    embedder, texts = Embedder(str(guest("clip"))), []
     embed = DualEncoder.embed_texts
     monkeypatch.setattr(DualEncoder, "embed_texts", lambda *inputs: texts.append(1) or embed(*inputs))
     tables = [embedder(batch) for _ in range(3)]

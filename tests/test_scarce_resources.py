@@ -3,8 +3,6 @@
 import errno
 import os
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,52 +15,10 @@ from hf_ngsan.io.folders import write_folder_atomically
 from hf_ngsan.io.messages import errno_of, is_out_of_memory, sentence
 from hf_ngsan.training.loop import TrainingLoop
 from tests.commands.running import fails
-from tests.dying import in_process, workers
 from tests.tasks.tiny import tiny_sections
-from tests.test_dying import PRELOADED, WORKS, differences, outcome
 
 NO_SPACE = os.strerror(errno.ENOSPC)
-RESERVE = 64 * 2**20
 NEEDS_FULL = pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
-
-
-@pytest.fixture
-def small_disk(tmp_path) -> Iterator[Path]:
-    """A file system of its own in memory, whose size `resize` changes."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "none", str(folder)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True).returncode:
-        pytest.skip("file systems cannot be mounted here")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-def resize(disk: Path, num_bytes: int) -> None:
-    subprocess.run(["mount", "-o", f"remount,size={num_bytes}", str(disk)], check=True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("work", ["training", "extraction"])
-def test_a_full_disk_is_told_in_one_sentence_and_the_work_continues_once_there_is_space(tmp_path, small_disk, work):
-    command = WORKS[work](tmp_path)
-    with workers(*PRELOADED) as pool:
-        assert pool.submit(in_process, command, tmp_path / "straight").result() == 0
-        expected = outcome(tmp_path / "straight")
-        largest = 1.5 * sum(file.stat().st_size for file in (tmp_path / "straight").rglob("*") if file.is_file())
-        codes = []
-        for size in [int(largest * part / 12) for part in range(1, 12)]:
-            folder, log = small_disk / str(size), tmp_path / f"{size}.log"
-            resize(small_disk, size)
-            codes.append(pool.submit(in_process, command, folder, log=log).result())
-            if codes[-1]:
-                [error] = [line for line in log.read_text().splitlines() if "hf-ngsan: error:" in line]
-                assert codes[-1] == 2 and NO_SPACE in error and "Traceback" not in log.read_text(), log.read_text()
-            resize(small_disk, RESERVE)
-            assert pool.submit(in_process, command, folder, log=log).result() == 0, log.read_text()
-            assert differences(folder, expected) == []
-            shutil.rmtree(folder)
-    assert codes.count(2) >= 5
 
 
 @NEEDS_FULL

@@ -4,33 +4,17 @@ import inspect
 import os
 import subprocess
 import sys
-import tomllib
 import zlib
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 
 import pytest
-import yaml
 
 from hf_ngsan.cli import COMMANDS
 from tests.space.test_page import browser, found, text_of, wait_for  # noqa: F401
-from tests.tables import each_row
 
 ROOT = Path(__file__).parents[1]
-
-
-def test_services_that_build_the_site_find_their_commands_and_files():
-    pages = yaml.safe_load((ROOT / ".github" / "workflows" / "docs.yml").read_text())
-    commands = [step["run"] for job in pages["jobs"].values() for step in job["steps"] if "run" in step]
-    makefile = (ROOT / "Makefile").read_text()
-    assert commands == ["make docs"] and "\ndocs: " in makefile
-    uploaded = next(step["with"]["path"] for step in pages["jobs"]["build"]["steps"] if "path" in step.get("with", {}))
-    assert f" docs {uploaded}\n" in makefile
-    read_the_docs = yaml.safe_load((ROOT / ".readthedocs.yaml").read_text())
-    assert (ROOT / read_the_docs["sphinx"]["configuration"]).is_file()
-    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {*read_the_docs["python"]["install"][0]["extra_requirements"]} <= extras.keys()
 
 
 @pytest.fixture(scope="module")
@@ -55,25 +39,6 @@ def test_every_public_name_and_command_has_an_entry(reference, tmp_path):
     assert before == {page: page.stat().st_mtime_ns for page in tmp_path.iterdir()}, "Sphinx would build all again"
 
 
-@each_row(
-    ("page", "link", "expected"),
-    [
-        ("captioning", "[a](../SECURITY.md)", "[a](repository/SECURITY.md)"),
-        ("captioning", "[a](../checkpoints/x/LICENSE)", "a"),
-        ("captioning", "[a](README.md)", "[a](index.md)"),
-        ("repository/CONTRIBUTING", "[a](docs/training.md)", "[a](../training.md)"),
-        ("repository/examples/x/README", "[a](../../SECURITY.md#b)", "[a](../../SECURITY.md#b)"),
-    ],
-)
-def test_links_lead_to_pages_of_the_site(reference, tmp_path, monkeypatch, page, link, expected):
-    (tmp_path / "docs" / "repository").mkdir(parents=True)
-    (tmp_path / "docs" / "repository" / "SECURITY.md").touch()
-    monkeypatch.setattr(reference, "ROOT", tmp_path)
-    content = [link]
-    reference.link_within_the_site(SimpleNamespace(srcdir=str(tmp_path / "docs")), page, content)
-    assert content == [expected]
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The folder of the site, built from the sources."""
@@ -95,13 +60,3 @@ def test_every_public_name_is_in_the_inventory_and_has_a_docstring(site, referen
             where = value.__name__ if isinstance(value, ModuleType) else f"{package}.{name}"
             assert where in entries, where
             assert inspect.getdoc(value) or not callable(value), where
-
-
-def test_public_classes_and_functions_have_docstrings_of_their_own(reference):
-    """A docstring that a class inherits does not count."""
-    for package in reference.PACKAGES:
-        module = import_module(package)
-        for name in reference.public_names(package):
-            value = getattr(module, name)
-            if callable(value):
-                assert vars(value).get("__doc__") if isinstance(value, type) else value.__doc__, f"{package}.{name}"

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+from dataclasses import asdict
 from typing import Any
 
 from .arguments import DATASETS, add_shared, check_data, check_files, check_outputs, user_path, whole_number
@@ -10,19 +11,16 @@ SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
 
 For a match it shows the share of each attention head, for a caption the effect of a change of boxes."""
 EPILOG = f"""examples:
-  hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
 
-For a dual encoder, the first line has the cosine similarity of image and text, a sum over pairs of an image head and a
-text head; the bias of a projection counts as a head. Each further line has a head, its share and, for a text head, the
-word with the largest weight. For models of transformers, the heads are those of the last layers, and a share is the
-similarity that would be lost without the head, to first order.
+For a dual encoder, the first line has the cosine similarity of image and text. Each further line has a head, its share
+and, for a text head, the word with the largest weight; the bias of a projection counts as a head. Of models of
+transformers, a share is the similarity that would be lost without a head of the last layers, to first order.
 
-For a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON with the
-captions before and after. "score" exchanges two boxes in many images: on synthetic scenes such that another relation
-becomes true, which "follow" of the captions state (0.5 by chance), on other data at random.
+For a captioner, --counterfactual changes the box of one region; the output is JSON with the captions before and after.
+"score" exchanges two boxes in many images; of scenes "follow" is the share of captions with the new relation.
 
 {DATASETS}"""
 
@@ -31,15 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
     parser.add_argument("image", nargs="?", type=user_path, metavar="IMAGE", help="image file or URL")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to compare the image with")
-    figure = "draw the heads, or the caption before and after"
-    parser.add_argument("--figure", type=user_path, metavar="FILE", help=figure)
+    parser.add_argument("--figure", type=user_path, metavar="FILE", help="draw the heads, or the captions")
     add_shared(parser, "--output", help="write the JSON to this file (print it)")
     group = parser.add_argument_group("for a captioner")
-    group.add_argument(
-        "--counterfactual",
-        choices=("move", "scale", "mirror", "swap", "score"),
-        help="change of the box of a region: a fifth of the image to the right, twice its size, left and right, ...",
-    )
+    changes = "change of the box of a region: a fifth of the image to the right, twice its size, left and right, ..."
+    group.add_argument("--counterfactual", choices=("move", "scale", "mirror", "swap", "score"), help=changes)
     add_shared(group, "--data", required=False)
     add_shared(group, "--split", "--limit")
     group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, from 0 (0)")
@@ -137,10 +131,10 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         if last >= len(boxes):
             raise ValueError(f"The image has regions 0 to {len(boxes) - 1}; there is no region {last}.")
         changed = change_boxes(boxes, kind, options.region, options.other)
-        change = explain_change(model, processor, row, changed)
-        report = {"image_id": int(row["image_id"]), "change": kind, **change.to_dict()}
+        before, after = explain_change(model, processor, row, changed)
+        report = {"image_id": int(row["image_id"]), "change": kind, "before": asdict(before), "after": asdict(after)}
         if options.figure:
-            draw_change(row, change, options.figure)
+            draw_change(row, [before, after], options.figure)
     text = json.dumps(report, indent=1) + "\n"
     if options.output:
         write_output(options.output, text)
@@ -148,14 +142,13 @@ def explain_counterfactual(options: argparse.Namespace) -> None:
         print(text, end="")
 
 
-def draw_change(row: dict, change: Any, path: str) -> None:
+def draw_change(row: dict, sides: list, path: str) -> None:
     import numpy as np
 
     from ..data import draw_scene
     from ..tasks.captioning_analysis import is_scene
     from ..visualization import plot_counterfactual, save_figure
 
-    sides = (change.before, change.after)
     names = list(row.get("objects") or map(str, range(len(row["visual_boxes"]))))
     images: list[Any] = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
     if is_scene(row):

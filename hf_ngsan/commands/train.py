@@ -3,12 +3,9 @@
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .arguments import DATASETS, add_shared, user_path
-
-if TYPE_CHECKING:
-    from ..training import TrainingConfig
 
 SUMMARY = "Train a model from a training config."
 EPILOG = f"""examples:
@@ -18,17 +15,15 @@ EPILOG = f"""examples:
   hf-ngsan train --config ngsan/scenes --stage auto
 
 {DATASETS}"""
-TO_SAVE_MEMORY = (
-    "continue with --resume and a higher training.gradient_accumulation_steps or a lower evaluation.batch_size, or "
-)
+TO_SAVE_MEMORY = "use --resume, more training.gradient_accumulation_steps or a lower evaluation.batch_size, or "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     config = "YAML file, or the name of a packaged training config, such as ngsan/scenes"
     add("--config", required=True, type=user_path, metavar="FILE", help=config)
-    keys = "change a key of the training config: training.epochs=3, or epochs=3 where the key is unambiguous"
-    add("overrides", nargs="*", default=[], metavar="key=value", help=keys)
+    keys = "change a key of the training config, such as training.epochs=3"
+    add("overrides", nargs="*", default=[], metavar="section.key=value", help=keys)
     add("--stage", help="short for training.stage=STAGE, for a captioner: xe, scst, auto or distill")
     add("--resume", action="store_true", help="resume the run in the output folder, if it has one")
     add("--overwrite", action="store_true", help="delete the run in the output folder first")
@@ -60,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     leave_process_group()
 
 
-def config_of(options: argparse.Namespace) -> "TrainingConfig":
+def config_of(options: argparse.Namespace) -> Any:
     from ..tasks import load_training_config
 
     stage = [] if options.stage is None else [f"training.stage={options.stage}"]

@@ -198,7 +198,7 @@ def resume(folder: ConversionFolder, maker: RowMaker) -> tuple[int, int, int]:
     except (OSError, ValueError, LookupError, TypeError):
         is_own = False
     if not (is_own and records and [record.chunk for record in records] == list(range(len(records)))):
-        folder.remove()
+        folder.remove_metadata()
         folder.remove_leftovers()
         return 0, 0, 0
     folder.remove_leftovers()

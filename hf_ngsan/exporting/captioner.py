@@ -33,13 +33,7 @@ Graph = Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]]
 
 
 class Captioner:
-    """An exported captioner.
-
-    Args:
-        folder: the exported files, with `captioner.json`; this file's own by default.
-        num_threads: processor threads of the runtime; its own choice if `None`.
-        opens: opens a file of `captioner.json` as a graph; [`load_graph`] by default.
-    """
+    """An exported captioner in a folder, by default that of this file; `opens` opens its graphs."""
 
     def __init__(
         self,
@@ -121,22 +115,13 @@ class Captioner:
     def step(
         self, tokens: np.ndarray, visual: Mapping[str, np.ndarray], cache: Mapping[str, np.ndarray]
     ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """Runs the decoder for the last tokens, int64 `(B, C)`, of C captions an image.
-
-        Returns:
-            Log-probabilities of the next tokens, float32 `(B, C, vocab_size)`, and the cache with these ones.
-        """
+        """Returns log-probabilities `(B, C, vocab_size)` after the last tokens `(B, C)`, and the longer cache."""
         outputs = self.decoder({"input_ids": tokens, **visual, **cache})
         scores = outputs.pop("log_probabilities")
         return scores, {f"past_{name}": array for name, array in outputs.items()}
 
     def log_probabilities(self, inputs: Mapping[str, np.ndarray], ids: np.ndarray) -> np.ndarray:
-        """Returns the log-probabilities `(B, length, vocab_size)` of the token after each one of given captions.
-
-        Args:
-            inputs: of the encoder.
-            ids: int64 `(B, length)`, the start token first.
-        """
+        """Returns the log-probabilities `(B, length, vocab_size)` of the token after each of `ids` `(B, length)`."""
         (visual, cache), of_steps = self.encode(inputs), []
         for tokens in ids.T:
             scores, cache = self.step(tokens[:, None], visual, cache)
@@ -305,11 +290,8 @@ def pixels_of(image: Any, settings: Mapping[str, Any]) -> np.ndarray:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print a caption for each image: its name, a tab, the caption.")
-    parser.add_argument(
-        "images",
-        nargs="+",
-        help="image files; of a captioner of features .npz files with visual_features, visual_boxes",
-    )
+    files = "image files; of a captioner of features .npz files with visual_features, visual_boxes"
+    parser.add_argument("images", nargs="+", help=files)
     parser.add_argument("--num-beams", type=int, help="width of the beam search (the model's)")
     parser.add_argument("--max-new-tokens", type=int, help="longest caption in tokens, its end included (the model's)")
     parser.add_argument("--num-threads", type=int, help="processor threads of the runtime (its own choice)")

@@ -21,7 +21,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from ..data.collator import visual_arguments
 from ..guests.dual_encoders import EXPORTED_SETTINGS, DualEncoder, ExportedDualEncoder, ExportedModel, dual_encoder_of
 from ..io.files import write_text_atomically
-from ..io.weight_sources import FIELD, complete_sources, write_licence
+from ..io.packaged import WEIGHTS_FROM, complete_sources, write_licence
 from ..models.captioning import CaptioningForConditionalGeneration
 from . import captioner as reader
 from . import graphs
@@ -37,19 +37,16 @@ WITHOUT_EFFECT = ("_", "cache_", "output_", "return_", "transformers_version", "
 """Beginnings of names of settings that change no caption."""
 NEEDED = {"do_resize": True, "do_rescale": True, "do_normalize": True, "do_convert_rgb": True}
 """Settings of image processors that exported captioners repeat."""
-MAX_DIFFERENCE = 1e-3
-"""Largest allowed difference of log-probabilities; the rounding of sums in runtimes differs by some 1e-5."""
-TOLERANCE = 1e-4
-"""Largest difference of an embedding's numbers between graph and model."""
+MAX_DIFFERENCE = 1e-3  # of log-probabilities; the rounding of sums in runtimes differs by some 1e-5
+TOLERANCE = 1e-4  # of an embedding's numbers
 MAX_LENGTH = 4096
-MAX_FIXED_LENGTH = 64
-"""Tokens of a text where every text is padded to the longest."""
+MAX_FIXED_LENGTH = 64  # tokens of a text, where every text is padded to the longest
 TEXTS = ("a photograph of a dog", "two")
 MORE_TEXTS = ("a", "a man and a woman are standing in front of a building", "it")
 
 
 def write_exported_captioner(model: PreTrainedModel, processor: Any, folder: Path) -> None:
-    """Exports a captioner, with the program captioner.py; see [`write_captioner_graphs`]."""
+    """Exports a captioner on the CPU, in evaluation mode, with the program captioner.py, into an empty folder."""
     write_captioner_graphs(model, processor, folder)
     shutil.copyfile(reader.__file__, folder / Path(reader.__file__).name)
     write_licence(model, folder)
@@ -57,23 +54,13 @@ def write_exported_captioner(model: PreTrainedModel, processor: Any, folder: Pat
 
 
 def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path) -> None:
-    """Writes the graphs and settings of a captioner on the CPU, in evaluation mode, into an empty folder.
-
-    Raises:
-        UnexportableError: the captioner, its image processor or its settings of `generate()` have no exported form.
-    """
     if not isinstance(model, CaptioningForConditionalGeneration):
-        raise UnexportableError(
-            f"{type(model).__name__} is not built as this package's captioners are; it has no export."
-        )
+        raise UnexportableError(f"{type(model).__name__} is no captioner of this package; it has no export.")
     config: Any = model.config
     image, decoding = image_settings(model, processor), decoding_settings(model)
     regions_vary = image is None and graphs.number_of_regions(config) is None
     if regions_vary and getattr(config, "grid_position_embedding", False):
-        raise UnexportableError(
-            "This RSTNet takes grids of any size and places cells by their order, which is not exported; set grid_size "
-            "in its configuration."
-        )
+        raise UnexportableError("This RSTNet takes grids of any size; set grid_size in its configuration.")
     complete_sources(model)
     with eager_attention(model):
         encoded = graphs.encoder_inputs(model, None if image is None else (image["height"], image["width"]))
@@ -94,7 +81,7 @@ def write_captioner_graphs(model: PreTrainedModel, processor: Any, folder: Path)
         "decoding": decoding,
         "words": word_settings(processor.tokenizer),
         "image": image,
-        FIELD: getattr(config, FIELD, []),
+        WEIGHTS_FROM: getattr(config, WEIGHTS_FROM, []),
         "versions": {"transformers": transformers.__version__, "torch": torch.__version__},
     }
     write_text_atomically(folder / reader.SETTINGS, json.dumps(settings, ensure_ascii=False, indent=1) + "\n")
@@ -141,17 +128,10 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
     vision: Any = model.config.vision_config
     if vision is None:
         return None
-    if vision.kind != "grid":
-        raise UnexportableError(
-            "The vision encoder of this captioner is a detection model, which is not exported; export the captioner of "
-            "its features."
-        )
     image_processor = processor.image_processor
-    if type(image_processor).__name__ != "CaptioningImageProcessor":
-        raise UnexportableError(
-            f"Images are prepared by {type(image_processor).__name__}, which exported files cannot repeat; use a "
-            "CaptioningImageProcessor."
-        )
+    if vision.kind != "grid" or type(image_processor).__name__ != "CaptioningImageProcessor":
+        images = f"The vision encoder makes {vision.kind} of images of a {type(image_processor).__name__}"
+        raise UnexportableError(f"{images}, and exported files a grid of those of a CaptioningImageProcessor.")
     size: Any = image_processor.size
     others = [name for name, value in NEEDED.items() if getattr(image_processor, name) != value]
     others += [name for name in ("do_center_crop", "pad_size") if getattr(image_processor, name, None)]
@@ -175,21 +155,14 @@ def image_settings(model: PreTrainedModel, processor: Any) -> dict[str, Any] | N
 
 @dataclass
 class Comparison:
-    """Captions and log-probabilities of an exported captioner beside those of its model.
-
-    Attributes:
-        images: number of captioned images.
-        other_captions: number of different captions, by the number of beams.
-        difference: largest difference of log-probabilities, along the model's captions.
-    """
+    """Captions and log-probabilities of an exported captioner beside those of its model."""
 
     images: int
-    other_captions: dict[int, int]
-    difference: float
+    other_captions: dict[int, int]  # by the number of beams
+    difference: float  # largest of log-probabilities, along the model's captions
 
     @property
     def is_same(self) -> bool:
-        """Whether captions and log-probabilities equal the model's."""
         return self.difference <= MAX_DIFFERENCE and not any(self.other_captions.values())
 
 
@@ -221,8 +194,6 @@ def largest_difference(
 
 
 class Tower(nn.Module):
-    """One side of a dual encoder: from its inputs to its features."""
-
     def __init__(self, model: Any, features: str) -> None:
         super().__init__()
         self.model, self.features = model, features
@@ -234,21 +205,9 @@ class Tower(nn.Module):
 
 @torch.no_grad()
 def write_exported_dual_encoder(model: PreTrainedModel, processor: Any, folder: Path) -> float:
-    """Exports a dual encoder, of this package or of transformers, as two graphs, and compares these with it.
+    """Exports a dual encoder on the CPU as two graphs; returns the largest difference of their embeddings.
 
-    Texts may have any length that the model takes; a text encoder that runs word by word, such as MHSAN's, gets texts
-    that are padded to the longest one.
-
-    Args:
-        model: a dual encoder that reads images, in float32 on the CPU, in evaluation mode.
-        processor: the model's.
-        folder: an empty one.
-
-    Returns:
-        The largest difference of the embeddings of other images and texts.
-
-    Raises:
-        UnexportableError: it reads no images, cannot be traced, or its graphs compute something else.
+    A text encoder that runs word by word, such as MHSAN's, gets texts that are padded to the longest one.
     """
     encoder = dual_encoder_of(model, processor)
     if encoder.image_processor is None:

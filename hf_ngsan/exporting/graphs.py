@@ -33,10 +33,7 @@ class CaptionerGraph(nn.Module):
 
 
 class EncoderGraph(CaptionerGraph):
-    """Turns features, boxes and mask, or pixels, into the keys and values for cross-attention.
-
-    These are `visual_keys_i` and `visual_values_i` `(B, heads, N, head_dim)` of each layer i.
-    """
+    """Turns features, boxes and mask, or pixels, into `visual_keys_i`, `visual_values_i` `(B, heads, N, head_dim)`."""
 
     def forward(self, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         model = self.captioner.model
@@ -121,7 +118,7 @@ def named(prefix: str, cache: Any) -> dict[str, torch.Tensor]:
 
 
 def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | None) -> dict[str, torch.Tensor]:
-    """Returns inputs of the encoder to trace: pixels of a height and width, or features."""
+    """Returns inputs to trace: pixels of a height and width, or features."""
     config: Any = captioner.config
     if image_size is not None:
         return {"pixel_values": torch.zeros(SAMPLES["images"], 3, *image_size)}
@@ -133,14 +130,13 @@ def encoder_inputs(captioner: PreTrainedModel, image_size: tuple[int, int] | Non
 
 
 def number_of_regions(config: Any) -> int | None:
-    """Returns the number of visual tokens of an image, if the configuration defines a grid; else None."""
+    """Returns the number of cells of a grid."""
     grid = getattr(config, "grid_size", None)
     return None if grid is None else grid[0] * grid[1]
 
 
 @torch.no_grad()
 def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Returns inputs of a decoder step to trace."""
     visual = EncoderGraph(captioner)(**encoder_inputs)
     config: Any = captioner.config
     tokens = torch.full((SAMPLES["images"], SAMPLES["captions"]), config.decoder_start_token_id)
@@ -152,7 +148,6 @@ def decoder_inputs(captioner: PreTrainedModel, encoder_inputs: Mapping[str, torc
 
 
 def dynamic_shapes(inputs: Mapping[str, torch.Tensor], regions_vary: bool) -> dict[str, dict[int, Dim]]:
-    """Returns the dynamic sizes by input and axis, with the number of regions if `regions_vary`."""
     images, captions, regions, words = Dim("images"), Dim("captions"), Dim("regions"), Dim("words")
     of_words = {"input": {1: captions}, "past": {1: captions, 3: words}}
     shapes: dict[str, dict[int, Dim]] = {}
@@ -188,11 +183,7 @@ def check_exporter() -> None:
 def write_graph(
     graph: nn.Module, inputs: Mapping[str, torch.Tensor], shapes: Mapping[str, Mapping], path: Path
 ) -> None:
-    """Traces a graph, from tensors by name to a dictionary of tensors, and writes it; weights may be beside the file.
-
-    Raises:
-        UnexportableError: the exporter cannot trace or write the graph.
-    """
+    """Traces and writes a graph, from tensors by name to tensors by name; its weights may be beside the file."""
     with quiet():
         exporters: Any = import_module("transformers.exporters")
         exporter, config = exporters.OnnxExporter(), exporters.OnnxConfig(dynamic_shapes=dict(shapes))

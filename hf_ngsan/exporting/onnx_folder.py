@@ -28,29 +28,17 @@ FOLDER, MADE_FROM = "onnx", "made_from.json"
 TEXT, TEXT_SETTINGS = "text.onnx", "text.json"
 CAPTIONER_GRAPHS = {"encoder": "encoder.onnx", "decoder": "decoder.onnx"}
 FILES = (*CAPTIONER_GRAPHS.values(), SETTINGS, TEXT, TEXT_SETTINGS)
-"""All files but the record; the folder of a model holds those of a captioner or those of a dual encoder."""
 SOURCES = (
-    "config.json",
-    "generation_config.json",
-    "preprocessor_config.json",
-    "processor_config.json",
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "*.safetensors",
+    *("config.json", "generation_config.json", "preprocessor_config.json", "processor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "*.safetensors"),
 )
 """Files of a model that its answers depend on."""
-MIN_SIZE = 256
-"""Numbers of the smallest weights that are changed."""
-FOLDING_ERROR = 1e-6
-"""Allowed difference, as a share of the largest weight, of what the rounding of a product leaves."""
+MIN_SIZE = 256  # of weights that are changed, in numbers
+FOLDING_ERROR = 1e-6  # of the rounding of a product, as a share of the largest weight
 
 
 class TextGraph:
-    """The text encoder of a dual encoder; its weights are read from the model's own files.
-
-    Attributes:
-        fingerprint: the model's, as indexes record it.
-    """
+    """The text encoder of a dual encoder, whose `fingerprint` it has; its weights are read from the model's files."""
 
     def __init__(self, folder: Path) -> None:
         from safetensors import safe_open
@@ -136,10 +124,7 @@ def place_of(folder: Path, name: str) -> Path:
 
 
 def record_sources(folder: Path, elsewhere: Iterable[str] = (), graphs: Path | None = None) -> None:
-    """Records that graphs, by default those in the folder, were made from the files of a model as they are now.
-
-    Files `elsewhere` are those of installed packages, as [`place_of`] names them.
-    """
+    """Records that graphs, by default those in the folder, were made from the files of a model as they are now."""
     graphs = folder / FOLDER if graphs is None else graphs
     sums = {name: sha256(place_of(folder, name)) for name in [*sources_of(folder), *elsewhere]}
     sums |= {f"{FOLDER}/{name}": sha256(graphs / name) for name in FILES if (graphs / name).is_file()}
@@ -165,16 +150,9 @@ def remove_old_graphs(folder: Path) -> None:
 
 
 def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: str | None = None) -> None:
-    """Writes `onnx/` of a captioner or dual encoder of this package that reads images, in place of an earlier one.
+    """Writes `onnx/` of a captioner, or of a dual encoder with its fingerprint, in place of an earlier one.
 
-    Args:
-        model: as it was loaded from the folder, in float32 on the CPU, in evaluation mode.
-        processor: the model's.
-        folder: the model's.
-        fingerprint: of a dual encoder, as indexes record it.
-
-    Raises:
-        UnexportableError: it has no exported form, or has weights elsewhere than in the folder and installed packages.
+    The model, of this package, reads images; it is as it was loaded from the folder, in float32 on the CPU.
     """
     from ..io.folders import write_folder_atomically
     from ..registry import own_model_types
@@ -184,8 +162,7 @@ def write_graphs_beside(model: Any, processor: Any, folder: Path, fingerprint: s
     config = model.config
     if config.model_type not in own_model_types() or config.vision_config is None:
         raise UnexportableError(
-            f"A {config.model_type} model without a vision encoder, or of another package, has no graphs in its own "
-            "folder; name another one with --output."
+            f"A {config.model_type} model without an own vision encoder has no graphs beside it; name an --output."
         )
     if fingerprint is None and word_settings(processor.tokenizer)["vocabulary"] is None:
         raise UnexportableError("Its words consist of pieces; name another folder with --output.")
@@ -247,7 +224,7 @@ def weights_elsewhere(config: Any) -> list[str]:
     if not getattr(config, "save_frozen_weights", True):
         if config.text_pretrained not in PACKAGES:
             raise UnexportableError(
-                f"Weights of the text encoder are not in this folder but in {config.text_pretrained}."
+                f"Weights of the text encoder are not in this folder, but in {config.text_pretrained}."
             )
         files += sorted(Path(find_text_encoder(config.text_pretrained)).glob("*.safetensors"))
     homes = [next(folder for folder in file.parents if (folder / "__init__.py").is_file()) for file in files]
@@ -255,10 +232,9 @@ def weights_elsewhere(config: Any) -> list[str]:
 
 
 def store_in_half(path: Path, weights: Mapping[str, np.ndarray]) -> None:
-    """Stores those weights of a graph that half precision holds exactly in it; the graph casts them when it is opened.
+    """Stores the weights of a graph that half precision holds exactly in it; the graph casts them when it is opened.
 
-    A convolution into which normalization was folded is stored as the model's own weight and a factor for each channel;
-    `weights` are the model's, float32, by name.
+    A convolution with folded normalization is stored as the model's own weight, and a factor for each channel.
     """
     import onnx
     from onnx import helper, numpy_helper
@@ -304,11 +280,7 @@ def unfolded(values: np.ndarray, own: np.ndarray | None) -> tuple[np.ndarray, np
 
 
 def leave_weights_out(path: Path, tensors: Mapping[tuple[str, str], np.ndarray]) -> dict[str, tuple[str, str, bool]]:
-    """Makes those weights of a graph its inputs that are `tensors`, by file and name.
-
-    Returns:
-        By name of the input the file, the name there, and whether the tensor is transposed.
-    """
+    """Makes weights of a graph that are `tensors` its inputs; returns file, name and whether transposed of each."""
     import onnx
     from onnx import helper, numpy_helper
 

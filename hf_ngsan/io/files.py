@@ -5,42 +5,33 @@ import hashlib
 import json
 import os
 import secrets
+import shutil
 import stat
-import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
-from .messages import FULL_DISK, errno_of
+from .messages import errno_of
 
 TEMPORARY_PREFIX = ".incomplete-"
-SMALL_FILE = 2**16
-"""Bytes that are written to find out whether a disk is full."""
 
 
 def write_text_atomically(path: str | os.PathLike, text: str) -> None:
-    """Writes a UTF-8 text file, whole or not at all, for one process at a time.
-
-    The temporary name is fixed, so that the next writer overwrites what a killed one left.
-    """
+    """Writes a UTF-8 text file, whole or not at all; one process at a time, which overwrites what a killed one left."""
     path = file_behind(Path(path))
     write_through(temporary_path(path), path, lambda file: file.write(text.encode()))
 
 
 def write_output(path: str | os.PathLike, text: str) -> None:
-    """Writes a UTF-8 text file that a user named, by [`write_file_atomically`]: other processes may write it too."""
+    """Writes a UTF-8 text file that a user named, and that other processes may write too."""
     write_file_atomically(path, lambda file: file.write(text.encode()))
 
 
 def write_file_atomically(path: str | os.PathLike, write: Callable[[BinaryIO], object]) -> None:
-    """Writes a file with `write(opened file)`, whole or not at all; missing parent folders are made.
+    """Writes a file with `write(opened file)`, whole or not at all; of several processes the last to finish wins.
 
-    A symbolic link is followed; a device or a pipe is written to directly. Several processes may write the file at
-    once: the last to finish wins.
-
-    Raises:
-        OSError: the file cannot be written.
+    A symbolic link is followed; a device or a pipe is written to directly.
     """
     path = file_behind(Path(path))
     write_through(temporary_path(path.with_name(f"{secrets.token_hex(4)}-{path.name}")), path, write)
@@ -90,30 +81,16 @@ def file_behind(path: Path) -> Path:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Turns an error of the disk inside the `with` block into an OSError that names the file or folder.
-
-    Errors of libraries written in C++ may lack an error number; if the disk is full, that is taken for the cause.
-    """
+    """Names the file or folder in an error of the disk; one of C++ has no number, and a full disk is its cause."""
     try:
         yield
     except Exception as error:
         number = errno_of(error)
-        if number is None and is_full(path.parent):
+        if number is None and shutil.disk_usage(path.parent).free < 2**16:
             number = errno.ENOSPC
         if number is None or getattr(error, "filename", None) is not None:
             raise
         raise OSError(number, os.strerror(number), str(path)) from error
-
-
-def is_full(folder: Path) -> bool:
-    """Returns whether the disk of a folder, or the user's quota, has no space for another small file."""
-    try:
-        with tempfile.TemporaryFile(dir=folder) as file:
-            file.write(bytes(SMALL_FILE))
-            file.flush()
-    except OSError as error:
-        return error.errno in FULL_DISK
-    return False
 
 
 def temporary_path(path: Path) -> Path:
@@ -138,10 +115,7 @@ def flush_to_disk(path: Path) -> None:
 
 
 def give_usual_modes(folder: Path, pattern: str = "*") -> None:
-    """Gives the files of a pattern in a folder, recursively, at least the permissions that new files get there.
-
-    Libraries that write a file aside and rename it, such as safetensors, leave it readable by its owner alone.
-    """
+    """Gives files the permissions of new files there; those of safetensors are readable by their owner alone."""
     probe = temporary_path(folder / "mode")
     probe.touch()
     usual = probe.stat().st_mode

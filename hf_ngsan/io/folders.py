@@ -1,9 +1,5 @@
 """Atomic writing of folders: whenever the writer is killed, a reader finds the old folder or the new one, whole.
 
-```python
-write_folder_atomically(Path("model"), lambda folder: save_model(model, processor, folder))
-```
-
 ```text
 NAME                the folder
 .incomplete-NAME    the folder being written; nobody reads it, and the next writer removes it
@@ -42,8 +38,7 @@ from .files import (
 MANIFEST = "manifest.json"
 REPLACED_PREFIX = ".replaced-"
 LOCK_SECONDS = 15
-"""How long a command waits for a folder. After a kill, the other processes of the killed command need some seconds to
-notice its end, and hold the lock until then."""
+"""Processes of a killed command hold its lock until they notice its end."""
 AT_FDCWD, RENAME_EXCHANGE = -100, 2
 """Constants of linux/fcntl.h and linux/fs.h."""
 
@@ -55,15 +50,9 @@ class DamagedFolderError(ValueError):
 def write_folder_atomically(
     target: Path, write: Callable[[Path], object], manifest: bool = True, keep_others: bool = False
 ) -> None:
-    """Writes a folder, whole or not at all; an existing one is replaced.
+    """Replaces a folder, whole or not at all, by what `write` puts into an empty one; one process at a time.
 
-    One process may write the folder at a time. A symbolic link is followed.
-
-    Args:
-        target: the folder; missing parent folders are made.
-        write: gets an empty folder to fill with files.
-        manifest: whether to add the sizes and checksums of the files, for [`check_folder`].
-        keep_others: whether other files of an existing folder are kept.
+    A manifest is for [`check_folder`]. `keep_others` keeps other files of the folder. A symbolic link is followed.
     """
     target = file_behind(target)
     restore(target)
@@ -185,15 +174,9 @@ def is_empty(folder: Path, besides: Collection[str] = ()) -> bool:
 
 
 def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str] | None = None) -> None:
-    """Compares a folder written by [`write_folder_atomically`] with its manifest.
+    """Raises a DamagedFolderError unless a folder has the files of its manifest, `names` among them, by size.
 
-    Args:
-        folder: the folder.
-        names: files that the manifest must name.
-        read: files to compare by checksum too, and not only by size; all if None.
-
-    Raises:
-        DamagedFolderError: the manifest or a file is missing, cut short or changed.
+    Files in `read` are compared by checksum too; all if it is None.
     """
     manifest = read_json_or_none(folder / MANIFEST)
     if not isinstance(manifest, dict) or not manifest or {*names} - manifest.keys():
@@ -208,25 +191,13 @@ def check_folder(folder: Path, names: Collection[str] = (), read: Collection[str
 
 
 class FolderLock:
-    """A file in a folder, held by the main process of a command while its processes write there.
-
-    ```python
-    with FolderLock(folder, ValueError(f"{folder} is in use; wait for the other command.")):
-        ...
-    ```
-
-    Args:
-        folder: the folder; made when the lock is taken.
-        refusal: the error to raise if another command holds the lock.
-        name: name of the file. One with the prefix of temporary files is deleted on release.
-    """
+    """A file in a folder, held by the main process of a command; `refusal` is raised while another command holds it."""
 
     def __init__(self, folder: Path, refusal: Exception, name: str = f"{TEMPORARY_PREFIX}lock") -> None:
         self.folder, self.refusal, self.name = folder, refusal, name
         self.lock = FileLock(folder / name)
 
     def acquire(self, seconds: float | None = None) -> None:
-        """Takes the lock; raises the refusal if another command still holds it after some seconds."""
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             self.lock.acquire(timeout=LOCK_SECONDS if seconds is None else seconds)
@@ -234,7 +205,6 @@ class FolderLock:
             raise self.refusal from None
 
     def release(self) -> None:
-        """Releases the lock, if this process holds it."""
         if self.lock.is_locked:
             if self.name.startswith(TEMPORARY_PREFIX):
                 with suppress(OSError):  # Windows deletes no open file

@@ -48,10 +48,7 @@ def chain(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def errno_of(error: Exception) -> int | None:
-    """Returns the operating system's error number behind an error, if any.
-
-    Errors of libraries that write files without Python, such as safetensors, have it only in their message.
-    """
+    """Returns the operating system's error number behind an error, if any; safetensors has it in its message alone."""
     for cause in chain(error):
         if isinstance(cause, OSError) and cause.errno is not None:
             return cause.errno
@@ -108,13 +105,7 @@ def plain_warnings() -> Iterator[None]:
 
 
 class ProgressDisplay:
-    """Shows the progress of one piece of work: a bar in a terminal, elsewhere a line of the log every 30 seconds.
-
-        with ProgressDisplay("epoch 1", total=100) as display:
-            display.update(10)
-
-    `total` and `done` count items of a `unit`, in the plural; `shown` says whether this process shows anything.
-    """
+    """Shows the progress of one piece of work: a bar in a terminal, elsewhere a line of the log every 30 seconds."""
 
     def __init__(self, name: str, total: int, done: int = 0, unit: str = "images", shown: bool = True) -> None:
         from tqdm.auto import tqdm
@@ -134,10 +125,7 @@ class ProgressDisplay:
         self.bar.close()
 
     def update(self, done: int, time_left: str | None = None, summary: str | None = None) -> None:
-        """Shows the items done, those before this display among them, the time left and a summary.
-
-        By default the time left is estimated from the pace so far, and the summary is that pace.
-        """
+        """Shows the items done, the time left and a summary, by default those of the pace so far."""
         if summary is not None:
             self.summary = f"{summary}, "
             self.bar.set_postfix_str(f"{summary}, {time_left} left")

@@ -29,13 +29,10 @@ SECONDS_TO_END = 2.0
 def launch_processes(
     command: list[str], num_processes: int | None = None, check: Callable[[], None] = lambda: None
 ) -> int | None:
-    """Runs a command in several processes, unless this is one of them already or the only one.
+    """Runs `python *command` in several processes, unless this is one of them already or the only one.
 
-    Args:
-        command: what follows `python`: a script or `-m` and a module, and the arguments.
-        num_processes: their number; None = that of a parent `accelerate launch --cpu`, which starts a single one
-            itself (accelerate 1.15), else 1.
-        check: called before they are started, so that one process alone prints its error.
+    By default their number is that of a parent `accelerate launch --cpu`, which starts a single one itself (accelerate
+    1.15), else 1. `check` is called before, so that one process alone prints its error.
 
     Returns the exit code of the processes; None in each of them, which then do the work.
     """
@@ -56,10 +53,7 @@ def launch_processes(
 
 
 def run_processes(command: list[str], number: int) -> int:
-    """Runs `python *command` in processes until all have ended, or one that fails ends the others.
-
-    Equal errors are printed once. Returns the exit code of the process that failed first, or 0.
-    """
+    """Runs processes until all have ended, or one that fails ends the others; returns the exit code of the first."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with tempfile.TemporaryDirectory(prefix="hf-ngsan-") as folder:
@@ -104,10 +98,7 @@ def end_with_parent() -> None:
 
 
 def make_accelerator(**options: Any) -> "Accelerator":
-    """Returns an `accelerate.Accelerator` that joins the processes of a command on a machine without a GPU too.
-
-    Accelerate (1.15) refuses a second precision in the same process; here the last one counts.
-    """
+    """Returns an Accelerator that joins processes without a GPU too; the last precision asked for counts."""
     import torch
     from accelerate import Accelerator
     from accelerate.state import AcceleratorState, is_initialized

@@ -43,28 +43,18 @@ ROWS_PER_RECORD_BATCH = 64
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """The record of a complete shard.
+    """The record of a complete shard."""
 
-    Attributes:
-        generation, chunk: its place among the shards. A list of images is cut into chunks; another list, or images of a
-            chunk that could be read only later, belong to a later generation.
-        image_list: checksum of the list.
-        num_rows, num_bytes, sha256, mtime_ns: of the Arrow file; a shard without rows has no file.
-        skipped: `{"image_id", "file_name", "reason"}` of the images that could not be read.
-        images: a [`~hf_ngsan.io.files.FileStamp`] of each image that was read, by its id.
-        end: place in the input where the shard ends, for a reader that resumes there; empty if `chunk` is enough.
-    """
-
-    generation: int
-    chunk: int
-    image_list: str
-    num_rows: int
+    generation: int  # later for another list, or for images that could be read only later
+    chunk: int  # of the list of images
+    image_list: str  # checksum of the list
+    num_rows: int  # without any there is no Arrow file
     num_bytes: int
     sha256: str
-    skipped: list[dict]
+    skipped: list[dict]  # `{"image_id", "file_name", "reason"}` of the images that could not be read
     mtime_ns: int = 0
-    images: dict[str, FileStamp] = field(default_factory=dict)
-    end: list[int] = field(default_factory=list)
+    images: dict[str, FileStamp] = field(default_factory=dict)  # those that were read, by id
+    end: list[int] = field(default_factory=list)  # place in the input, for a reader that resumes there
 
     @property
     def stamp(self) -> FileStamp:
@@ -117,11 +107,7 @@ class ShardFolder:
         return [record for record in records if not record.num_rows or sizes.get(record.file) == record.num_bytes]
 
     def make_dataset(self, description: str, skipped: list[dict], expected: Iterable[str] = ()) -> int:
-        """Makes the complete shards one dataset for `datasets.load_from_disk`; returns the number of its rows.
-
-        `expected` are the shards that all processes together must have written. Where there is no row at all, what was
-        written is removed, and an error says so.
-        """
+        """Makes the shards, `expected` among them, one dataset for `datasets.load_from_disk`; returns its length."""
         records = self.records()
         missing = set(expected) - {record.name for record in records}
         if missing:
@@ -131,7 +117,7 @@ class ShardFolder:
             )
         filled = [record for record in records if record.num_rows]
         if not filled:
-            self.remove()
+            self.remove_metadata()
             reason = f"the first: {skipped[0]['reason']}" if skipped else "give some."
             raise self.error(f"Nothing was written: there are no images besides {len(skipped)} broken ones; {reason}")
         write_text_atomically(self.path / SKIPPED, json.dumps(skipped, indent=2, ensure_ascii=False))
@@ -150,8 +136,7 @@ class ShardFolder:
         write_text_atomically(self.path / STATE, json.dumps(state, indent=2))
         return sum(record.num_rows for record in filled)
 
-    def remove(self) -> None:
-        """Deletes the files that describe the rows, if no rows are left."""
+    def remove_metadata(self) -> None:
         for name in (STATE, INFO, SKIPPED, self.metadata_name):
             (self.path / name).unlink(missing_ok=True)
         shutil.rmtree(self.path / RECORDS, ignore_errors=True)
@@ -208,7 +193,6 @@ class ShardWriter:
         self.num_rows += 1
 
     def write_table(self, table: pa.Table) -> None:
-        """Writes many rows at once."""
         with naming(self.file):
             self.writer.write_table(table)
         self.num_rows += len(table)
@@ -228,18 +212,8 @@ class ShardWriter:
             rename_durably(self.temporary, self.file)
         else:
             self.discard()
-        record = ShardRecord(
-            self.generation,
-            self.chunk,
-            self.image_list,
-            self.num_rows,
-            num_bytes,
-            checksum,
-            skipped,
-            mtime_ns,
-            dict(images or {}),
-            list(end),
-        )
+        place, rows = (self.generation, self.chunk, self.image_list), (self.num_rows, num_bytes, checksum)
+        record = ShardRecord(*place, *rows, skipped, mtime_ns, dict(images or {}), list(end))
         write_text_atomically(self.folder / RECORDS / f"{record.name}.json", json.dumps(asdict(record), indent=2))
 
     def discard(self) -> None:

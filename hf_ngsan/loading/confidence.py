@@ -36,39 +36,24 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True)
 class Calibration:
-    """The content of `confidence.json`, by which [`Confidence`] judges.
+    """The content of `confidence.json`, by which [`Confidence`] judges."""
 
-    Attributes:
-        dual_encoder: folder, packaged or Hub name of the dual encoder.
-        fingerprint: of its weights and preprocessing.
-        intercept, log_probability, similarity: coefficients of the logistic regression.
-        min_familiarity: an image is unlike the training images below this [`familiarity`].
-        median_cider_d: CIDEr-D that a caption must reach to count as good.
-        data, split, num_images, num_beams: dataset, split, number of images and beams of the calibration.
-        auroc: area under the ROC curve of the confidence, by cross-validation.
-        calibration_error: mean difference of confidence and share of good captions over ten bins (ECE), by
-            cross-validation.
-        clusters: unit vectors `(clusters, dimension)` of training images, float16, in base64.
-        shares: of the training images, in each cluster.
-        shares_vision: whether the dual encoder's vision encoder is the captioner's, so that images are encoded once.
-    """
-
-    dual_encoder: str
-    fingerprint: str
-    intercept: float
+    dual_encoder: str  # folder, packaged or Hub name
+    fingerprint: str  # of its weights and preprocessing
+    intercept: float  # coefficients of the logistic regression
     log_probability: float
     similarity: float
-    min_familiarity: float
-    median_cider_d: float
+    min_familiarity: float  # an image is unlike the training images below this `familiarity`
+    median_cider_d: float  # that a caption must reach to count as good
     data: str
     split: str
     num_images: int
     num_beams: int
-    auroc: float
-    calibration_error: float
-    clusters: str
-    shares: list[float]
-    shares_vision: bool = True
+    auroc: float  # area under the ROC curve of the confidence, by cross-validation
+    calibration_error: float  # ECE over ten bins, by cross-validation
+    clusters: str  # unit vectors `(clusters, dimension)` of training images, float16, in base64
+    shares: list[float]  # of the training images, in each cluster
+    shares_vision: bool = True  # whether images are encoded once, by the captioner's vision encoder
 
     @classmethod
     def load(cls, file: Path) -> "Calibration":
@@ -86,11 +71,7 @@ class Confidence:
 
     @classmethod
     def load(cls, captioner: str | Path, device: torch.device | str = "cpu") -> "Confidence":
-        """Loads the calibration of a captioner, and its dual encoder.
-
-        Raises:
-            ModelFolderError: the captioner has no calibration, or one for another dual encoder.
-        """
+        """Loads the calibration of a captioner, and its dual encoder; a ModelFolderError if one of them is missing."""
         file = Path(find_model_folder(captioner), CONFIDENCE)
         if not file.is_file():
             raise ModelFolderError(f"{captioner} has no calibration ({CONFIDENCE}); make it with hf-ngsan calibrate.")
@@ -107,16 +88,10 @@ class Confidence:
     def judge(
         self, visual: Mapping[str, torch.Tensor], captions: Sequence[str], scores: Sequence[float]
     ) -> list[Judgement]:
-        """Returns a judgement for each caption.
+        """Returns a judgement for each caption, those of an image next to each other; `scores` are their likelihoods.
 
-        Args:
-            visual: of the captioner, as `shares_vision` of the calibration asks for: `visual_features` `(images,
-                regions, size)` and their `attention_mask` `(images, regions)`, or `pixel_values`.
-            captions: C an image, those of one image next to each other.
-            scores: mean log-probability of the tokens of each.
-
-        Raises:
-            ValueError: features in place of the images that are needed.
+        `visual` has the captioner's `visual_features` `(images, regions, size)` and their `attention_mask` `(images,
+        regions)`, or `pixel_values`; features in place of the images that are needed are a ValueError.
         """
         images = embed_visual(self.encoder, visual, self.calibration.shares_vision)
         texts = embed_captions(self.encoder, captions)
@@ -153,18 +128,12 @@ def embed_visual(encoder: DualEncoder, visual: Mapping[str, torch.Tensor], share
 
 
 def embed_captions(encoder: DualEncoder, captions: Sequence[str]) -> np.ndarray:
-    """Returns embeddings of captions, float32 `(captions, dimension)`."""
     with torch.inference_mode():
         return encoder.embed_texts(encoder.text_inputs(captions)).cpu().numpy()
 
 
 def familiarity(images: np.ndarray, clusters: np.ndarray, shares: Sequence[float]) -> np.ndarray:
-    """Returns the logarithm of each image's density among the training images, but for a constant, `(images,)`.
-
-    Args:
-        images, clusters: unit vectors `(images, dimension)`, `(clusters, dimension)`.
-        shares: of the training images, `(clusters,)`.
-    """
+    """Returns the logarithm of the density of images (unit vectors) among the training images, but for a constant."""
     return np.log(np.exp(CONCENTRATION * (images @ clusters.T)) @ np.asarray(shares))
 
 

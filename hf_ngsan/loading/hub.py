@@ -11,7 +11,7 @@ from transformers import BaseImageProcessor, PreTrainedModel, PreTrainedTokenize
 
 from ..exporting.onnx_folder import remove_old_graphs
 from ..io.files import give_usual_modes, write_text_atomically
-from ..io.weight_sources import complete_sources, write_licence
+from ..io.packaged import complete_sources, write_licence
 from ..models.configuration_hub import REFERENCES_TO_CODE, imports_of_parts
 from ..models.modeling_base import registered_for_auto_classes
 from .models import WEIGHTS, is_guest, task_of
@@ -126,17 +126,14 @@ def foreign_references(settings: Any, code: Collection[str]) -> Iterator[tuple[d
         for name, value in settings.items():
             if name not in REFERENCES_TO_CODE:
                 yield from foreign_references(value, code)
-            elif isinstance(value, dict):
-                yield from ((value, kind) for kind, entry in value.items() if not refers_only_to(code, entry))
-            else:
+            elif not isinstance(value, dict):
                 yield settings, name
-
-
-def refers_only_to(code: Collection[str], entry: Any) -> bool:
-    """Returns whether an entry of `auto_map` or `custom_pipelines` refers only to classes of some files."""
-    references = entry if isinstance(entry, list) else [entry.get("impl") if isinstance(entry, dict) else entry]
-    files = {f"{str(name).rpartition('.')[0]}.py" for name in references if name is not None}
-    return bool(files) and files <= {*code}
+            else:
+                for kind, entry in value.items():
+                    entry = entry.get("impl") if isinstance(entry, dict) else entry
+                    named = [str(each) for each in (entry if isinstance(entry, list) else [entry]) if each is not None]
+                    if not named or not {f"{each.rpartition('.')[0]}.py" for each in named} <= {*code}:
+                        yield value, kind
 
 
 def find_auto_class(saved: Any, kinds: tuple[str, ...], classes: dict[str, str]) -> str:

@@ -31,8 +31,7 @@ from ..guests.captioners import image_text_processor, task_of_guest
 from ..guests.dual_encoders import DUAL_ENCODERS, ExportedModel, is_exported
 from ..io.files import give_usual_modes
 from ..io.messages import one_sentence
-from ..io.packaged import ModelFolderError, find_model_folder
-from ..io.weight_sources import complete_sources, remember_source, write_licence
+from ..io.packaged import ModelFolderError, complete_sources, find_model_folder, remember_source, write_licence
 from ..models.configuration_hub import ConfigurationError
 from ..models.modeling_vision import VisionModel
 from ..registry import MODEL_TYPES, is_command_line, own_model_types, register
@@ -86,15 +85,7 @@ def read_config_file(folder: str) -> dict:
 
 
 def load_config(name: str | os.PathLike, task: str | None = None) -> PreTrainedConfig:
-    """Returns the configuration of a model in a folder or on the Hub.
-
-    Args:
-        name: see [`find_model_folder`].
-        task: the task of the model; any task if `None`.
-
-    Raises:
-        FileNotFoundError, ModelFolderError: see [`find_model_folder`]; a configuration of another task.
-    """
+    """Returns the configuration of a model in a folder or on the Hub; one of another task is a ModelFolderError."""
     folder = find_model_folder(name)
     described = read_config_file(folder)
     model_type, its_task = described.get("model_type"), task_of(described)
@@ -122,11 +113,8 @@ def reads_images(config: Any) -> bool:
 def task_of(config: PreTrainedConfig | Mapping) -> str | None:
     """Returns the task of the model of a configuration or of the contents of a config.json; None without one."""
     described = config.to_dict() if isinstance(config, PreTrainedConfig) else config
-    model_type = str(described.get("model_type"))
-    entry = MODEL_TYPES.get(model_type)
-    if entry is None:
-        return task_of_guest(described)
-    return entry.task
+    entry = MODEL_TYPES.get(str(described.get("model_type")))
+    return task_of_guest(described) if entry is None else entry.task
 
 
 def count_parameters(name: str | os.PathLike) -> int:
@@ -184,7 +172,10 @@ def load_model(
     config = changed_config(saved, config_changes)
     guest, (model_loader, processor_loader) = is_guest(config), auto_classes_of(config)
     if is_exported(folder):
-        return with_sources(ExportedModel(folder, saved), folder), load_processor(config, AutoProcessor, folder)
+        exported: Any = ExportedModel(folder, saved)
+        remember_source(exported, folder)
+        whole = image_text_processor(folder) if guest else None
+        return exported.eval(), whole or AutoProcessor.from_pretrained(folder, trust_remote_code=False)
     with quiet_loading():
         try:
             model, report = model_loader.from_pretrained(
@@ -198,7 +189,10 @@ def load_model(
             raise ModelFolderError(f"The weights in {folder} cannot be read ({error}); get them again.") from error
         if model.can_generate() and not guest and Path(folder).is_dir():
             GenerationConfig.from_pretrained(folder)  # without a file that can be read, there would be defaults
-        processor = load_processor(config, processor_loader, folder)
+        if guest:
+            processor = image_text_processor(folder)
+        else:
+            processor = processor_loader and processor_loader.from_pretrained(folder, trust_remote_code=False)
     if new_vision:
         model.base_model.vision = VisionModel(model.config.vision_config).to(model.dtype)
     before, after = saved.to_dict(), config.to_dict()
@@ -206,20 +200,8 @@ def load_model(
     check_weights(folder, report, changed, but_vision=new_vision)
     if processor_loader in (AutoProcessor, AutoTokenizer) and not guest:
         check_tokenizer(folder, getattr(processor, "tokenizer", processor), config)
-    return with_sources(model, folder), processor
-
-
-def with_sources(model: Any, folder: str) -> Any:
-    """Returns a model in evaluation mode that knows where its weights come from."""
     remember_source(model, folder)
-    return model.eval()
-
-
-def load_processor(config: PreTrainedConfig, loader: Any, folder: str) -> Any:
-    """Returns what an Auto class loads of a model's folder; None without one."""
-    if is_guest(config):
-        return image_text_processor(folder)
-    return loader and loader.from_pretrained(folder, trust_remote_code=False)
+    return model.eval(), processor
 
 
 def auto_classes_of(config: Any) -> tuple[Any, Any]:

@@ -26,33 +26,18 @@ SETTINGS = {
 """Settings in the checksum of the configuration beside the backbone, by kind."""
 CHECKSUMS = {"weights": "other weights", "config": "another configuration", "preprocessing": "another preprocessing"}
 WITHOUT_EFFECT = {
-    "_name_or_path",
-    "architectures",
-    "auto_map",
-    "custom_pipelines",
-    "dtype",
-    "feature_extractor_type",
-    "frozen",
-    "image_processor_type",
-    "initializer_range",
-    "pretrained",
-    "processor_class",
-    "requirements",
-    "save_frozen_weights",
-    "torch_dtype",
-    "transformers_version",
-    "weights_from",
+    *("_name_or_path", "architectures", "auto_map", "custom_pipelines", "dtype", "feature_extractor_type", "frozen"),
+    *("image_processor_type", "initializer_range", "pretrained", "processor_class", "requirements"),
+    *("save_frozen_weights", "torch_dtype", "transformers_version", "weights_from"),
 }
 """Fields of configurations that do not change what a loaded model computes."""
 
 
 def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcessor) -> dict:
-    """Returns the provenance of the features that a [`VisionModel`] computes from images of an image processor.
+    """Returns the provenance of the features of a [`VisionModel`], the same wherever it was loaded from.
 
-    Returns:
-        `kind`, `backbone_type`, `feature_size`, `grid_size`, `num_regions`, `score_threshold`, `suppression_threshold`
-        (`None` for another kind), and `checksums` (SHA-256) of the `weights`, the `config` and the `preprocessing`. The
-        checksums are the same wherever the model was loaded from.
+    These are `kind`, `backbone_type`, `feature_size`, the settings (`None` for another kind), and `checksums` (SHA-256)
+    of the `weights`, the `config` and the `preprocessing`.
     """
     config = model.config
     own_settings = {name: getattr(config, name) for name in SETTINGS[config.kind]}
@@ -74,10 +59,7 @@ def vision_provenance(model: PreTrainedModel, image_processor: BaseImageProcesso
 
 
 def provenance_difference(recorded: Mapping, current: Mapping) -> str | None:
-    """Describes the difference of the second of two provenances from the first; None if they are equal.
-
-    For example `"other weights"`, or `"another grid size ([3, 3], not [7, 7])"`, where 3 x 3 is the second one's.
-    """
+    """Describes how the second provenance differs: "another grid size ([3, 3], not [7, 7])"; None if it does not."""
     for key, words in CHECKSUMS.items():
         if recorded["checksums"][key] != current["checksums"][key]:
             for name in SETTINGS.get(current["kind"], ()) if key == "config" else ():
@@ -169,10 +151,7 @@ def is_provenance(value: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 def check_provenance(model: PreTrainedModel, processor: ProcessorMixin, rows: "Dataset", data: str) -> None:
-    """Raises a ValueError if the features of a dataset are not what a captioner was trained on, or what it computes.
-
-    An unknown provenance is not compared.
-    """
+    """Raises a ValueError if features are known to be others than a captioner was trained on, or computes."""
     provenance = features_provenance(rows, data)
     origins = {"those the model was trained on have": model.config.features_provenance}
     vision, image_processor = model.base_model.vision, processor.image_processor

@@ -1,8 +1,6 @@
-"""A record of the outputs of a model, which shows whether other versions of libraries change them.
+"""A record of a model's outputs for random inputs, which shows whether other versions of libraries change them.
 
-`self_test.json` in the model's folder has the seed of random inputs, the outputs of the model, and the versions of the
-libraries: for a captioner or translator the tokens of a text with their log-probabilities, as `generate()` finds
-them with the cache of the tokens before; for any other model, some numbers of its outputs.
+It has the log-probabilities of the tokens of a text, as `generate()` finds them, or else some numbers of the outputs.
 """
 
 import copy
@@ -29,16 +27,12 @@ SELF_TEST = "self_test.json"
 TOLERANCE = 1e-4
 SEED = 0
 LIBRARIES = ("hf-ngsan", "transformers", "torch", "tokenizers", "numpy", "pillow")
-"""Those that affect the outputs of a model."""
 GRID = 3
-"""Rows and columns of random features for a model without a grid size."""
 IMAGE = (96, 128)
-"""Height and width of a random image."""
 NUM_WORDS = 6
 SETTINGS: dict[str, Any] = {"num_beams": 1, "do_sample": False, "min_new_tokens": 8, "max_new_tokens": 8}
-"""Settings of `generate()`: eight tokens, even if a model would end at once, since only later tokens use the cache."""
+"""Eight tokens, even if a model would end at once, since only later tokens use the cache."""
 NUM_VALUES = 16
-"""Evenly spread numbers that are kept of each output of a model that writes no text."""
 
 
 class SelfTestResult(NamedTuple):
@@ -60,10 +54,7 @@ class SelfTestResult(NamedTuple):
 
 
 def write_self_test(model: PreTrainedModel, processor: Any, folder: str | Path) -> None:
-    """Writes outputs of a model for random inputs into its folder.
-
-    A registered model that needs other inputs gets no record, and a warning says so.
-    """
+    """Writes the record of a model into its folder, or warns that it needs other inputs."""
     try:
         outputs = outputs_of(model, processor, SEED, None)
     except Exception as error:  # of a model of any kind

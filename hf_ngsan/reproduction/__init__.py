@@ -1,12 +1,9 @@
 """Papers' tables as data in this folder, and the trainings and evaluations behind each.
 
 ```python
-find_table("ngsan", "4").rows["SAN"]["cider_d"]  # 128.6
 plan = make_plan(find_table("ngsan", "4"), data="scenes", seeds=range(3), output=Path("runs/reproduce"))
-plan.runs[0].commands
+plan.runs[0].commands  # which `results.reproduce` runs
 ```
-
-[`~hf_ngsan.reproduction.results`] runs a plan and compares its rows.
 """
 
 import re
@@ -27,12 +24,11 @@ from ..metrics.meteor_english import meteor_folder
 from ..tasks import load_training_config
 from ..tasks.registry import task_class_of
 from ..training import TrainingConfig
-from ..training.config import ConfigError, parse_override, section_of
+from ..training.config import ConfigError, parse_override
 from ..training.output_folder import check_output_folder
 from ..training.run import load_split, short_checksum
 
 PAPERS = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.yaml"))}
-"""Files of the papers by the names that the command takes."""
 OWN_OPTIONS = {"training.seed": "--seeds and --first-seed", "training.output_dir": "--output", "data.spec": "--data"}
 """Keys of each run, and the options of the command that they follow from."""
 
@@ -56,24 +52,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a paper.
-
-    Attributes:
-        metrics, compared: names of its scores, and of those that rows are compared by.
-        rows: numbers of the paper by row and metric, in the units of the paper.
-        runs: the training of each row, and trainings that it needs.
-        baselines: the row that each other row is compared with.
-    """
+    """A table of a paper."""
 
     paper: str
     number: str
     title: str
     source: str
     metrics: tuple[str, ...]
-    compared: tuple[str, ...]
-    rows: Mapping[str, Mapping[str, float]]
-    runs: Mapping[str, Run]
-    baselines: Mapping[str, str]
+    compared: tuple[str, ...]  # those of the metrics that rows are compared by
+    rows: Mapping[str, Mapping[str, float]]  # numbers of the paper by row and metric, in its units
+    runs: Mapping[str, Run]  # the training of each row, and trainings that it needs
+    baselines: Mapping[str, str]  # the row that each other row is compared with
     data: Mapping[str, Any]  # `name` of the paper's data and its numbers of rows, `train` and `evaluated`
     paper_settings: str  # changes to the paper's training configs
     paper_evaluation: str  # options of the paper's evaluations
@@ -100,32 +89,22 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """The trainings of a table, and the rows of the split that they are evaluated on.
-
-    Attributes:
-        runs: trainings, those that others need first, then by seed, so that an unfinished queue compares all rows.
-        facts: numbers and checksums of the rows of both splits, for the record.
-        is_papers: whether there are as many rows as in the paper's data.
-    """
+    """The trainings of a table, and the rows of the split that they are evaluated on."""
 
     table: Table
     output: Path
     names: list[str]
     seeds: list[int]
-    runs: list[PlannedRun]
+    runs: list[PlannedRun]  # those that others need first, then by seed, so that an unfinished queue compares all rows
     spec: str
     split: str
     rows: Dataset
-    facts: dict[str, Any]
-    is_papers: bool
+    facts: dict[str, Any]  # numbers and checksums of the rows of both splits, for the record
+    is_papers: bool  # whether there are as many rows as in the paper's data
 
 
 def find_table(paper: str, number: str) -> Table:
-    """Returns a table of a paper.
-
-    Raises:
-        UnknownTableError: there is no such paper or table.
-    """
+    """Returns a table of a paper, or raises an UnknownTableError."""
     if paper not in PAPERS:
         raise UnknownTableError(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
     content = yaml.safe_load(PAPERS[paper].read_text(encoding="utf-8"))
@@ -181,11 +160,6 @@ def make_plan(
         only: names of the rows; all by default.
         overrides: changes to every training config, except of what distinguishes its runs.
         threads: CPU threads of each training; `None` leaves them to the training config.
-
-    Raises:
-        UnknownTableError: no such row, or no small training config for such data.
-        DataError: the data are missing or too few.
-        ConfigError, FileExistsError: an override of what distinguishes runs; a folder has a run with other settings.
     """
     unknown = [name for name in only or () if name not in table.rows]
     if unknown:
@@ -235,7 +209,7 @@ def make_plan(
         training = ["train", "--config", config, *arguments, "--resume"]
         return PlannedRun(run, seed, folder, training_config, (training, scoring))
 
-    check_overrides(overrides, table, type(own))
+    check_overrides(overrides, table)
     needed = dict.fromkeys(run.needs for name in names if (run := table.runs[name]).needs)
     runs = [plan_run(table.runs[name], seeds[0]) for name in needed if name is not None]
     runs += [plan_run(table.runs[name], seed) for seed in seeds for name in names]
@@ -244,9 +218,7 @@ def make_plan(
     rows = load_split(task.load_rows, split, config.data.spec)
     trained = task.load_rows(config.data.train_split)
     if len(rows) < MIN_ITEMS:
-        raise DataError(
-            f"{config.data.spec}, split {split}, has {len(rows)} rows; a bootstrap needs {MIN_ITEMS} or more."
-        )
+        raise DataError(f"{config.data.spec} has {len(rows)} rows of {split}; a bootstrap needs {MIN_ITEMS} or more.")
     facts = {"spec": config.data.spec, "split": split, "rows": len(rows), "checksum": checksum(rows)}
     facts |= {"training_rows": len(trained), "training_checksum": checksum(trained)}
     is_papers = (len(trained), len(rows)) == (table.data["train"], table.data["evaluated"])
@@ -261,16 +233,16 @@ def changes_of(config: str, changes: Sequence[str]) -> list[str]:
     """Returns the changes whose keys a training config has; that of a language model has fewer than a captioner's."""
     sections = load_training_config(config).sections()
     known = {f"{section}.{entry.name}" for section, kind in sections.items() for entry in fields(kind)}
-    return [text for text in changes if text.startswith("model.") or "." not in text or text.split("=")[0] in known]
+    return [text for text in changes if text.startswith("model.") or text.split("=")[0] in known]
 
 
-def check_overrides(overrides: Sequence[str], table: Table, kind: type[TrainingConfig]) -> None:
+def check_overrides(overrides: Sequence[str], table: Table) -> None:
     """Raises a ConfigError for an override, such as `training.epochs=3`, of what distinguishes the runs of a table."""
     changes = " ".join(f"{run.paper_changes} {run.changes}" for run in table.runs.values()).split()
     of_rows = {text.partition("=")[0] for text in changes} | {"model.pretrained_language_model"}
     for text in overrides:
         section, key, _ = parse_override(text)
-        name = f"{section or section_of(key, kind)}.{key}"
+        name = f"{section}.{key}"
         if name in OWN_OPTIONS:
             raise ConfigError(f"{name} is set for each run of a table; leave it out, and give {OWN_OPTIONS[name]}.")
         if name in of_rows:

@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING
 from ..io import lazy_names
 
 if TYPE_CHECKING:
-    from .app import create_app
-    from .batching import Batcher
-    from .limits import BusyError, ServingLimits
-    from .server import BoundedServer
+    from .requests import ServingLimits
+    from .server import Batcher, BoundedServer, create_app
 
 __getattr__, __dir__, __all__ = lazy_names(__name__)

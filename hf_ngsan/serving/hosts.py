@@ -12,11 +12,7 @@ LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Returns a socket that listens at an address.
-
-    Args:
-        host: an IP address or a name.
-        port: 0 for a free one.
+    """Returns a socket that listens at an IP address or a name, and a port, 0 for a free one.
 
     Raises:
         ValueError: the host stands for all addresses of this machine without saying so, as "" and "0" do.
@@ -49,10 +45,6 @@ def is_unspecified(host: str) -> bool:
     return address is not None and address.is_unspecified
 
 
-def url_of(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-
-
 def host_name(text: str) -> str:
     """Returns a name or an IP address, with or without a port, as it is compared: in lower case, without a last dot.
 
@@ -79,10 +71,7 @@ class OwnHosts:
     Args:
         app: application behind it.
         host: host that the server listens at.
-        allowed: further names and addresses.
-
-    Raises:
-        ValueError: one of them is no name and no IP address.
+        allowed: further names and addresses; a ValueError is raised for what is neither.
     """
 
     def __init__(self, app: Any, host: str, allowed: Iterable[str] = ()) -> None:

@@ -1,22 +1,32 @@
-"""Requests for captions: JSON with images in base64 or URLs, or files of a form, read within limits."""
+"""Requests for captions: images as files of a form, in base64 or by URL, read within limits, and decoded in threads."""
 
+import asyncio
+import base64
+import io
+import ipaddress
 import json
-from collections.abc import AsyncGenerator, Mapping
+import os
+import socket
+from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
+from urllib.parse import urljoin, urlsplit
 
+import httpx
+from PIL import Image
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
+from ..data.images import FORMATS
 from ..io import DEFAULT_CAPTION_LENGTH, MAX_CAPTION_LENGTH
 from ..io.messages import one_sentence
 from ..loading.pipelines import CaptioningPipeline
-from ..models.image_processing_captioning import ImageError, least_side_of, load_image
-from .images import ImageReader
-from .limits import BusyError, RequestError, ServingLimits
+from ..models.image_processing_captioning import least_side_of, load_image
 
-MAX_BEAMS = 16
-OPTIONS = {"num_beams": MAX_BEAMS, "max_new_tokens": MAX_CAPTION_LENGTH}
+T = TypeVar("T")
+OPTIONS = {"num_beams": 16, "max_new_tokens": MAX_CAPTION_LENGTH}
 """Arguments of `generate()` in requests, and their maximal values."""
 FREE_BYTES = 2**20
 """Bytes of a body that are always read, so that requests of usual photos do not wait for large, slow ones."""
@@ -24,98 +34,133 @@ LARGE_BODIES = 8
 """Bodies of maximal size that may be in memory at the same time."""
 MAX_MARKS = 100_000
 """Maximal brackets and commas of JSON: a body of only these would take thirty times its size when parsed."""
+MAX_READERS = 4
+MAX_ASPECT_RATIO = 100
+"""Largest ratio of the long side to the short side: the pixels of a thinner image multiply when it is resized."""
+MAX_READS = 8
+"""Times that all bytes of a file may be read: the entries of a TIFF file can all point to the same megabytes."""
+MAX_EXIF_BYTES = 2**16
+"""Largest EXIF data that are parsed, the maximum of JPEG; their entries can point to the same bytes, too."""
+MAX_SCANS = 100
+"""Scans of a JPEG file. Progressive files have about ten; each costs a pass over all pixels, even with few bytes."""
+START_OF_SCAN = b"\xff\xda"
+MAX_REDIRECTS = 10
 
 
 @dataclass(frozen=True)
-class CaptionRequest:
-    """Images, pairs of options and values, and the cost (beams x tokens) of each image."""
+class ServingLimits:
+    """Limits of requests, and settings of batches.
 
-    images: list
-    options: tuple[tuple[str, Any], ...]
-    cost: int
+    Attributes:
+        request_bytes: maximal bytes of the body of a request, and of the downloads from its URLs.
+        images: maximal images of a request.
+        pixels: maximal pixels of all images of a request, and of all images that are decoded at the same time.
+        cost: maximal images x beams x tokens, with those of its text, of a request and of a batch.
+        seconds: maximal seconds until the head of a request has arrived, and from there to its answer.
+        connections: open connections, beyond which requests get status 503.
+        waiting: maximal images that wait; further requests get status 503.
+        batch_size: images captioned together.
+        wait_ms: milliseconds that a batch with free places waits for the next image.
+        allow_urls: whether images may be URLs, which the server downloads from public addresses.
+    """
+
+    request_bytes: int = 32_000_000
+    images: int = 64
+    pixels: int = 100_000_000
+    cost: int = 8_192
+    seconds: float = 60
+    connections: int = 512
+    waiting: int = 512
+    batch_size: int = 32
+    wait_ms: float = 5
+    allow_urls: bool = False
 
 
-class Body:
-    """The body of a request; its bytes count in the reader's memory for bodies until it is closed."""
+class RequestError(ValueError):
+    """A refused request, with an HTTP status."""
 
-    def __init__(self, request: Request, reader: "RequestReader") -> None:
-        self.request, self.reader = request, reader
-        self.size = self.held = 0
-
-    async def chunks(self) -> AsyncGenerator[bytes, None]:
-        limits = self.reader.limits
-        async for chunk in self.request.stream():
-            self.size += len(chunk)
-            if self.size > limits.request_bytes:
-                raise too_large(limits)
-            self.reader.bytes_held -= self.held
-            self.held = max(0, self.size - FREE_BYTES)
-            self.reader.bytes_held += self.held
-            if self.reader.bytes_held > LARGE_BODIES * limits.request_bytes:
-                raise BusyError("it reads too many large requests already")
-            yield chunk
-
-    def close(self) -> None:
-        self.reader.bytes_held -= self.held
-        self.held = 0
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class RequestReader:
-    """Reads requests.
+    """Reads requests; decodes images in its own threads, which a busy captioner does not delay.
 
-    Args:
-        pipeline: pipeline of the captioner. Decoded images become its inputs at once for an [`CaptioningPipeline`],
-            since these are smaller.
-        limits: limits of requests.
+    Decoded images become inputs of the pipeline at once, since these are smaller.
     """
 
-    def __init__(self, pipeline: Any, limits: ServingLimits) -> None:
-        self.pipeline = pipeline if isinstance(pipeline, CaptioningPipeline) else None
-        self.limits = limits
-        self.images = ImageReader(limits)
+    def __init__(self, pipeline: CaptioningPipeline, limits: ServingLimits) -> None:
+        self.pipeline, self.limits = pipeline, limits
         self.bytes_held = 0
+        self.free_pixels, self.returned, self.turn = limits.pixels, asyncio.Event(), asyncio.Lock()
+        self.threads = ThreadPoolExecutor(min(MAX_READERS, os.cpu_count() or 1), "hf_ngsan reader")
 
-    async def read(self, request: Request) -> CaptionRequest:
-        """Returns the images and options of a request.
+    async def in_thread(self, work: Callable[..., T], *arguments: Any, pixels: int = 0) -> T:
+        """Returns the result of work in a thread, which takes a number of free pixels, in the order of the calls.
 
-        Raises:
-            RequestError: too many bytes, images or pixels, no image, one that cannot be read, or unknown options.
-            BusyError: no memory for its body at the moment.
+        A thread cannot be stopped, so it holds its pixels even after the time limit of its request.
         """
-        length = request.headers.get("content-length", "")
-        if length.isascii() and length.isdigit() and (len(length) > 18 or int(length) > self.limits.request_bytes):
-            raise too_large(self.limits)
-        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-        body = Body(request, self)
+        if pixels:
+            async with self.turn:
+                while self.free_pixels < pixels:
+                    self.returned.clear()
+                    await self.returned.wait()
+                self.free_pixels -= pixels
+        loop = asyncio.get_running_loop()
+        job = self.threads.submit(work, *arguments)
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self.give_back, pixels))
+        return await asyncio.wrap_future(job)
+
+    def give_back(self, pixels: int) -> None:
+        self.free_pixels += pixels
+        self.returned.set()
+
+    async def read(self, request: Request) -> tuple[list, tuple[tuple[str, Any], ...], int]:
+        """Returns the images of a request as inputs of the pipeline, its options, and the cost of each image.
+
+        Raises a RequestError for what goes beyond a limit, and a ValueError for what cannot be read.
+        """
+        held = 0
+
+        async def body() -> AsyncGenerator[bytes, None]:
+            nonlocal held
+            size = 0
+            async for chunk in request.stream():
+                size += len(chunk)
+                if size > self.limits.request_bytes:
+                    raise RequestError(413, f"The request has more than {self.limits.request_bytes} bytes.")
+                more = max(0, size - FREE_BYTES) - held
+                held += more
+                self.bytes_held += more
+                if self.bytes_held > LARGE_BODIES * self.limits.request_bytes:
+                    raise RequestError(503, "The server is busy: it reads too many large requests already.")
+                yield chunk
+
         try:
+            kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
             if kind == "multipart/form-data":
-                sources, options = await self.read_form(body)
+                sources, options = await self.read_form(request, body())
             elif kind == "application/json":
-                sources, options = await self.read_json(body)
+                sources, options = await self.read_json(body())
             else:
                 raise RequestError(415, "Send files as multipart/form-data, or images in base64 as application/json.")
             if not sources:
                 raise RequestError(400, "The request has no images; send them as files or, in JSON, under 'images'.")
             if len(sources) > self.limits.images:
                 raise RequestError(413, f"The request has {len(sources)} images; {self.limits.images} are allowed.")
-            checked = checked_options(options)
-            cost = await self.images.in_thread(lambda: self.cost_of_image(options))
+            check_options(options)
+            cost = await self.in_thread(self.cost_of_image, options)
             if len(sources) * cost > self.limits.cost:
-                raise RequestError(
-                    413,
-                    f"The request asks for {len(sources)} x {cost} images x beams x tokens; {self.limits.cost} are "
-                    "allowed: send fewer images, or ask for fewer beams or tokens.",
-                )
-            text = options.get("text", "")
-            images = await self.images.read(sources, lambda content, place: self.prepared(content, place, text))
-            return CaptionRequest(images, checked, cost)
+                product = f"{len(sources)} x {cost} images x beams x tokens"
+                raise RequestError(413, f"The request asks for {product}; {self.limits.cost} are allowed.")
+            images = await self.read_images(sources, options.get("text", ""))
+            return images, tuple(sorted(options.items())), cost
         finally:
-            body.close()
+            self.bytes_held -= held
 
-    async def read_form(self, body: Body) -> tuple[list, dict]:
-        parser = MultiPartParser(
-            body.request.headers, body.chunks(), max_files=self.limits.images, max_fields=len(OPTIONS) + 2
-        )
+    async def read_form(self, request: Request, body: AsyncGenerator[bytes, None]) -> tuple[list, dict]:
+        parser = MultiPartParser(request.headers, body, max_files=self.limits.images, max_fields=len(OPTIONS) + 2)
         # keeps files in memory: a process may open fewer files than there are images
         parser.spool_max_size = self.limits.request_bytes
         try:
@@ -123,86 +168,168 @@ class RequestReader:
         except MultiPartException as error:
             status = 413 if "Too many files" in error.message else 400
             raise RequestError(status, f"The form cannot be read: {error.message.rstrip('.')}.") from error
-        sources: list[Any] = []
-        options: dict[str, Any] = {}
-        for name, value in form.multi_items():
-            if isinstance(value, str):
-                is_number = name in OPTIONS and value.isascii() and value.isdigit() and len(value) < 10
-                options[name] = int(value) if is_number else value
-                if name == "scores" and value in ("true", "false"):
-                    options[name] = value == "true"
-            else:
-                sources.append(await value.read())
-                await value.close()
-        return sources, options
+        files = [value for _, value in form.multi_items() if not isinstance(value, str)]
+        options = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        for name in options.keys() - {"text"}:
+            with suppress(ValueError, RecursionError):
+                options[name] = json.loads(options[name])
+        return [await file.read() for file in files], options
 
-    async def read_json(self, body: Body) -> tuple[list, dict]:
-        content = b"".join([chunk async for chunk in body.chunks()])
-        sent = await self.images.in_thread(lambda: parsed(content))
-        if not isinstance(sent, dict) or not isinstance(sent.get("images"), list):
-            raise RequestError(400, "Send a JSON object with a list 'images'.")
-        return sent.pop("images"), sent
+    async def read_json(self, body: AsyncGenerator[bytes, None]) -> tuple[list, dict]:
+        content = b"".join([chunk async for chunk in body])
+        if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_MARKS:
+            raise RequestError(413, f"The body has more than {MAX_MARKS} values.")
+        try:
+            options = await self.in_thread(json.loads, content)
+            return [*options.pop("images")], options
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+            raise RequestError(400, "Send a JSON object with a list 'images'.") from None
 
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
         """Returns beams x tokens; refuses an impossible beginning of captions, or too many tokens after it."""
-        asked, words = options.get("max_new_tokens"), 0
-        beams, tokens = options.get("num_beams") or 1, asked or DEFAULT_CAPTION_LENGTH
-        if self.pipeline is not None:
-            reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
-            try:
-                reader.check_prefix(text, "The text")
-            except ValueError as error:
-                raise RequestError(400, f"{one_sentence(error)}.") from error
-            words = reader.number_of_words(text)
-            beams = max(options.get("num_beams") or usual.num_beams or 1, usual.num_return_sequences or 1)
-            tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_CAPTION_LENGTH
-            room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
-            if tokens > room and (asked or words):
-                raise RequestError(
-                    400,
-                    f"max_new_tokens is {tokens}, after {words} words of text; this captioner can write {room} then.",
-                )
+        reader, text, usual = self.pipeline.reader(), options.get("text", ""), self.pipeline.model.generation_config
+        reader.check_prefix(text, "The text")
+        words, asked = reader.number_of_words(text), options.get("max_new_tokens")
+        beams = max(options.get("num_beams") or usual.num_beams or 1, usual.num_return_sequences or 1)
+        tokens = asked or usual.max_new_tokens or usual.max_length or DEFAULT_CAPTION_LENGTH
+        room = getattr(self.pipeline.model.config, "max_position_embeddings", MAX_CAPTION_LENGTH) - 1 - words
+        if tokens > room and (asked or words):
+            raise RequestError(
+                400, f"max_new_tokens is {tokens}, after {words} words of text; this captioner can write {room} then."
+            )
         passes = beams + bool(options.get("scores"))  # scores take another pass over the caption
         return passes * (words + tokens)
 
-    def prepared(self, content: bytes, place: int, text: str) -> Any:
-        """Returns an image file as an input of the pipeline."""
-        least_side = None if self.pipeline is None else least_side_of(self.pipeline.processor.image_processor)
-        try:
-            image = load_image(content, f"image {place}", least_side)
-        except ImageError as error:
-            raise RequestError(400, f"{one_sentence(error)}.") from error
-        if self.pipeline is None:
-            return image
+    async def read_images(self, sources: list, text: str) -> list:
+        """Returns images as inputs of the pipeline; counts the pixels of all before it decodes any."""
+        files, pixels, num_bytes = [], [], 0
+        for place, source in enumerate(sources):
+            name = f"image {place}"
+            if isinstance(source, str) and "://" in source[:10]:
+                source = await self.downloaded(source, name, self.limits.request_bytes - num_bytes)
+                num_bytes += len(source)
+            elif not isinstance(source, bytes):  # of a form
+                source = await self.in_thread(from_base64, source, name)
+            width, height = await self.in_thread(size_of, source, name)
+            files.append(source)
+            pixels.append(width * height)
+            if sum(pixels) > self.limits.pixels:
+                raise RequestError(
+                    413, f"The images have more than {self.limits.pixels} pixels together; send fewer or smaller ones."
+                )
+        return [
+            await self.in_thread(self.as_input, content, place, text, pixels=pixels[place])
+            for place, content in enumerate(files)
+        ]
+
+    def as_input(self, content: bytes, place: int, text: str) -> Any:
+        image = load_image(content, f"image {place}", least_side_of(self.pipeline.processor.image_processor))
         item = self.pipeline.reader(text=text).try_to_read(image, place)
         if item.error is not None:
-            raise RequestError(400, f"{one_sentence(item.error)}.") from item.error
+            raise item.error
         return item
 
-
-def too_large(limits: ServingLimits) -> RequestError:
-    return RequestError(413, f"The request has more than {limits.request_bytes} bytes.")
-
-
-def parsed(content: bytes) -> Any:
-    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_MARKS:
-        raise RequestError(413, f"The body has more than {MAX_MARKS} values.")
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        raise RequestError(400, "The body is not JSON.") from None
+    async def downloaded(self, url: str, name: str, max_bytes: int) -> bytes:
+        if not self.limits.allow_urls:
+            raise RequestError(400, f"{name.capitalize()} is a URL, which this server does not read; send its bytes.")
+        try:
+            return await download(url, max_bytes)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError, ValueError) as error:
+            raise RequestError(400, f"{name.capitalize()} cannot be downloaded: {one_sentence(error)}.") from error
 
 
-def checked_options(options: Mapping[str, Any]) -> tuple[tuple[str, Any], ...]:
+def check_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name == "text":
-            if not isinstance(value, str):
-                raise RequestError(400, f"text is {value!r:.60}; it must be a string.")
+            is_right, right = isinstance(value, str), "a string"
         elif name == "scores":
-            if not isinstance(value, bool):
-                raise RequestError(400, f"scores is {value!r:.60}; it must be true or false.")
-        elif name not in OPTIONS:
+            is_right, right = isinstance(value, bool), "true or false"
+        elif name in OPTIONS:
+            is_right = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= OPTIONS[name]
+            right = f"a whole number from 1 to {OPTIONS[name]}"
+        else:
             raise RequestError(400, f"{name!r:.60} is not an option; there are {', '.join(OPTIONS)}, text and scores.")
-        elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= OPTIONS[name]:
-            raise RequestError(400, f"{name} is {value!r:.60}; it must be a whole number from 1 to {OPTIONS[name]}.")
-    return tuple(sorted(options.items()))
+        if not is_right:
+            raise RequestError(400, f"{name} is {value!r:.60}; it must be {right}.")
+
+
+def from_base64(source: Any, name: str) -> bytes:
+    try:
+        return base64.b64decode(source.partition(",")[2] if source.startswith("data:") else source, validate=True)
+    except (AttributeError, ValueError):
+        raise RequestError(400, f"{name.capitalize()} is neither base64 nor a URL.") from None
+
+
+class FileBytes(io.BytesIO):
+    """The bytes of a file; reading them more than `MAX_READS` times is an error."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content)
+        self.left = MAX_READS * len(content) + 2**20
+
+    def read(self, size: int | None = -1) -> bytes:
+        part = super().read(size)
+        self.left -= len(part)
+        if self.left < 0:
+            raise ValueError("its parts overlap")
+        return part
+
+
+def size_of(content: bytes, name: str) -> tuple[int, int]:
+    """Returns width and height of a stranger's image file, without decoding it.
+
+    Raises a RequestError for no image, and for one that takes far more time or memory than its bytes and pixels.
+    """
+    try:
+        with Image.open(FileBytes(content), formats=FORMATS) as image:
+            width, height = image.size
+            has_scans = image.format in ("JPEG", "MPO") and content.count(START_OF_SCAN) > MAX_SCANS
+            is_costly = has_scans or len(image.info.get("exif", b"")) > MAX_EXIF_BYTES
+    except Exception as error:  # Pillow's plugins raise anything on damaged data
+        raise RequestError(
+            400, f"{name.capitalize()} is no image of {', '.join(FORMATS)}, or a damaged one."
+        ) from error
+    if is_costly:
+        raise RequestError(413, f"{name.capitalize()} has too many scans or EXIF data; save it again as a usual image.")
+    is_thin = max(width, height) > MAX_ASPECT_RATIO * min(width, height)
+    if is_thin or width * height > (Image.MAX_IMAGE_PIXELS or width * height):
+        raise RequestError(413, f"{name.capitalize()} has {width} x {height} pixels, which are too many or too thin.")
+    return width, height
+
+
+async def download(url: str, max_bytes: int) -> bytes:
+    """Returns the content of an `http(s)://` URL, however long that takes; refuses what is not on public servers."""
+    async with httpx.AsyncClient(timeout=None) as client:
+        for _ in range(MAX_REDIRECTS + 1):
+            if urlsplit(url).scheme not in ("http", "https"):
+                raise ValueError(f"{url:.200} is no http(s) URL")
+            await refuse_private_server(urlsplit(url).hostname or "")
+            async with client.stream("GET", url, headers={"Accept-Encoding": "identity"}) as response:
+                # Whom it asked may be another one: a name may resolve differently the second time.
+                peer = response.extensions["network_stream"].get_extra_info("server_addr")
+                if peer is None or not is_public(peer[0]):
+                    raise ValueError("it comes from no public server")
+                if response.has_redirect_location:
+                    url = urljoin(url, response.headers["location"])
+                    continue
+                response.raise_for_status()
+                content = bytearray()
+                async for chunk in response.aiter_raw():
+                    content += chunk
+                    if len(content) > max_bytes:
+                        raise ValueError(f"it has more than {max_bytes} bytes")
+                return bytes(content)
+    raise ValueError(f"the server redirects more than {MAX_REDIRECTS} times")
+
+
+async def refuse_private_server(host: str) -> None:
+    """Raises a ValueError unless every IP address of a host is public; nothing is sent to it before."""
+    addresses = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    if not all(is_public(str(address[4][0])) for address in addresses):
+        raise ValueError(f"{host:.200} is no public server")
+
+
+def is_public(address: str) -> bool:
+    found = ipaddress.ip_address(address.partition("%")[0])
+    inner = getattr(found, "ipv4_mapped", None) or found
+    return inner.is_global and not inner.is_multicast

@@ -1,62 +1,291 @@
-"""A uvicorn server that drops slow and idle connections."""
+"""The web application with captions, health and metrics; the batches of its images; and a server that bounds clients.
+
+```python
+limits = ServingLimits(batch_size=16)
+BoundedServer(create_app(pipeline, limits), limits).run([listening])
+```
+"""
 
 import asyncio
+import logging
 import math
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import torch
 import uvicorn
+from fastapi import FastAPI, Request, Response
+from fastapi.responses import JSONResponse, PlainTextResponse
+from starlette.requests import ClientDisconnect
+from transformers import StoppingCriteriaList
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from .limits import ServingLimits
+from ..io.messages import is_out_of_memory, one_sentence, type_and_reason
+from ..loading.pipelines import CaptioningPipeline
+from .requests import RequestError, RequestReader, ServingLimits
 
-SECONDS_TO_READ = 5
-"""Seconds for reading an answer after the time limit of its request."""
-LINGER = 1
-"""Seconds that a connection stays open after an answer to an incomplete request."""
+CLIENT_GONE = 499
+MAX_MESSAGE = 500
+"""Maximal characters of an error, which may quote a request."""
+logger = logging.getLogger(__name__)
+
+
+@dataclass(eq=False)
+class Job:
+    """An image that waits for its answer; `cost` is its beams x tokens."""
+
+    image: Any
+    options: Hashable
+    cost: int
+    answer: asyncio.Future
+
+
+class Batcher:
+    """Passes images that arrive within a few milliseconds to a model together, in the order of their arrival.
+
+    While the model works on a batch, the next batch fills, so that a busy server has full batches. `work` captions a
+    list of images with the same options in one thread, and returns an answer for each.
+    """
+
+    task: asyncio.Task
+
+    def __init__(self, work: Callable[[list, Any], Sequence], limits: ServingLimits) -> None:
+        self.work, self.limits = work, limits
+        self.batches = self.images = 0
+        self.queue: list[Job] = []
+        self.running: list[Job] = []
+        self.arrived = asyncio.Event()
+        self.thread = ThreadPoolExecutor(1, "hf_ngsan captioner")
+
+    @property
+    def unanswered(self) -> list[Job]:
+        return [job for job in (*self.queue, *self.running) if not job.answer.done()]
+
+    async def start(self) -> None:
+        self.task = asyncio.create_task(self.run())
+
+    async def stop(self) -> None:
+        """Stops after all waiting images have their answers."""
+        while jobs := self.unanswered:
+            await asyncio.wait([job.answer for job in jobs])
+        self.task.cancel()
+        self.thread.shutdown()
+
+    def check_room(self, number: int) -> None:
+        """Raises a RequestError if there is no room for more waiting images."""
+        waiting = len(self.unanswered)
+        if waiting + number > self.limits.waiting:
+            raise RequestError(503, f"The server is busy: {waiting} images wait already.")
+
+    async def submit(self, images: Sequence, options: Hashable, cost: int = 0) -> list:
+        """Returns an answer for each image of a request; raises a RequestError if too many images wait already."""
+        self.check_room(len(images))
+        loop = asyncio.get_running_loop()
+        jobs = [Job(image, options, cost, loop.create_future()) for image in images]
+        self.queue += jobs
+        self.arrived.set()
+        try:
+            return list(await asyncio.gather(*(job.answer for job in jobs)))
+        finally:  # a disconnected client no longer waits
+            for job in jobs:
+                job.answer.cancel()
+
+    async def run(self) -> None:
+        while True:
+            self.running = await self.next_batch()
+            await self.answer([job for job in self.running if not job.answer.done()])
+
+    async def next_batch(self) -> list[Job]:
+        """Returns the jobs that arrive until a batch is full, or until none has arrived for the waiting time.
+
+        Each job restarts the waiting time: after a batch its clients send their next images one after the other, and a
+        batch of the first few would leave the others to a second one. Jobs with other options than the first one's
+        stay in the queue for later batches.
+        """
+        while True:
+            self.arrived.clear()
+            self.queue = [job for job in self.queue if not job.answer.done()]  # without those of disconnected clients
+            if not self.queue:
+                await self.arrived.wait()
+                continue
+            first = self.queue[0]
+            size = max(1, min(self.limits.batch_size, self.limits.cost // max(1, first.cost)))
+            batch = [job for job in self.queue if job.options == first.options][:size]
+            if len(batch) == size or len(self.queue) >= self.limits.batch_size:
+                break
+            try:
+                await asyncio.wait_for(self.arrived.wait(), self.limits.wait_ms / 1000)
+            except TimeoutError:
+                break
+        self.queue = [job for job in self.queue if job not in batch]
+        return batch
+
+    async def answer(self, jobs: Sequence[Job]) -> None:
+        if not jobs:
+            return
+        self.batches += 1
+        self.images += len(jobs)
+        images, loop = [job.image for job in jobs], asyncio.get_running_loop()
+        try:
+            answers = await loop.run_in_executor(self.thread, self.work, images, jobs[0].options)
+        except (Exception, SystemExit) as error:  # which would end the loop that serves all others
+            answers = [error if isinstance(error, Exception) else RuntimeError(repr(error))] * len(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
+            if job.answer.done():
+                continue
+            if isinstance(answer, Exception):
+                job.answer.set_exception(answer)
+            else:
+                job.answer.set_result(answer)
+
+
+def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> FastAPI:
+    """Makes the web application of a captioner.
+
+    `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
+    `max_new_tokens`, `text` and `scores`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400
+    for a request that cannot be read, 413 for a too large one, 500 if the model fails, 503 if too many images wait, 504
+    after the time limit. With `scores` true the answer also has `"scores"`, `score` and `words` of each caption (see
+    [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` and `GET /metrics` (Prometheus) report the state. It
+    answers whatever host a request names: [`~hf_ngsan.serving.hosts.OwnHosts`] refuses those of strangers.
+
+    Args:
+        pipeline: pipeline of a captioner that reads images.
+        limits: limits of requests.
+        name: name of the model.
+    """
+    limits = limits or ServingLimits()
+    reader = RequestReader(pipeline, limits)
+
+    def stop_if_abandoned(input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
+        if all(job.answer.done() for job in batcher.running):
+            raise RuntimeError("No client waits for the answers of this batch any more.")
+        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
+
+    def work(images: list, options: tuple) -> list:
+        given = {key: value for key, value in options if key != "text"}  # which the images have already
+        given["return_scores"] = given.pop("scores", False)
+        stop = StoppingCriteriaList([stop_if_abandoned])
+        answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **given)
+        return [ValueError(answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
+
+    batcher = Batcher(work, limits)
+    statuses: Counter[int] = Counter()
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await batcher.start()
+        yield
+        await batcher.stop()
+        reader.threads.shutdown()
+
+    app = FastAPI(title="hf-ngsan", openapi_url=None, lifespan=lifespan)
+
+    @app.post("/caption")
+    async def caption(request: Request) -> Response:
+        response = await answer(request)
+        statuses[response.status_code] += 1
+        return response
+
+    async def answer(request: Request) -> Response:
+        try:
+            async with asyncio.timeout(limits.seconds):
+                batcher.check_room(1)
+                answers = await unless_gone(request, batcher.submit(*await reader.read(request)))
+        except RequestError as error:
+            return refusal(error.status, str(error))
+        except TimeoutError:
+            return refusal(504, f"The answer takes longer than {limits.seconds:g} seconds.")
+        except ValueError as error:  # of the pipeline
+            return refusal(400, f"{one_sentence(error)}.")
+        except ClientDisconnect:
+            answers = None
+        except Exception as error:
+            logger.exception("A batch of images was lost.")
+            advice = "start the server with a smaller --batch-size" if is_out_of_memory(error) else "its log says more"
+            return refusal(500, f"The server could not caption the images ({type_and_reason(error)}); {advice}.")
+        if answers is None:
+            return Response(status_code=CLIENT_GONE)
+        content: dict[str, list] = {"captions": [caption["generated_text"] for caption in answers]}
+        if "score" in answers[0]:
+            content["scores"] = [{"score": caption["score"], "words": caption["word_scores"]} for caption in answers]
+        return JSONResponse(content)
+
+    @app.get("/health")
+    async def health() -> dict:
+        return {"status": "ok", "model": name, "waiting": len(batcher.unanswered)}
+
+    @app.get("/metrics")
+    async def metrics() -> PlainTextResponse:
+        counts = {
+            "batches_total": batcher.batches,
+            "images_total": batcher.images,
+            "waiting_images": len(batcher.unanswered),
+            **{f'requests_total{{status="{status}"}}': number for status, number in sorted(statuses.items())},
+        }
+        return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))
+
+    return app
+
+
+def refusal(status: int, message: str) -> Response:
+    """Returns the answer to a refused request; cuts a long message and replaces lone surrogates."""
+    shown = message if len(message) <= MAX_MESSAGE else f"{message[:MAX_MESSAGE]} …."
+    headers = {"Retry-After": "1"} if status == 503 else None
+    return JSONResponse({"error": shown.encode(errors="replace").decode()}, status, headers)
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, list]) -> list | None:
+    """Returns the result of some work; if the client disconnects first, cancels the work and returns None."""
+
+    async def disconnected() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    task, gone = asyncio.ensure_future(work), asyncio.ensure_future(disconnected())
+    try:
+        await asyncio.wait({task, gone}, return_when=asyncio.FIRST_COMPLETED)
+        return task.result() if task.done() else None
+    finally:
+        gone.cancel()
+        task.cancel()
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that is closed when its client is slow.
+    """A connection that is closed unless the head of a request arrives within a time after it, or after an answer.
 
-    The head of a request must arrive within the time limit after the connection or the previous answer, and the answer
-    be read soon after that limit.
-
-    Args:
-        seconds: time limit of a request.
-        arguments: uvicorn's.
+    Twice that time after a head, its answer must have been read.
     """
 
     def __init__(self, *arguments: Any, seconds: float, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.seconds = seconds
-        self.deadline: asyncio.TimerHandle | None = None
-
-    def allow(self, seconds: float) -> None:
-        """Closes the connection after a time, unless something happens before."""
-        if self.deadline is not None:
-            self.deadline.cancel()
-        self.deadline = self.loop.call_later(seconds, self.transport.abort)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.allow(self.seconds)
+        self.deadline = self.loop.call_later(self.seconds, transport.abort)
+
+    def allow(self, seconds: float) -> None:
+        self.deadline.cancel()
+        self.deadline = self.loop.call_later(seconds, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.deadline is not None:
-            self.deadline.cancel()
+        self.deadline.cancel()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
         before = self.cycle
         super().handle_events()
         if self.cycle is not before:
-            self.allow(self.seconds + SECONDS_TO_READ)
+            self.allow(2 * self.seconds)
 
     def on_response_complete(self) -> None:
-        # The rest of an incomplete body, which is no longer read, may arrive while the answer is sent.
-        self.allow(LINGER if self.cycle.more_body else self.seconds)
+        self.allow(self.seconds)  # also for the rest of an incomplete body
         super().on_response_complete()  # it may begin the next request
 
 

@@ -26,8 +26,7 @@ from ..loading.models import ModelFolderError, without_progress_bars
 from ..training.output_folder import TRAINING_CONFIG
 from ..visualization import MissingPlotsError, save_figure
 from ..visualization.plots import plot_training_curve
-from .cards import CARD, TRAINING_CURVE, write_card
-from .facts import CardFacts, weights_checksum, write_evaluations
+from .cards import CARD, TRAINING_CURVE, CardFacts, weights_checksum, write_card, write_evaluations
 
 HANDLER_CODE = Path(__file__).with_name("endpoint_handler.py")
 """Source of `handler.py` of a captioner."""
@@ -86,7 +85,8 @@ def push_to_hub(
         repo_id: `user/name`, or `name` for the user of the token; made if absent.
         max_shard_size: maximal size of a file of weights, as in transformers.
         tags: further tags of the card.
-        options: `private`, `token` and `overwrite` of [`~hf_ngsan.sharing.upload_checkpoint`].
+        options: of [`~hf_ngsan.sharing.upload_checkpoint`]: `private`, `token`, `revision`, `create_pr`,
+            `commit_message` and others as in huggingface_hub, and `overwrite`.
 
     Raises:
         ValueError: see [`save_for_hub`]; or no name of a repository.
@@ -133,13 +133,9 @@ def write_checkpoint(
     max_shard_size: int | str = "50GB",
     source: Path | None = None,
 ) -> None:
-    """Writes the files of a repository of the Hub: model, processor, the code of both, and the card.
+    """Writes the files of a repository into a new folder: model, processor, the code of both, and the card.
 
-    Args:
-        model, processor, max_shard_size: see [`save_for_hub`].
-        folder: an empty or new folder.
-        repo_id, facts, tags: name of the repository, facts besides the configuration, and further tags, for the card.
-        source: folder that the model was loaded from, unchanged; current graphs in its `onnx/` go along.
+    Current graphs in `source`, the folder that the model was loaded from, unchanged, go along.
     """
     folder = Path(folder)
     with without_progress_bars():
@@ -168,7 +164,6 @@ def write_facts(folder: Path, facts: CardFacts) -> None:
 
 
 def files_of(folder: Path) -> list[str]:
-    """Returns all files in a folder, recursively and relative to it."""
     return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file())
 
 
@@ -183,13 +178,9 @@ def checkpoint_tag(folder: str | Path) -> str:
 
 
 def check_checkpoint(folder: str | Path) -> None:
-    """Checks a folder before its upload: its card, its code, and that it loads in another process.
+    """Raises a ModelFolderError unless a folder has no foreign code and loads in a process without this package.
 
-    That process runs only code of this package, which [`save_for_hub`] wrote. This package is hidden from it, unless
-    the code of an architecture of another package imports it.
-
-    Raises:
-        ModelFolderError: the folder does not load, or has or refers to foreign code.
+    The code of an architecture of another package may import it.
     """
     folder = Path(folder).resolve()
     ModelCard((folder / CARD).read_text(encoding="utf-8"))
@@ -225,6 +216,8 @@ def upload_checkpoint(
     private: bool | None = None,
     token: bool | str | None = None,
     overwrite: bool = False,
+    revision: str | None = None,
+    **options: Any,
 ) -> CommitInfo:
     """Uploads a folder of [`write_checkpoint`] in one commit, with the tag that its card names.
 
@@ -236,6 +229,8 @@ def upload_checkpoint(
         private: whether a new repository is private.
         token: as in transformers.
         overwrite: delete other files of the repository in the same commit; without it they are refused.
+        revision: branch, made if absent; the main one if `None`.
+        options: of `HfApi.create_commit`, such as `create_pr` and `commit_message`.
 
     Raises:
         UploadError: see [`push_to_hub`]; the repository is unchanged.
@@ -244,7 +239,9 @@ def upload_checkpoint(
     names = files_of(folder)
     with as_upload_errors(repo_id):
         api.create_repo(repo_id, private=private, exist_ok=True)
-        others = sorted({*api.list_repo_files(repo_id)} - {*names} - OF_THE_HUB)
+        if revision is not None and not revision.startswith("refs/"):
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        others = sorted({*api.list_repo_files(repo_id, revision=revision)} - {*names} - OF_THE_HUB)
         if others and not overwrite:
             raise UploadError(
                 f"{repo_id} holds {len(others)} files that are not of this checkpoint, {others[0]} among them; choose "
@@ -253,7 +250,8 @@ def upload_checkpoint(
         info = api.create_commit(
             repo_id,
             [*(CommitOperationAdd(name, folder / name) for name in names), *map(CommitOperationDelete, others)],
-            commit_message="Upload model, processor, code and card",
+            revision=revision,
+            **{"commit_message": "Upload model, processor, code and card", **options},
         )
         api.create_tag(repo_id, tag=checkpoint_tag(folder), revision=info.oid, exist_ok=True)
     return info

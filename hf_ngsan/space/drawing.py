@@ -19,28 +19,28 @@ from ..data.scenes import BACKGROUND, PAINT, outline
 SHOWN_SIDE, MAP_SIDE = 768, 128
 """Longest sides in pixels of a photograph on the page, and of attention maps, which the browser enlarges."""
 MAP_COLOUR = (255, 106, 0)
+COLOUR = "rgb({}, {}, {})".format(*MAP_COLOUR)
 STRONGEST = 0.8
 """Opacity of a map at its largest weight."""
 SIDE = 100
 """Width and height of a drawing in its own units; boxes within [0, 1] are stretched to the shape of the image."""
 MAX_THICKNESS = 4
-COLOUR = "rgb({}, {}, {})".format(*MAP_COLOUR)
+NO_WEIGHT = 1e-12
 CAPTION_STYLE, REGION_STYLE, REGION_SCRIPT = (
     Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("captions.css", "drawing.css", "drawing.js")
 )
 
 
-def data_url(image: Image.Image, file_format: str) -> str:
+def data_url(image: Image.Image, file_format: str, **options: Any) -> str:
     file = io.BytesIO()
-    image.save(file, file_format, **({"quality": 88} if file_format == "JPEG" else {}))
+    image.save(file, file_format, **options)
     return f"data:image/{file_format.lower()};base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
-def photograph(image: Image.Image) -> str:
-    """Returns the image above captions and under maps."""
+def photograph_url(image: Image.Image) -> str:
     shown = image.convert("RGB")
     shown.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
-    return f'<img class="stage" alt="photograph" style="{shape_of(image)}" src="{data_url(shown, "JPEG")}">'
+    return data_url(shown, "JPEG", quality=88)
 
 
 def shape_of(image: Image.Image) -> str:
@@ -49,40 +49,32 @@ def shape_of(image: Image.Image) -> str:
 
 def map_over(image: Image.Image, weights: np.ndarray) -> str:
     """Returns the map `(height, width)` of a word as an overlay of a photograph of any size."""
-    opacity = weights / max(float(weights.max()), 1e-12) * STRONGEST
     pixels = np.empty((*weights.shape, 4), dtype=np.uint8)
     pixels[..., :3] = MAP_COLOUR
-    pixels[..., 3] = np.round(255 * opacity)
+    pixels[..., 3] = np.round(255 * STRONGEST * weights / max(float(weights.max()), NO_WEIGHT))
     return f'<img class="overlay" alt="" style="{shape_of(image)}" src="{data_url(Image.fromarray(pixels), "PNG")}">'
 
 
-def caption(words: Sequence[str], overlays: Sequence[str], visualness: Sequence[float] | None, kind: str = "") -> str:
-    """Returns a caption, each word with its overlay; visualness in [0, 1] underlines words, more visual ones darker."""
-    spans = []
-    for position, (word, overlay) in enumerate(zip(words, overlays, strict=True)):
-        more = ""
-        if visualness is not None:
-            value = visualness[position]
-            more = f' title="visualness {value:.2f}" style="border-color: rgba(0, 110, 180, {value:.2f})"'
-        spans.append(f'<span class="word" tabindex="0"{more}>{html.escape(word)}{overlay}</span>')
-    return f'<p class="caption {kind}">{" ".join(spans) or "(no words)"}</p>'
-
-
-def captions_of(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray], str]) -> list[str]:
-    """Returns the captions of all beams, the best first; `overlay` turns the attention of a word into its overlay."""
-    found = []
+def captions_of(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray], str]) -> str:
+    """Returns the captions of all beams, the best first, each word with the overlay of its attention."""
+    captions = []
     for number, answer in enumerate(answers):
-        pairs = answer.get("visualness")
-        visualness = None if pairs is None else [value for _, value in pairs]
-        overlays = [overlay(weights) for weights in answer["attention"]]
-        found.append(caption(answer["words"], overlays, visualness, "other" if number else "best"))
-    return found
+        spans = []
+        for place, (word, weights) in enumerate(zip(answer["words"], answer["attention"], strict=True)):
+            more = ""
+            if "visualness" in answer:
+                value = answer["visualness"][place][1]
+                more = f' title="visualness {value:.2f}" style="border-color: rgba(0, 110, 180, {value:.2f})"'
+            spans.append(f'<span class="word" tabindex="0"{more}>{html.escape(word)}{overlay(weights)}</span>')
+        kind = "other" if number else "best"
+        captions.append(f'<p class="caption {kind}" dir="auto">{" ".join(spans) or "(no words)"}</p>')
+    return "".join(captions)
 
 
-def viewer(stage: str, parts: Sequence[str], *notes: str, kind: str = "") -> str:
+def viewer(stage: str, text: str, *notes: str, kind: str = "") -> str:
     """Returns a picture with captions and notes below it, or beside it for the kind `wide`."""
-    text = "".join([*parts, *(f'<p class="note">{html.escape(note)}</p>' for note in notes)])
-    return f'<div class="viewer {kind}">{stage}<div class="text">{text}</div></div>'
+    shown = "".join(f'<p class="note">{html.escape(note)}</p>' for note in notes)
+    return f'<div class="viewer {kind}">{stage}<div class="text">{text}{shown}</div></div>'
 
 
 def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any]]) -> str:
@@ -94,68 +86,66 @@ def photograph_with_captions(image: Image.Image, answers: Sequence[dict[str, Any
     notes.append("Tap a word, point at it, or press Tab, to see where the captioner looked for it.")
     if "visualness" in answers[0]:
         notes.append("The darker the line under a word, the more it comes from the image rather than from language.")
-    return viewer(photograph(image), captions_of(answers, partial(map_over, image)), *notes)
+    stage = f'<img class="stage" alt="photograph" style="{shape_of(image)}" src="{photograph_url(image)}">'
+    return viewer(stage, captions_of(answers, partial(map_over, image)), *notes)
+
+
+def svg(kind: str, style: str, content: str) -> str:
+    return f'<svg class="{kind}" viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" style="{style}">{content}</svg>'
+
+
+def rectangle(box: Sequence[float], attributes: str) -> str:
+    x, y, right, bottom = box
+    return f'<rect x="{x:.2f}" y="{y:.2f}" width="{right - x:.2f}" height="{bottom - y:.2f}" {attributes}/>'
 
 
 def look_of(name: str, box: Sequence[float]) -> str:
     """Returns the drawing of an object of a synthetic scene, or a filled box with a name."""
     colour, _, shape = name.partition(" ")
     if colour in PAINT:
-        points = " ".join(f"{SIDE * x:.2f},{SIDE * y:.2f}" for x, y in outline(shape, box))
+        points = " ".join(f"{x:.2f},{y:.2f}" for x, y in outline(shape, box))
         return f'<polygon points="{points}" fill="{PAINT[colour]}" stroke="{BACKGROUND}" stroke-width="0.8"/>'
-    x, y, right, bottom = (SIDE * value for value in box)
-    size = f'x="{x:.2f}" y="{y:.2f}" width="{right - x:.2f}" height="{bottom - y:.2f}"'
-    text = f'<text x="{x + 0.7:.2f}" y="{y + 3.4:.2f}">{html.escape(name)}</text>'
-    return f'<rect {size} fill="#7a93ad" opacity="0.25"/>{text}'
+    text = f'<text x="{box[0] + 0.7:.2f}" y="{box[1] + 3.4:.2f}">{html.escape(name)}</text>'
+    return rectangle(box, 'fill="#7a93ad" opacity="0.25"') + text
 
 
 def drawing(names: Sequence[str], boxes: np.ndarray, chosen: int, weights: np.ndarray, shape: str) -> str:
     """Draws regions, and lines from the chosen one to the others; their thickness is its attention to them."""
     areas = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
-    regions, centres = [], SIDE * (boxes[:, :2] + boxes[:, 2:]) / 2
+    parts, centres = [], SIDE * (boxes[:, :2] + boxes[:, 2:]) / 2
     for index in np.argsort(-areas).tolist():
-        x, y, right, bottom = (SIDE * value for value in boxes[index].tolist())
-        width, height = right - x, bottom - y
-        regions.append(
+        box = x, y, right, bottom = (SIDE * boxes[index].astype(float)).tolist()
+        size = f'class="box" data-width="{right - x:.2f}" data-height="{bottom - y:.2f}"'
+        corner = rectangle((right - 1.5, bottom - 1.5, right + 1.5, bottom + 1.5), 'class="corner"')
+        parts.append(
             f'<g class="region{" chosen" if index == chosen else ""}" tabindex="0" data-index="{index}">'
-            f"<title>{html.escape(names[index])}</title>{look_of(names[index], boxes[index].tolist())}"
-            f'<rect class="box" x="{x:.2f}" y="{y:.2f}" width="{width:.2f}" height="{height:.2f}" '
-            f'data-width="{width:.2f}" data-height="{height:.2f}"/>'
-            f'<rect class="corner" x="{right - 1.5:.2f}" y="{bottom - 1.5:.2f}" width="3" height="3"/></g>'
+            f"<title>{html.escape(names[index])}</title>{look_of(names[index], box)}"
+            f"{rectangle(box, size)}{corner}</g>"
         )
-    lines = [
+    parts += [
         f'<line x1="{centres[chosen, 0]:.2f}" y1="{centres[chosen, 1]:.2f}" x2="{x:.2f}" y2="{y:.2f}" '
         f'stroke="{COLOUR}" stroke-width="{MAX_THICKNESS * float(weight):.2f}" opacity="0.7" pointer-events="none"/>'
         for index, ((x, y), weight) in enumerate(zip(centres, weights[chosen], strict=True))
         if index != chosen
     ]
-    return (
-        f'<svg class="stage drawing" viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" '
-        f'style="{shape}; background: {BACKGROUND}">{"".join(regions)}{"".join(lines)}</svg>'
-    )
+    return svg("stage drawing", f"{shape}; background: {BACKGROUND}", "".join(parts))
 
 
 def regions_over(boxes: np.ndarray, weights: np.ndarray, shape: str) -> str:
     """Returns regions with the weights `(N,)` of a word as an overlay of their drawing."""
-    strongest = max(float(weights.max()), 1e-12)
-    parts = []
-    for (x, y, right, bottom), weight in zip((SIDE * boxes).tolist(), weights.tolist(), strict=True):
-        parts.append(
-            f'<rect x="{x:.2f}" y="{y:.2f}" width="{right - x:.2f}" height="{bottom - y:.2f}" fill="{COLOUR}" '
-            f'opacity="{STRONGEST * weight / strongest:.2f}"/>'
-        )
-    return (
-        f'<svg class="overlay" viewBox="0 0 {SIDE} {SIDE}" preserveAspectRatio="none" style="{shape}">'
-        f"{''.join(parts)}</svg>"
-    )
+    opacities = STRONGEST * weights / max(float(weights.max()), NO_WEIGHT)
+    parts = [
+        rectangle(box, f'fill="{COLOUR}" opacity="{opacity:.2f}"')
+        for box, opacity in zip((SIDE * boxes).tolist(), opacities.tolist(), strict=True)
+    ]
+    return svg("overlay", shape, "".join(parts))
 
 
 def table_of(names: Sequence[str], chosen: int, weights: np.ndarray, before: np.ndarray) -> str:
     """Returns the attention of the chosen region to each, now and before it was moved, sorted."""
-    rows = []
+    rows = [f"<tr><th>the {html.escape(names[chosen])} attends to</th><th>weight</th><th>change</th></tr>"]
     for index in np.argsort(-weights[chosen]).tolist():
         now, change = weights[chosen, index], weights[chosen, index] - before[chosen, index]
         name = "itself" if index == chosen else names[index]
         rows.append(f"<tr><td>{html.escape(name)}</td><td>{now:.3f}</td><td>{change:+.3f}</td></tr>")
-    title = f"<tr><th>the {html.escape(names[chosen])} attends to</th><th>weight</th><th>change</th></tr>"
-    return f'<table class="weights">{title}{"".join(rows)}</table>'
+    return f'<table class="weights">{"".join(rows)}</table>'

@@ -1,12 +1,5 @@
-"""The web page, with tabs for photographs, regions and search.
+"""The web page, with tabs for photographs, regions and search."""
 
-```python
-page = make_page(load_parts("ngsan-flickr8k", data="scenes"))
-launch(page, port=7860)
-```
-"""
-
-import html
 import io
 import json
 from collections.abc import Iterable
@@ -19,15 +12,14 @@ from PIL import Image
 from starlette.middleware import Middleware
 
 from ..data.scenes import draw_scene, make_scene
-from ..io.packaged import installed_photographs
-from ..io.weight_sources import licence_of
+from ..io.packaged import installed_photographs, licence_of
 from ..models.image_processing_captioning import load_image
 from ..serving.hosts import OwnHosts, host_name, listen
-from ..serving.images import size_of
+from ..serving.requests import size_of
 from ..sharing.cards import code
-from . import drawing, regions
-from .guard import Gate, Page, PageServer, in_words, whole_number
-from .parts import Parts, PhotographSearch, Search
+from . import drawing
+from .guard import Gate, Page, PageServer
+from .parts import Parts, Regions, Search, moved
 
 MAX_BEAMS, BEAMS = 8, 3
 MAX_QUERY, MAX_PHOTOGRAPHS = 1000, 100
@@ -39,8 +31,6 @@ MAX_WAITING = 100
 MAX_UPLOAD = "30mb"
 KEPT_SECONDS = 3600
 """Uploads are deleted after this time."""
-INVITATION = "Drop a photograph here, or tap to choose one.\nIts captions appear by themselves."
-SAMPLE = "An example. Your photograph and its captions will be here."
 COMING = "<p>The photograph with its captions appears here.</p>"
 UPLOADED_EXAMPLE = "() => JSON.parse(document.querySelector('[data-upload]').dataset.upload)"
 EXAMPLES = ("officer", "lion")
@@ -49,6 +39,10 @@ SCENE_SEED = 3
 STYLE, EXAMPLES_STYLE, EXAMPLES_SCRIPT = (
     Path(__file__).with_name(name).read_text(encoding="utf-8") for name in ("page.css", "examples.css", "examples.js")
 )
+
+
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "preprocess": False}
+"""Of events: not in the page's API, and with uploads as files; Gradio itself would decode them, in any format."""
 
 
 def make_page(parts: Parts) -> Page:
@@ -65,18 +59,22 @@ def make_page(parts: Parts) -> Page:
                 add_regions(parts, page)
         if parts.search is not None:
             with gradio.Tab("Search", id="search"):
-                add_search(parts.search)
-        elif parts.photograph_search is not None:
-            with gradio.Tab("Search", id="search"):
-                add_photograph_search(parts.photograph_search)
+                (add_photograph_search if parts.search.index is None else add_search)(parts.search)
     page.queue(max_size=MAX_WAITING, api_open=False)
     return page
 
 
 def add_beams() -> gradio.Slider:
-    return gradio.Slider(
-        1, MAX_BEAMS, BEAMS, step=1, label="Beams", info="captions compared; all are shown", min_width=220
-    )
+    hint = "captions compared; all are shown"
+    return gradio.Slider(1, MAX_BEAMS, BEAMS, step=1, label="Beams", info=hint, min_width=220)
+
+
+def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
+    """Returns a number of a request; raises a ValueError unless it is whole and within bounds."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not smallest <= value <= largest or value != int(value):
+        raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from {smallest} to {largest}")
+    return int(value)
 
 
 def checked_beams(sent: Any) -> int:
@@ -85,53 +83,39 @@ def checked_beams(sent: Any) -> int:
 
 def add_photograph(parts: Parts) -> None:
     pictures = example_images()
+    first = next(iter(pictures.values()))
+    sample = drawing.photograph_with_captions(first, parts.captions(first, BEAMS))
     with gradio.Row():
         with gradio.Column(scale=2, min_width=300):
+            invitation = "Drop a photograph here, or tap to choose one.\nIts captions appear by themselves."
+            sources: Any = ["upload", "clipboard"]
             image = gradio.Image(
-                sources=["upload", "clipboard"],
-                label="Photograph",
-                buttons=[],
-                placeholder=INVITATION,
-                height=280,
-                elem_id="photo",
+                sources=sources, label="Photograph", buttons=[], placeholder=invitation, height=280, elem_id="photo"
             )
             another = gradio.Button("Another photograph", elem_id="another")
-            chosen = gradio.HTML(
-                example_buttons(pictures),
-                css_template=EXAMPLES_STYLE,
-                js_on_load=EXAMPLES_SCRIPT,
-                padding=False,
-                elem_id="examples",
-            )
+            look: Any = {"css_template": EXAMPLES_STYLE, "js_on_load": EXAMPLES_SCRIPT, "padding": False}
+            chosen = gradio.HTML(example_buttons(pictures), elem_id="examples", **look)
         with gradio.Column(scale=3, min_width=300):
-            gradio.HTML(
-                sample_of(parts, pictures),
-                css_template=drawing.CAPTION_STYLE,
-                js_on_load=None,
-                padding=False,
-                elem_id="sample",
-            )
-            shown = gradio.HTML(css_template=drawing.CAPTION_STYLE, js_on_load=None, padding=False, elem_id="captions")
+            look = {"css_template": drawing.CAPTION_STYLE, "js_on_load": None, "padding": False}
+            gradio.HTML(f"<p>An example. Yours will be here.</p>{sample}", elem_id="sample", **look)
+            shown = gradio.HTML(elem_id="captions", **look)
             with gradio.Row(equal_height=True):
                 num_beams = add_beams()
                 button = gradio.Button("Caption again", elem_id="caption", min_width=170, scale=0)
 
-    @in_words
     def caption(image: dict | None, num_beams: Any) -> str:
         if not isinstance(image, dict):
             raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
         beams = checked_beams(num_beams)
         photograph = uploaded_image(image["path"], "the photograph")
-        answers = parts.captions(photograph, beams, attention_side=drawing.MAP_SIDE)
-        return drawing.photograph_with_captions(photograph, answers)
+        return drawing.photograph_with_captions(photograph, parts.captions(photograph, beams))
 
-    # The upload is passed on as a file; Gradio itself would decode it, in any format.
     triggers: list[Any] = [image.upload, button.click]
     gradio.on(triggers, caption, [image, num_beams], shown, api_name="caption", preprocess=False)
     image.change(None, image, shown, js=f"image => image ? {json.dumps(COMING)} : ''", api_visibility="private")
     another.click(None, None, [image, shown], js="() => [null, '']", api_visibility="private")
     uploaded = chosen.click(None, None, image, js=UPLOADED_EXAMPLE, api_visibility="private")
-    uploaded.then(caption, [image, num_beams], shown, api_visibility="private", preprocess=False)
+    uploaded.then(caption, [image, num_beams], shown, **PRIVATE)
 
 
 def example_images() -> dict[str, Image.Image]:
@@ -144,13 +128,11 @@ def example_images() -> dict[str, Image.Image]:
 
 def example_buttons(images: dict[str, Image.Image]) -> str:
     """Returns a small picture to click for each image; the script uploads it as a user uploads a photograph."""
-    made = []
-    for name, image in images.items():
-        shown, label = image.convert("RGB"), html.escape(name)
-        shown.thumbnail((drawing.SHOWN_SIDE, drawing.SHOWN_SIDE))
-        picture = f'<img alt="{label}" src="{drawing.data_url(shown, "JPEG")}">'
-        made.append(f'<button type="button" title="{label}">{picture}</button>')
-    return f'<p class="hint">or try one of these:</p><div class="examples">{"".join(made)}</div>'
+    buttons = [
+        f'<button type="button" title="{name}"><img alt="{name}" src="{drawing.photograph_url(image)}"></button>'
+        for name, image in images.items()
+    ]
+    return f'<p class="hint">or try one of these:</p><div class="examples">{"".join(buttons)}</div>'
 
 
 def uploaded_image(path: str, name: str) -> Image.Image:
@@ -160,102 +142,71 @@ def uploaded_image(path: str, name: str) -> Image.Image:
     return load_image(content, name)
 
 
-def sample_of(parts: Parts, pictures: dict[str, Image.Image]) -> str:
-    """Returns the first picture with its captions, which stands where the user's photograph and captions will be."""
-    image = next(iter(pictures.values()))
-    answers = parts.captions(image, BEAMS, attention_side=drawing.MAP_SIDE)
-    return f"<p>{SAMPLE}</p>{drawing.photograph_with_captions(image, answers)}"
-
-
 def add_regions(parts: Parts, page: Page) -> None:
     rows: Any = parts.rows
-    gradio.Markdown(regions.INVITATION)
+    gradio.Markdown("Drag an object, or its lower right corner, with mouse or finger: captions and attention follow.")
     with gradio.Row():
         number = gradio.Number(0, label="Example", info=f"0 to {len(rows) - 1}", precision=0, elem_id="example")
         num_beams = add_beams()
         button = gradio.Button("Show the example", elem_id="show", min_width=170, scale=0)
     state = gradio.State()
-    shown = gradio.HTML(
-        css_template=drawing.CAPTION_STYLE + drawing.REGION_STYLE,
-        js_on_load=drawing.REGION_SCRIPT,
-        elem_id="regions",
-        min_height=200,
-    )
+    look: Any = {"css_template": drawing.CAPTION_STYLE + drawing.REGION_STYLE, "js_on_load": drawing.REGION_SCRIPT}
+    shown = gradio.HTML(elem_id="regions", min_height=200, **look)
 
-    @in_words
-    def begin(number: Any, num_beams: Any) -> tuple[str, dict]:
-        beams = checked_beams(num_beams)
-        place, chosen = whole_number(number, "Example", 0, len(rows) - 1), 0
-        example = regions.Regions(parts, rows[place])
-        state = {"number": place, "boxes": example.boxes, "chosen": chosen}
-        state |= {"before": example.attention, "weights": example.attention}
-        return example.html(chosen, example.attention, beams), state
+    first = Regions(parts, rows[0])
 
-    @in_words
-    def move(state: dict | None, num_beams: Any, event: gradio.EventData) -> tuple[str, dict]:
-        beams = checked_beams(num_beams)
-        state = shown_before(state)
+    def show(example: Regions, chosen: int, before: Regions, num_beams: Any) -> tuple[str, tuple]:
+        return example.html(chosen, before, checked_beams(num_beams)), (example, chosen, before)
+
+    def begin(number: Any, num_beams: Any) -> tuple[str, tuple]:
+        example = Regions(parts, rows[whole_number(number, "Example", 0, len(rows) - 1)])
+        return show(example, 0, example, num_beams)
+
+    def move(state: tuple | None, num_beams: Any, event: gradio.EventData) -> tuple[str, tuple]:
+        before = state[0] if state else first
         change: Any = getattr(event, "_data", None)
-        boxes, before = regions.moved(state["boxes"], change), state["weights"]
-        example, chosen = regions.Regions(parts, rows[state["number"]], boxes), change["index"]
-        state = {**state, "boxes": boxes, "chosen": chosen, "before": before, "weights": example.attention}
-        return example.html(chosen, before, beams), state
+        example = Regions(parts, before.row, moved(before.boxes, change))
+        return show(example, change["index"], before, num_beams)
 
-    @in_words
-    def show_again(state: dict | None, num_beams: Any) -> str:
-        beams = checked_beams(num_beams)
-        state = shown_before(state)
-        example = regions.Regions(parts, rows[state["number"]], state["boxes"])
-        return example.html(state["chosen"], state["before"], beams)
+    def show_again(state: tuple | None, num_beams: Any) -> tuple[str, tuple]:
+        return show(*(state or (first, 0, first)), num_beams)
 
-    for event in (page.load, number.submit, button.click):
-        event(begin, [number, num_beams], [shown, state], api_visibility="private", preprocess=False)
-    num_beams.release(show_again, [state, num_beams], shown, api_visibility="private", preprocess=False)
-    shown.release(move, [state, num_beams], [shown, state], api_visibility="private", preprocess=False)
+    triggers: list[Any] = [page.load, number.submit, button.click]
+    gradio.on(triggers, begin, [number, num_beams], [shown, state], **PRIVATE)
+    num_beams.release(show_again, [state, num_beams], [shown, state], **PRIVATE)
+    shown.release(move, [state, num_beams], [shown, state], **PRIVATE)
 
 
-def shown_before(state: dict | None) -> dict:
-    """Returns the current example of a session."""
-    if state is None:
-        raise ValueError("There is no example yet whose regions could be moved; show one first")
-    return state
-
-
-def add_query(hint: str) -> tuple[gradio.Textbox, gradio.Button]:
+def add_query(place: str) -> tuple[gradio.Textbox, list[Any], gradio.Gallery]:
+    """Adds a field, what starts a search, and the pictures that are found; the page's style hides these before."""
+    hint = f"{place}; the most similar ones appear below, with their similarity"
+    example = "a dog jumps over a log"
     with gradio.Row(equal_height=True):
         text = gradio.Textbox(
-            label="What to look for",
-            info=hint,
-            placeholder="a dog jumps over a log",
-            elem_id="query",
-            scale=4,
-            min_width=260,
+            label="What to look for", info=hint, placeholder=example, elem_id="query", scale=4, min_width=260
         )
         button = gradio.Button("Search", variant="primary", elem_id="search", min_width=120, scale=0)
-    return text, button
-
-
-def add_hits() -> gradio.Gallery:
-    """Adds the pictures that are found; the page's style hides it as long as there are none."""
-    return gradio.Gallery(show_label=False, columns=3, height="auto", object_fit="contain", buttons=[], elem_id="hits")
+    gallery = gradio.Gallery(
+        show_label=False, columns=3, height="auto", object_fit="contain", buttons=[], elem_id="hits"
+    )
+    return text, [text.submit, button.click], gallery
 
 
 def add_search(search: Search) -> None:
-    number = search.index.description.num_items
-    text, button = add_query(f"in {number:,} images; the most similar ones appear below, with their similarity")
-    found = add_hits()
+    assert search.index is not None
+    text, triggers, hits = add_query(f"in {search.index.description.num_items:,} images")
     with gradio.Accordion("Names and similarities", open=False) as listed:
         names = gradio.Dataframe(headers=["similarity", "name"], interactive=False, show_label=False, wrap=True)
 
-    @in_words
     def find(text: Any) -> tuple[list, list, gradio.Accordion]:
-        hits = search.find(checked_query(text))
-        labelled = [(thumbnail, f"{hit.score:.3f}  {Path(hit.name).name}") for hit, thumbnail in hits]
-        images = [(Image.open(io.BytesIO(thumbnail)), label) for thumbnail, label in labelled if thumbnail is not None]
-        return images, [[round(hit.score, 4), hit.name] for hit, _ in hits], gradio.Accordion(open=not images)
+        images, table = [], []
+        for hit, thumbnail in search.find(checked_query(text)):
+            table.append([round(hit.score, 4), hit.name])
+            if thumbnail is not None:
+                images.append((Image.open(io.BytesIO(thumbnail)), f"{hit.score:.3f}  {Path(hit.name).name}"))
+        return images, table, gradio.Accordion(open=not images)
 
-    for event in (text.submit, button.click):
-        event(find, text, [found, names, listed], api_visibility="private", preprocess=False)
+    gradio.on(triggers, find, text, [hits, names, listed], **PRIVATE)
 
 
 def checked_query(sent: Any) -> str:
@@ -267,15 +218,13 @@ def checked_query(sent: Any) -> str:
     return sent
 
 
-def add_photograph_search(search: PhotographSearch) -> None:
+def add_photograph_search(search: Search) -> None:
     """Adds a search of photographs that are uploaded; they and their embeddings stay in the session."""
     with gradio.Accordion(f"Photographs to search, at most {MAX_PHOTOGRAPHS}") as listed:
         files = gradio.File(file_count="multiple", file_types=["image"], show_label=False, height=220, elem_id="photos")
-    text, button = add_query("among the photographs above; the most similar ones appear below, with their similarity")
-    found = add_hits()
+    text, triggers, gallery = add_query("among the photographs above")
     state = gradio.State({})
 
-    @in_words
     def find(uploads: Any, text: Any, known: dict) -> tuple[list, dict, gradio.Accordion]:
         query = checked_query(text)
         if not isinstance(uploads, list) or not uploads:
@@ -286,7 +235,7 @@ def add_photograph_search(search: PhotographSearch) -> None:
         for number, path in enumerate((upload["path"] for upload in uploads), start=1):
             if path not in known:
                 image = uploaded_image(path, f"photograph {number}")
-                [embedding] = search.embed([image])
+                embedding = search.embed(image)
                 image.thumbnail((SHOWN_SIDE, SHOWN_SIDE))
                 known = {**known, path: (image, embedding)}
             photographs[path] = known[path]
@@ -296,8 +245,7 @@ def add_photograph_search(search: PhotographSearch) -> None:
         hits = [(shown[place], f"{scores[place]:.3f}") for place in order]
         return hits, photographs, gradio.Accordion(f"Photographs to search: {len(shown)}", open=False)
 
-    for event in (text.submit, button.click):
-        event(find, [files, text, state], [found, state, listed], api_visibility="private", preprocess=False)
+    gradio.on(triggers, find, [files, text, state], [gallery, state, listed], **PRIVATE)
 
 
 def make_theme() -> gradio.themes.Base:
@@ -319,19 +267,12 @@ def make_theme() -> gradio.themes.Base:
     )
 
 
-def launch(
-    page: Page,
-    host: str = "127.0.0.1",
-    port: int | None = None,
-    open_browser: bool = False,
-    allowed_hosts: Iterable[str] = (),
-) -> str:
+def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, allowed_hosts: Iterable[str] = ()) -> str:
     """Serves the page in background threads: no share link, no fonts or scripts of other servers.
 
     Args:
         page: page of [`make_page`].
         host, port: address to listen at; the first free port from 7860 if `port` is None.
-        open_browser: whether to open the page in the user's browser.
         allowed_hosts: further names that the page answers to; see [`~hf_ngsan.serving.hosts.OwnHosts`].
 
     Returns:
@@ -346,7 +287,6 @@ def launch(
     _, url, _ = page.launch(
         server_name=f"[{host}]" if ":" in host else host,
         server_port=port,
-        inbrowser=open_browser,
         share=False,
         quiet=True,
         prevent_thread_lock=True,

@@ -1,8 +1,10 @@
-"""The parts of a page: a captioner, rows of a dataset with regions, and an index of images."""
+"""The parts of a page: a captioner, regions of a dataset that a user drags, and a search of images by words."""
 
 import logging
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -20,40 +22,36 @@ from ..models.configuration_hub import MissingBackboneError
 from ..retrieval import Hit, IndexFolder
 from ..tasks.caption_rows import load_rows, only_features, rows_for, visual_feature_size
 from ..tasks.retrieval_search import check_query, embed_images, embed_texts, search_images
+from . import drawing
 
+MIN_SIDE = 0.03
+"""Smallest side of a box as a share of the image, so that its corner can still be dragged."""
+NOTE = (
+    "The arrow keys move a region too, and with Shift its corner. Lines and table tell how much the region that was "
+    "moved last attends to the others in the encoder (mean over layers and heads). Tap a word, or point at it, to see "
+    "where the captioner looked for it."
+)
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Search:
-    """Search of an index of images by words.
+    """Search of images by words with a dual encoder: of an index that it made, or of uploaded photographs."""
 
-    Attributes:
-        index: the index, opened.
-        model, processor: the dual encoder that made it.
-    """
-
-    index: IndexFolder
     model: Any
     processor: Any
+    index: IndexFolder | None = None
 
     def find(self, text: str) -> list[tuple[Hit, bytes | None]]:
-        """Returns the images for a text, the best first, with their thumbnails; the index may have grown since."""
+        """Returns the images of the index, the best first, with their thumbnails; it may have grown since."""
+        assert self.index is not None
         self.index = self.index.current()
         hits = search_images(self.model, self.processor, self.index, text=text)
         return [(hit, self.index.thumbnail_at(hit.place)) for hit in hits]
 
-
-@dataclass(frozen=True)
-class PhotographSearch:
-    """Search of uploaded photographs by words, with a dual encoder."""
-
-    model: Any
-    processor: Any
-
-    def embed(self, images: Sequence[Any]) -> list[np.ndarray]:
-        """Returns the embedding of each image of Pillow, float32 `(dimension,)`."""
-        return [embed_images(self.model, self.processor, [{"image": image}])[0] for image in images]
+    def embed(self, image: Any) -> np.ndarray:
+        """Returns the embedding of an image of Pillow, float32 `(dimension,)`."""
+        return embed_images(self.model, self.processor, [{"image": image}])[0]
 
     def scores(self, text: str, embeddings: Sequence[np.ndarray]) -> np.ndarray:
         """Returns the similarity of each image to a text; raises a ValueError for a text without a known word."""
@@ -69,27 +67,22 @@ class Parts:
         name: name of the captioner.
         pipeline: pipeline of the captioner.
         rows: rows of a dataset of regions, features with boxes, for the captioner; or None.
-        search: search of an index by words; or None.
-        photograph_search: search of uploaded photographs by words; or None.
+        search: search of an index or of uploaded photographs by words; or None.
     """
 
     name: str
     pipeline: CaptioningPipeline
     rows: Dataset | None = None
     search: Search | None = None
-    photograph_search: PhotographSearch | None = None
 
     @property
     def reads_images(self) -> bool:
         return reads_images(self.pipeline.model.config)
 
-    def captions(self, image: Any, num_beams: int, **options: Any) -> list[dict[str, Any]]:
-        """Returns the captions of all beams, the best first, with attention, and confidence and visualness if known.
+    def captions(self, image: Any, num_beams: int) -> list[dict[str, Any]]:
+        """Returns the captions of all beams for an image of Pillow, or a row with features, the best first.
 
-        Args:
-            image: an image of Pillow, or a row with features.
-            num_beams: beams.
-            options: further arguments of the pipeline.
+        They have attention, and confidence and visualness if these are known.
         """
         return self.pipeline(
             image,
@@ -98,8 +91,65 @@ class Parts:
             return_visualness=bool(getattr(self.pipeline.model.config, "adaptive_attention", False)),
             num_beams=num_beams,
             num_return_sequences=num_beams,
-            **options,
+            **({} if isinstance(image, Mapping) else {"attention_side": drawing.MAP_SIDE}),
         )
+
+
+class Regions:
+    """A row of a dataset whose regions a user drags: boxes `(N, 4)`, captions, and attention between the regions."""
+
+    def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
+        self.parts, self.row = parts, row
+        self.features = np.asarray(row["visual_features"], dtype=np.float32)
+        self.names: list[str] = row.get("objects") or [f"region {place + 1}" for place in range(len(self.features))]
+        self.boxes = np.asarray(row["visual_boxes"] if boxes is None else boxes, dtype=np.float32)
+        self.shape = f"aspect-ratio: {row.get('width') or 1} / {row.get('height') or 1}"
+
+    @cached_property
+    def attention(self) -> np.ndarray:
+        """Attention of each of N regions to each in the encoder, `(N, N)`: the mean over layers and heads."""
+        pipeline = self.parts.pipeline
+        inputs = pipeline.processor(visual_features=[self.features], visual_boxes=[self.boxes])
+        names = ("visual_features", "visual_boxes", "attention_mask")
+        visual = {name: inputs[name].to(pipeline.device) for name in names if name in inputs}
+        with torch.inference_mode():
+            encoder = pipeline.model.model.encoder
+            encoded = encoder(**visual, output_attentions=True, attn_implementation="eager")
+        return torch.stack(encoded.attentions).float().mean((0, 2))[0].cpu().numpy()
+
+    def html(self, chosen: int, before: "Regions", num_beams: int) -> str:
+        """Returns the drawing, its captions, and the weights of the chosen region beside those before its move."""
+        answers = self.parts.captions({"visual_features": self.features, "visual_boxes": self.boxes}, num_beams)
+        captions = drawing.captions_of(answers, lambda weights: drawing.regions_over(self.boxes, weights, self.shape))
+        stage = drawing.drawing(self.names, self.boxes, chosen, self.attention, self.shape)
+        table = drawing.table_of(self.names, chosen, self.attention, before.attention)
+        return drawing.viewer(stage, captions + table, NOTE, kind="wide")
+
+
+def moved(boxes: np.ndarray, change: Any) -> np.ndarray:
+    """Returns boxes `(N, 4)`, x1, y1, x2, y2 within [0, 1], after one of them was moved or resized within the image.
+
+    The change has its `index`, `dx` and `dy` as shares of width and height, and `corner`, whether they move its lower
+    right corner alone; a ValueError is raised for anything else.
+    """
+    if not isinstance(change, Mapping):
+        raise ValueError("The request names no region and no movement.")
+    index: Any = change.get("index")
+    step: list[Any] = [change.get("dx"), change.get("dy")]
+    if not isinstance(index, int) or isinstance(index, bool) or not 0 <= index < len(boxes):
+        raise ValueError(f"There is no region {index!r:.40}; there are {len(boxes)}.")
+    if not all(isinstance(value, int | float) and abs(value) < math.inf for value in step):
+        raise ValueError(f"A region cannot be moved by {step!r:.80}; give two finite numbers.")
+    boxes = np.array(boxes, dtype=np.float32)
+    box, by = boxes[index], np.array([max(-2, min(2, value)) for value in step], dtype=np.float64)
+    if change.get("corner"):
+        box[2:] = np.clip(box[2:] + by, np.minimum(box[:2] + MIN_SIDE, 1), 1)
+        box[:2] = np.minimum(box[:2], box[2:] - MIN_SIDE)
+    else:
+        size = box[2:] - box[:2]
+        box[:2] = np.clip(box[:2] + by, 0, 1 - size)
+        box[2:] = np.minimum(box[:2] + size, 1)
+    return boxes
 
 
 def load_parts(model: str, data: str | None = None, split: str = "test", index: str | None = None) -> Parts:
@@ -121,28 +171,23 @@ def load_parts(model: str, data: str | None = None, split: str = "test", index: 
     captioner, processor = load_captioner(model)
     device = make_accelerator().device
     pipeline = CaptioningPipeline(model=captioner.to(device), processor=processor)
-    if not reads_images(captioner.config) and data is None:
+    with_images = reads_images(captioner.config)
+    if not with_images and data is None:
         raise ValueError(
             f"{model} has no vision encoder and reads no images; give it a dataset with --data, such as scenes, or a "
             "vision encoder with hf-ngsan attach-vision."
         )
     rows = None if data is None else regions_of(captioner, processor, data, split)
-    if folder is None:
-        search = photograph_search(device) if reads_images(captioner.config) else None
-        return Parts(model, pipeline, rows, photograph_search=search)
-    dual_encoder, its_processor = load_model(folder.description.model, "retrieval")
-    dual_encoder.to(device)
-    return Parts(model, pipeline, rows, Search(folder, dual_encoder, its_processor))
-
-
-def photograph_search(device: torch.device) -> PhotographSearch | None:
-    """Returns the search of uploaded photographs with the packaged dual encoder; `None` if its packages are missing."""
-    try:
-        loaded: Any = load_model(DUAL_ENCODER, "retrieval")
-    except MissingBackboneError as error:
-        logger.warning("The page cannot search photographs: %s", error)
-        return None
-    return PhotographSearch(loaded[0].to(device), loaded[1])
+    search = None
+    if folder is not None or with_images:
+        try:
+            encoder, its_processor = load_model(folder.description.model if folder else DUAL_ENCODER, "retrieval")
+            search = Search(encoder.to(device), its_processor, folder)
+        except MissingBackboneError as error:
+            if folder is not None:
+                raise
+            logger.warning("The page cannot search photographs: %s", error)
+    return Parts(model, pipeline, rows, search)
 
 
 def regions_of(captioner: Any, processor: Any, data: str, split: str) -> Dataset:

@@ -35,9 +35,7 @@ logger = logging.getLogger(__name__)
 class CaptionDataSettings(DataSettings):
     """Words and captions for training."""
 
-    tokenizer: str = setting(
-        "words", "what captions are divided into; metrics count words, whatever it is", choices=UNITS
-    )
+    tokenizer: str = setting("words", "what captions are divided into; metrics count words", choices=UNITS)
     language: str = setting("en", "language of the captions, such as de or zh, whose words metrics count")
     min_word_count: int = setting(5, "words seen less often in the training captions are unknown words", minimum=1)
     max_subwords: int = setting(10_000, "largest vocabulary of tokenizer=subwords", minimum=100)
@@ -61,15 +59,12 @@ def new_tokenizer(captions: Iterable[str], data: CaptionDataSettings) -> PreTrai
 class CaptioningDataSettings(CaptionDataSettings):
     """Images, words and captions for training."""
 
-    image_size: int | None = setting(
-        None, "height and width in pixels that images are made; null = those of the backbone, or else 224", minimum=8
-    )
+    image_size: int | None = setting(None, "height and width of images; null = the backbone's, or 224", minimum=8)
     num_frames: int | None = setting(None, "frames of a clip that is read from a file; null = 8", minimum=1)
     seconds_per_frame: float | None = setting(None, "instead, a frame every so many seconds of a clip", minimum=0.01)
 
 
-COLUMNS_READ = ("image_id", "file_name", "image", "frames", "video", *ARRAY_COLUMNS)
-"""Columns that captioners read, and those that name the image in errors."""
+COLUMNS_READ = ("image_id", "file_name", "image", "frames", "video", *ARRAY_COLUMNS)  # names too, for errors
 
 
 def load_rows(
@@ -77,8 +72,7 @@ def load_rows(
 ) -> Dataset:
     """Returns one split of a dataset, or its first `limit` rows, checked to have images and, if wanted, captions.
 
-    For a missing split `validation` it returns the rows that training sets aside, unless they are loaded
-    `for_training`.
+    For a missing split `validation`, unless it is `for_training`, it returns the rows that training sets aside.
     """
     rows = load_data(spec, split) if for_training else load_split(partial(load_data, spec), split, spec)
     if "image_id" not in rows.column_names:
@@ -107,14 +101,7 @@ def rows_for(
 ) -> Dataset:
     """Returns the columns that a captioner reads: images for one with a vision encoder, if present, else features.
 
-    Args:
-        model, processor: the captioner.
-        rows: rows of [`load_rows`].
-        data: name of the data in messages.
-        keep_images: whether to keep images beside features, for figures.
-
-    Raises:
-        DataError, ValueError: the features are missing, have another dimension, or are of another backbone.
+    Images beside features may be kept, for figures. A DataError says if the features are missing or others.
     """
     for column in ("image", "frames", "video"):
         if reads_images(model.config) and column in rows.column_names:
@@ -142,7 +129,6 @@ def rows_for(
 
 
 def captions_identity(model: PreTrainedModel, processor: Any, rows: Dataset) -> dict:
-    """Returns JSON values that identify training captions, if there are any, vocabulary, and features, if known."""
     texts = [caption for texts in rows["captions"] for caption in texts] if "captions" in rows.column_names else []
     return {
         "number of images": len(rows),
@@ -192,18 +178,10 @@ def save_attention(answer: dict, name: str, path: Path, plot: Callable[..., Any]
 class AugmentationSettings:
     """Random changes of the training images of a model with a vision encoder; none by default."""
 
-    smallest_crop: float = setting(
-        1.0, "images are cropped at random to at least this share of their area; 1 = never", minimum=0.01, maximum=1.0
-    )
-    flip: float = setting(
-        0.0, "share of the images that are mirrored; none whose captions say left or right", minimum=0.0, maximum=1.0
-    )
-    color_jitter: float = setting(
-        0.0, "brightness, contrast and saturation change by up to this share", minimum=0.0, below=1.0
-    )
-    feature_copies: bool = setting(
-        False, "each epoch takes the features of features:DIR or of one of their copies (hf-ngsan extract --copies)"
-    )
+    smallest_crop: float = setting(1.0, "smallest share of the area of a crop; 1 = no crops", minimum=0.01, maximum=1)
+    flip: float = setting(0.0, "share mirrored, of those whose captions say no side", minimum=0, maximum=1)
+    color_jitter: float = setting(0.0, "largest change of brightness, contrast and saturation", minimum=0, below=1)
+    feature_copies: bool = setting(False, "epochs take copies of features:DIR in turn (hf-ngsan extract --copies)")
 
     @property
     def changes_images(self) -> bool:
@@ -215,11 +193,7 @@ JITTERED = (ImageEnhance.Brightness, ImageEnhance.Contrast, ImageEnhance.Color)
 
 
 class ImageAugmentation:
-    """Changes the image of a row at random, and with it the row's boxes; captions stay true.
-
-    The changes depend on the seed, the epoch and the row's `image_id` alone, so that an epoch can be repeated exactly,
-    by any number of workers and processes.
-    """
+    """Changes image and boxes of a row by the seed, the epoch and the row's `image_id` alone; captions stay true."""
 
     def __init__(self, settings: AugmentationSettings, seed: int = 0) -> None:
         self.settings, self.seed = settings, seed
@@ -264,10 +238,7 @@ def mirrored(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def crop_box(size: tuple[int, int], smallest: float, random: np.random.Generator) -> tuple[int, int, int, int]:
-    """Draws left, upper, right and lower pixel of a crop with at least the share `smallest` of an image's area.
-
-    It is the "random resized crop" of Szegedy et al. 2015; if none of ten draws fits, the image stays whole.
-    """
+    """Draws a crop: the "random resized crop" of Szegedy et al. 2015; if none of ten draws fits, it is the image."""
     width, height = size
     for _ in range(10):
         area = random.uniform(smallest, 1)

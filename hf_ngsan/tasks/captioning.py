@@ -38,16 +38,15 @@ from .new_models import checked_generation, generation_settings, report_vocabula
 
 logger = logging.getLogger(__name__)
 
+STAGES = ("xe", "scst", "auto", "distill")
+
 
 @dataclass(frozen=True)
 class CaptioningTrainingSettings(TrainingSettings):
     """Optimization; the schedule is for teacher forcing."""
 
     stage: str = setting(
-        "xe",
-        "xe = teacher forcing, scst = self-critical training of model.init_from, auto = one after the other, distill = "
-        "model.init_from learns the words of teachers after those of its own captions, on images without captions too",
-        choices=("xe", "scst", "auto", "distill"),
+        "xe", "xe = teacher forcing, scst = self-critical, auto = both, distill = by teachers", choices=STAGES
     )
     label_smoothing: float | None = setting(
         None,
@@ -55,19 +54,11 @@ class CaptioningTrainingSettings(TrainingSettings):
         minimum=0,
         below=1,
     )
-    word_dropout: float = setting(
-        0.0, "teacher forcing: share of the words before each one that become unknown", minimum=0.0, below=1.0
-    )
-    consensus_power: float = setting(
-        0.0, "captions count by their CIDEr-D against the image's others, to this power; 0 = all the same", minimum=0.0
-    )
-    teachers: tuple[str, ...] = setting(
-        (), "captioners of the same vocabulary and features whose words are targets too; several as an ensemble"
-    )
+    word_dropout: float = setting(0.0, "share of the words before each one that become unknown", minimum=0, below=1)
+    consensus_power: float = setting(0.0, "captions count by their consensus, to this power; 0 = alike", minimum=0)
+    teachers: tuple[str, ...] = setting((), "captioners whose words are targets too, of this vocabulary and features")
     teacher_weight: float = setting(0.5, "share of the teachers in the loss", minimum=0.0, maximum=1.0)
-    teacher_temperature: float = setting(
-        1.0, "softens the probabilities of teachers and captioner; the loss is multiplied by its square", minimum=0.1
-    )
+    teacher_temperature: float = setting(1.0, "softens the probabilities of teachers and captioner", minimum=0.1)
 
 
 @dataclass(frozen=True)
@@ -106,12 +97,10 @@ class CaptioningConfig(TrainingConfig):
         return changed
 
 
-CONSENSUS_WEIGHTS = 0.05, 3.0
-"""Our choice: every caption is still learnt from, and none of the usual five outweighs the other four of its image."""
+CONSENSUS_WEIGHTS = 0.05, 3.0  # our choice: every caption counts, and none more than the others of its image
 
 
 def draw_regions(config: Any, shape: tuple[int, int], generator: torch.Generator) -> dict[str, torch.Tensor]:
-    """Draws features and boxes of images `(rows, tokens)`."""
     corners = torch.rand(*shape, 2, generator=generator) * 0.6
     boxes = torch.cat([corners, corners + 0.1 + 0.3 * torch.rand(*shape, 2, generator=generator)], dim=-1)
     features = torch.randn(*shape, config.visual_feature_size, generator=generator)
@@ -140,19 +129,15 @@ class CaptioningTask(Task):
         draw_source=draw_regions,
     )
     config: CaptioningConfig
-    guest: Guest | None = None
-    """The captioner of transformers that is trained, if it is one."""
-    augment: Callable | None = None
-    """Random changes of the training rows, if any."""
+    guest: Guest | None = None  # the captioner of transformers that is trained, if it is one
+    augment: Callable | None = None  # random changes of the training rows
 
     @property
     def distils(self) -> bool:
-        """Whether no captions are needed for training."""
         return self.config.training.stage == "distill"
 
     @property
     def training_config(self) -> CaptioningConfig:
-        """The training config with the dataset of the training split as `data.spec`."""
         spec = self.config.distillation.images if self.distils else None
         return self.config if spec is None else replace(self.config, data=replace(self.config.data, spec=spec))
 
@@ -230,7 +215,6 @@ class CaptioningTask(Task):
         return Stage("distill", objective, settings, epoch_name="distillation epoch")
 
     def teacher(self, processor: Any) -> PreTrainedModel | None:
-        """Returns the captioner or ensemble that `training.teachers` names, if any."""
         names = self.config.training.teachers
         if not names:
             return None
@@ -371,7 +355,6 @@ class CaptioningTask(Task):
 
 
 def load_clip_score(name: str, rows: Dataset, truncate: bool, device: Any = "cpu") -> ClipScore:
-    """Returns CLIPScore by a dual encoder; raises a ValueError for rows without images."""
     if "image" not in rows.column_names:
         raise ValueError("CLIPScore compares captions with images, and these rows have none; give data with images.")
     model, processor = load_model(name, "retrieval")
@@ -387,11 +370,9 @@ def freeze_encoder(model: PreTrainedModel, guest: Guest | None = None) -> None:
 
 
 def consensus_weights(captions: Sequence[Sequence[str]], power: float = 1.0) -> list[list[float]]:
-    """Weighs each caption of each image by its CIDEr-D against the other captions of its image.
+    """Weighs each caption of each image by its CIDEr-D against the other captions of its image (Phan et al. 2017).
 
-    After the weighted cross-entropy of Phan et al., *Consensus-based Sequence Training for Video Captioning*, 2017. A
-    weight is (the caption's score / the mean score of its image) ** power, kept within [0.05, 3], so that every image
-    counts about as much as any other. The only caption of an image weighs 1.
+    A weight is (the caption's score / the mean score of its image) ** power, within [0.05, 3]; an only one is 1.
     """
     several = [texts for texts in captions if len(texts) > 1]
     scores = iter(())

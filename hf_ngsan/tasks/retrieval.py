@@ -40,9 +40,7 @@ class RetrievalDataSettings(caption_rows.CaptioningDataSettings):
 
     captions_per_image: int = another_default(caption_rows.CaptioningDataSettings, "captions_per_image", 1)
     max_caption_length: int = another_default(caption_rows.CaptioningDataSettings, "max_caption_length", 40)
-    word_vectors: str | None = setting(
-        None, "first word vectors, such as GloVe's .txt, or .npy with data.dictionary; null = random ones"
-    )
+    word_vectors: str | None = setting(None, "first word vectors: GloVe's .txt, or .npy with data.dictionary")
     dictionary: str | None = setting(None, "words of an .npy file of data.word_vectors, one a line")
 
 
@@ -50,16 +48,10 @@ class RetrievalDataSettings(caption_rows.CaptioningDataSettings):
 class RetrievalTrainingSettings(settings.TrainingSettings):
     """Optimization; the schedule is for joint training."""
 
-    stage: str = setting(
-        "joint",
-        "joint = all weights at once, staged = sections projection_stage, text_stage and image_stage in turn",
-        choices=("joint", "staged"),
-    )
+    stage: str = setting("joint", "joint = all weights at once, staged = three stages", choices=("joint", "staged"))
     own_loss: bool = setting(True, "models of transformers: their own loss; false = that of section contrastive")
     train_word_vectors: bool = setting(True, "whether word vectors are trained; false keeps those of a file")
-    text_learning_rate: float | None = setting(
-        None, "peak learning rate of a text encoder of transformers; null = learning_rate", minimum=0.0
-    )
+    text_learning_rate: float | None = setting(None, "peak of a text encoder of transformers; null = all's", minimum=0)
 
 
 @dataclass(frozen=True)
@@ -100,9 +92,7 @@ class RetrievalEvaluationSettings(settings.EvaluationSettings):
     """Evaluation and the choice of the best model."""
 
     metric: str = setting("rsum", "score of the validation split that chooses the best model")
-    folds: int = setting(
-        1, "equal parts of the split whose scores are averaged; 5 on 5,000 images is the 1K protocol", minimum=1
-    )
+    folds: int = setting(1, "equal parts whose scores are averaged; 5 of 5,000 images is the 1K protocol", minimum=1)
 
 
 @dataclass(frozen=True)
@@ -128,7 +118,6 @@ ONLY_OURS = (
     *(f"data.{key}" for key in ("min_word_count", "max_caption_length", "image_size", "word_vectors", "dictionary")),
     *(f"training.{key}" for key in ("stage", "train_word_vectors", "text_learning_rate")),
 )
-"""Settings that dual encoders of transformers do not have."""
 
 
 def new_dual_encoder(
@@ -166,9 +155,7 @@ def new_tokenizer(fields: dict, config: RetrievalConfig, captions: Iterable[str]
         try:
             tokenizer = AutoTokenizer.from_pretrained(find_text_encoder(pretrained), trust_remote_code=False)
         except (OSError, ValueError) as error:
-            raise settings.ConfigError(
-                f"model.text_pretrained: {pretrained} has no tokenizer ({one_sentence(error)})."
-            ) from error
+            raise settings.ConfigError(f"model.text_pretrained: no tokenizer ({one_sentence(error)}).") from error
         # texts are cut only where that is asked for, whatever was saved with the tokenizer
         tokenizer.backend_tokenizer.no_truncation()
         for name in ("max_length", "stride", "truncation_strategy"):
@@ -188,17 +175,11 @@ SCORES = [f"{side}_{score}" for side in DIRECTIONS for score in (*(f"r{k}" for k
 
 @dataclass(frozen=True)
 class PairEmbeddings:
-    """Images and captions in one space.
+    """Images and captions in one space, float32 of length 1."""
 
-    Attributes:
-        images: float32 `(images, dimension)`, of length 1.
-        captions: float32 `(captions, dimension)`, of length 1, image by image.
-        caption_images: int64 `(captions,)`, the image of each caption.
-    """
-
-    images: np.ndarray
-    captions: np.ndarray
-    caption_images: np.ndarray
+    images: np.ndarray  # (images, dimension)
+    captions: np.ndarray  # (captions, dimension), image by image
+    caption_images: np.ndarray  # (captions,), the image of each
 
     def scores(self, folds: int = 1) -> dict[str, float]:
         """Returns recalls, median ranks and rsum; see [`~hf_ngsan.metrics.retrieval.retrieval_metrics`]."""
@@ -254,10 +235,8 @@ class RetrievalTask(Task):
     pipeline_tag = "zero-shot-image-classification"
     tags = ("image-text-retrieval",)
     config: RetrievalConfig
-    guest: DualEncoder | None = None
-    """The dual encoder of transformers that is trained, if it is one."""
-    augment: Callable | None = None
-    """Random changes of the training rows, if any."""
+    guest: DualEncoder | None = None  # of transformers, if it is one
+    augment: Callable | None = None  # random changes of the training rows
 
     @property
     def greater_is_better(self) -> bool:

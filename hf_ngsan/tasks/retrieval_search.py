@@ -34,12 +34,9 @@ from ..retrieval import Hit, IndexFolder, IndexFolderError, IndexKind, check_bac
 from ..retrieval.index_folder import DESCRIPTION, EXACT, IndexDescription, check_new_index, read_description
 from ..visualization import plot_contact_sheet, save_figure
 
-MAX_IMAGES_PER_SHARD = 1000
-"""Images that a killed process may have to embed again."""
-THUMBNAIL_SIDE = 160
-"""Longest side of a thumbnail in pixels."""
-SIMILARITY_WEIGHT = 2.0
-"""Chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)."""
+MAX_IMAGES_PER_SHARD = 1000  # which a killed process may have to embed again
+THUMBNAIL_SIDE = 160  # pixels of the longer side
+SIMILARITY_WEIGHT = 2.0  # chosen on the validation split of Flickr8k for `mhsan-flickr8k` (docs/results.md)
 
 
 def embed_images(model: PreTrainedModel, processor: Any, rows: Sequence[dict]) -> np.ndarray:
@@ -79,8 +76,7 @@ def search_images(
     """Returns the images of one or several indexes that are nearest to a text or to an image.
 
     Args:
-        model, processor: the dual encoder that made the index.
-        index: see [`~hf_ngsan.retrieval.IndexFolder`]; several are searched as one.
+        index: made by this model; several are searched as one.
         text: the query; or
         image: a path, URL or image of Pillow.
         top_k: images at most.
@@ -88,8 +84,7 @@ def search_images(
         filter: an expression of Milvus, such as `width > 500`, that images must fulfil.
 
     Raises:
-        ValueError: no query or two, a text without any word that the model knows, or an image that cannot be read.
-        IndexFolderError: the index is of another model, or the backend or the filter cannot be used.
+        ValueError, IndexFolderError: the query is none, or the index of another model.
     """
     indexes = [index] if isinstance(index, IndexFolder) else list(index)
     if (text is None) == (image is None):
@@ -127,10 +122,6 @@ class Reranker:
     """Orders the captions of an image, such as the beams of a captioner, with a dual encoder.
 
     A caption counts by its mean log-probability plus `weight` times its similarity (cosine) to the image.
-
-    Args:
-        model, processor: a dual encoder in evaluation mode, and its processor.
-        weight: weight of the similarity; 0 keeps the captioner's order.
     """
 
     def __init__(self, model: Any, processor: Any, weight: float = SIMILARITY_WEIGHT) -> None:
@@ -138,12 +129,9 @@ class Reranker:
         self.encoder = dual_encoder_of(model, processor)
 
     def order(self, image: Any, captions: Sequence[str], scores: Sequence[float]) -> list[int]:
-        """Returns the places of captions, the best first; of equal ones the first.
+        """Returns the places of captions with mean log-probabilities `scores`, the best first; of equal ones the first.
 
-        Args:
-            image: a row with `image` or `visual_features`, a path, a URL or an image of Pillow.
-            captions: at least one.
-            scores: mean log-probability of each caption's tokens.
+        The image is a row with `image` or `visual_features`, a path, a URL or an image of Pillow.
         """
         totals = np.asarray(scores) + self.weight * self.similarities(image, captions)
         return np.argsort(-totals, kind="stable").tolist()
@@ -182,21 +170,14 @@ def index_images(
     in one step. Several processes write shards of their own, and together the index that one would write.
 
     Args:
-        model, processor: a dual encoder with a vision encoder, in evaluation mode, and its processor.
         images: images of [`~hf_ngsan.extraction.list_images`].
-        folder: folder of the index; made if absent.
         name: folder or Hub name of the model, which a search loads.
         split: split of the images, if they are of a dataset.
-        batch_size: images embedded together.
         num_workers: processes that read images, for each process that has a model; `None` = its processors, at most 4.
-        images_per_shard: images written together, the most that a killed process has to embed again; `None` = by their
-            number.
+        images_per_shard: images written together; `None` = by their number.
         skip_errors: whether an image that cannot be read is left out and remembered; otherwise it is an error.
-        backend: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it, which gets the embeddings; by
-            default that of the index, and `exact` for a new one.
-        kind: kind of the index that Milvus makes; by default that of the index, and Milvus's choice for a new one.
+        backend, kind: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default the index's.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
-        accelerator: accelerator of the processes that split the work; made if `None`.
 
     Raises:
         IndexFolderError: the folder holds something else, or an index of another model or of other images.

@@ -55,12 +55,8 @@ class TranslationDataSettings(settings.DataSettings):
     """Sentences for training, and their subwords."""
 
     spec: str = another_default(settings.DataSettings, "spec", "parallel:data,source=en,target=de")
-    vocab_size: int = setting(
-        10_000, "subwords of both languages, special tokens included; fewer of few sentences", minimum=MIN_SUBWORDS
-    )
-    max_length: int = setting(
-        256, "longest sentence in tokens; longer ones are neither trained on nor translated", minimum=2
-    )
+    vocab_size: int = setting(10_000, "subwords of both languages, special tokens included", minimum=MIN_SUBWORDS)
+    max_length: int = setting(256, "longest sentence in tokens that is trained on or translated", minimum=2)
 
 
 @dataclass(frozen=True)
@@ -70,9 +66,7 @@ class TranslationTrainingSettings(settings.TrainingSettings):
     learning_rate: float = another_default(settings.TrainingSettings, "learning_rate", 7e-4)
     schedule: str = another_default(settings.TrainingSettings, "schedule", "inverse_sqrt")
     warmup_updates: int | None = another_default(settings.TrainingSettings, "warmup_updates", 4000)
-    batch_tokens: int | None = setting(
-        4096, "tokens per update, padding included, on the longer side; null = training.batch_size pairs", minimum=1
-    )
+    batch_tokens: int | None = setting(4096, "tokens per update, on the longer side; null = by batch_size", minimum=1)
     adam_epsilon: float = another_default(settings.TrainingSettings, "adam_epsilon", 1e-9)
     label_smoothing: float = setting(0.1, "share of the target spread over the vocabulary", minimum=0.0, below=1.0)
 

@@ -20,16 +20,12 @@ from .config import TrainingSettings
 
 
 class MicroBatch(NamedTuple):
-    """A part of one process's share of a global batch, small enough for memory: collated tensors and number of rows.
-
-    A process without a share computes a filler of 0 rows with weight 0, since all processes must exchange gradients.
-    """
+    """A part of one process's share of a global batch; without a share, a filler of 0 rows and weight 0."""
 
     inputs: dict
     num_rows: int
 
     def to(self, device: torch.device) -> "MicroBatch":
-        """Returns the batch on a device, to which pinned memory is copied while earlier work is still under way."""
         on_gpu = device.type == "cuda"
         inputs = {name: tensor.to(device, non_blocking=on_gpu) for name, tensor in self.inputs.items()}
         return MicroBatch(inputs, self.num_rows)
@@ -54,16 +50,9 @@ def take(rows: Sequence, indices: Iterable[int]) -> list[dict]:
 
 
 class UpdateBatches(Dataset):
-    """Item i holds all micro-batches of update i in one process.
+    """Item i holds the micro-batches, `num_parts` at most, of this process's `shares[i]` of the rows of update i.
 
     An error of a row is the item: a process that loads items would turn a raised one into a traceback.
-
-    Args:
-        rows: a sequence of rows.
-        collate: makes a batch from a list of rows.
-        shares: indices of this process's rows in each update; may be empty.
-        num_parts: maximal number of micro-batches of a share.
-        with_row_index: whether each batch also gets `row_index (B,)`.
     """
 
     def __init__(
@@ -95,7 +84,7 @@ class UpdateBatches(Dataset):
 
 
 def split_evenly(items: list, num_parts: int) -> list[list]:
-    """Cuts a list into at most `num_parts` consecutive parts that differ by one item at most; no part is empty."""
+    """Cuts a list into at most `num_parts` consecutive parts, none empty, that differ by one item at most."""
     num_parts = min(num_parts, len(items))
     bounds = [len(items) * part // num_parts for part in range(num_parts + 1)] if num_parts else [0]
     return [items[start:end] for start, end in pairwise(bounds)]
@@ -104,13 +93,7 @@ def split_evenly(items: list, num_parts: int) -> list[list]:
 def update_loader(
     batches: UpdateBatches, first: int, num_workers: int, pin_memory: bool = False
 ) -> Iterator[list[MicroBatch]]:
-    """Yields updates `first`, `first + 1`, ... in order, without touching the global random state.
-
-    Tensors in page-locked memory (`pin_memory`) are copied to a GPU while it computes.
-
-    Raises:
-        ValueError, OSError: a row cannot be read or collated.
-    """
+    """Yields updates `first`, `first + 1`, ... in order, without touching the global random state."""
     loader = DataLoader(
         batches,
         batch_size=None,
@@ -131,10 +114,7 @@ def as_it_is(item: Any) -> Any:
 
 
 def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Concatenates the tensors `(n, ...)` of all processes, whose n may differ, in the order of the processes.
-
-    Returns the whole, without a graph, and the index in it of this process's first row.
-    """
+    """Returns the tensors `(n, ...)` of all processes as one, without a graph, and the place in it of this one's."""
     if accelerator.num_processes == 1:
         return tensor.detach(), 0
     parts = gather_object([tensor.detach().cpu()])
@@ -148,21 +128,9 @@ def map_sharded(
     accelerator: Accelerator | None = None,
     description: str = "evaluating",
 ) -> list:
-    """Maps items to results in batches that processes take in turn, the same for any number of processes.
+    """Returns the results of all items in their order, in every process; the processes take batches in turn.
 
-    ```python
-    map_sharded(lambda indices: texts_of(rows.select(indices)), len(rows), batch_size=64, accelerator=accelerator)
-    ```
-
-    Args:
-        work: returns one result for each index of a range of `batch_size` or fewer.
-        num_items: number of items.
-        batch_size: length of a range.
-        accelerator: accelerator of the processes that share the work.
-        description: name of the work in the progress display.
-
-    Returns:
-        All results in the order of the items, in every process.
+    The work returns one result for each index of a range of `batch_size` or fewer.
     """
     num_processes = accelerator.num_processes if accelerator else 1
     process_index = accelerator.process_index if accelerator else 0

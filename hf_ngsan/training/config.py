@@ -7,9 +7,8 @@ training:
 with_lora: {training.learning_rate: 1.0e-4}
 ```
 
-The section `with_lora` has values for the case that adapters are trained (`lora.rank` is set), which hold unless an
-override, or a file that names this one as its `base`, sets the key. `hf_ngsan.tasks.load_training_config` reads a file
-as the class of its task.
+The section `with_lora` has values for the case that adapters are trained (`lora.rank` is set), unless an override, or a
+file that names this one as its `base`, sets the key.
 """
 
 import dataclasses
@@ -32,9 +31,8 @@ from ..io.packaged import find_config
 
 WITH_LORA = "with_lora"
 RUN_HEADER = "# The training config of this run: hf-ngsan train --config THIS-FILE repeats it."
-"""First line of the training config in the folder of a run."""
+SCHEDULES = ("step", "cosine", "inverse_sqrt", "constant")
 LIMITS = {"minimum": ("at least", operator.ge), "maximum": ("at most", operator.le), "below": ("below", operator.lt)}
-"""Comparisons of a value with the limits of its setting, in words and as functions."""
 
 
 class ConfigError(ValueError):
@@ -69,7 +67,7 @@ class DataSettings:
     spec: str = setting("scenes", "dataset; hf-ngsan datasets lists the kinds of datasets")
     train_split: str = setting("train", "split that is trained on")
     validation_split: str | None = setting(
-        "validation", "split that chooses the best model; null = none; 'validation' = a tenth of train if there is none"
+        "validation", "chooses the best model; a tenth of train if absent; null = none"
     )
     limit: int | None = setting(None, "rows used of each split, the first ones; null = all", minimum=1)
     num_workers: int = setting(0, "processes that prepare batches; 0 = the main one", minimum=0, free_on_resume=True)
@@ -81,23 +79,12 @@ class ScheduleSettings:
 
     epochs: int = setting(15, "passes over the training split", minimum=1, free_on_resume=True)
     early_stopping_patience: int | None = setting(
-        None,
-        "the stage ends after this many evaluations without a new best; null = never",
-        minimum=1,
-        free_on_resume=True,
+        None, "evaluations without a new best that end the stage; null = never", minimum=1, free_on_resume=True
     )
     learning_rate: float = setting(3e-4, "peak learning rate of Adam", minimum=0.0, free_on_resume=True)
-    schedule: str = setting(
-        "step",
-        "after the warm-up: step, cosine, inverse_sqrt or constant",
-        choices=("step", "cosine", "inverse_sqrt", "constant"),
-    )
-    warmup_epochs: int = setting(
-        3, "epoch t of the stage, counted from 1, has learning_rate * min(t / warmup_epochs, 1)", minimum=0
-    )
-    warmup_updates: int | None = setting(
-        None, "inverse_sqrt schedule: updates up to the peak; null = those of warmup_epochs", minimum=1
-    )
+    schedule: str = setting("step", "step, cosine, inverse_sqrt or constant, after the warm-up", choices=SCHEDULES)
+    warmup_epochs: int = setting(3, "epoch t has learning_rate * min(t / warmup_epochs, 1)", minimum=0)
+    warmup_updates: int | None = setting(None, "inverse_sqrt: updates to the peak; null = by warmup_epochs", minimum=1)
     decay_start: int = setting(6, "step schedule: last epoch before the first decay", minimum=0)
     decay_every: int = setting(3, "step schedule: epochs from one decay to the next", minimum=1)
     decay_factor: float = setting(0.5, "step schedule: factor of one decay", minimum=0.0)
@@ -112,45 +99,33 @@ class TrainingSettings(ScheduleSettings):
     seed: int = setting(0, "seed of weights, order of rows, random choices and dropout", minimum=0, maximum=MAX_INTEGER)
     batch_size: int = setting(50, "rows per update, all processes and accumulation steps together", minimum=1)
     drop_last: bool = setting(False, "leave out the last batch of an epoch if it is not full")
-    gradient_accumulation_steps: int = setting(
-        1, "parts a batch is cut into to save memory", minimum=1, free_on_resume=True
-    )
-    freeze: tuple[str, ...] = setting(
-        (), "names of modules or parameters, or patterns like *.bias, that are not trained; [] = none"
-    )
-    vision_learning_rate: float | None = setting(
-        None, "peak learning rate of a vision encoder that is not frozen; null = learning_rate", minimum=0.0
-    )
+    gradient_accumulation_steps: int = setting(1, "parts of a batch, to save memory", minimum=1, free_on_resume=True)
+    freeze: tuple[str, ...] = setting((), "modules, parameters, or patterns like *.bias that are not trained")
+    vision_learning_rate: float | None = setting(None, "peak of a vision encoder; null = learning_rate", minimum=0.0)
     adam_betas: tuple[float, float] = setting((0.9, 0.98), "decay of Adam's two averages")
     adam_epsilon: float = setting(1e-8, "Adam's epsilon", minimum=0.0)
     weight_decay: float = setting(0.0, "decoupled weight decay", minimum=0.0)
     max_grad_norm: float | None = setting(
-        None, "clip gradients to this norm; null disables it", minimum=0.0, free_on_resume=True
+        None, "gradients are clipped to it; null = no", minimum=0, free_on_resume=True
     )
-    ema_decay: float = setting(
-        0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0.0, below=1.0
-    )
+    ema_decay: float = setting(0.0, "average of the weights that is evaluated and saved; 0 = off", minimum=0, below=1)
     mixed_precision: str | None = setting(
         None, "fp16, bf16, auto = bf16 where the device computes in it, null = none", choices=("fp16", "bf16", "auto")
     )
     num_threads: int | None = setting(None, "CPU threads of each process; null = PyTorch decides", minimum=1)
     save_every_steps: int | None = setting(
-        None, "also save a checkpoint every so many updates; null = after each epoch", minimum=1, free_on_resume=True
+        None, "updates between checkpoints, beside those of epochs; null = none", minimum=1, free_on_resume=True
     )
     keep_checkpoints: int = setting(2, "resumable checkpoints kept; older ones go", minimum=1, free_on_resume=True)
     log_every: int = setting(50, "updates between two points in the tracker", minimum=1, free_on_resume=True)
-    tracker: str | None = setting(
-        "tensorboard", "an Accelerate tracker, such as tensorboard; null = none", free_on_resume=True
-    )
+    tracker: str | None = setting("tensorboard", "a tracker of Accelerate; null = none", free_on_resume=True)
 
 
 @dataclass(frozen=True)
 class EvaluationSettings:
     """Evaluation and the choice of the best model."""
 
-    every_epochs: int = setting(
-        1, "epochs from one evaluation to the next; the last epoch is always evaluated", minimum=1
-    )
+    every_epochs: int = setting(1, "epochs between evaluations; the last one is always evaluated", minimum=1)
     metric: str = setting("loss", "score of the validation split that chooses the best model")
     batch_size: int = setting(64, "rows evaluated together in one process", minimum=1, free_on_resume=True)
 
@@ -162,9 +137,7 @@ class LoraSettings:
     rank: int | None = setting(None, "rows of A; null = no adapters, the weights themselves are trained", minimum=1)
     alpha: float = setting(16.0, "scale of the adapters, divided by rank", minimum=0.0)
     dropout: float = setting(0.0, "dropout of the inputs of A", minimum=0.0, below=1.0)
-    target_modules: tuple[str, ...] = setting(
-        (), "names, or ends of names, of the linear layers that get adapters; [] = all but the output layer"
-    )
+    target_modules: tuple[str, ...] = setting((), "ends of the names of linear layers; [] = all but the output layer")
 
 
 @dataclass(frozen=True)
@@ -195,7 +168,7 @@ class TrainingConfig:
 
     @classmethod
     def sections(cls) -> dict[str, type]:
-        """Returns the settings classes of all sections but `model`, by the names of the sections."""
+        """Returns the settings classes of all sections but `model`."""
         kinds = typing.get_type_hints(cls)
         return {entry.name: kinds[entry.name] for entry in dataclasses.fields(cls) if entry.name != "model"}
 
@@ -217,10 +190,7 @@ class TrainingConfig:
         return Path(os.path.expanduser(self.training.output_dir or "runs/model"))
 
     def changes_that_break_resuming(self, new: Self) -> list[str]:
-        """Returns the changed keys, as `section.key`, that a resumed run may not change.
-
-        The number of epochs of a stage may change, unless a cosine schedule depends on it.
-        """
+        """Returns the changed keys that a resumed run may not change; `epochs` is one of a cosine schedule only."""
         keys = sorted({*self.model, *new.model})
         changed = [f"model.{key}" for key in keys if self.model.get(key) != new.model.get(key)]
         for section, kind in self.sections().items():
@@ -288,8 +258,7 @@ def load_training_config(
     Args:
         path: a YAML file, or the name of a packaged one. A key `base: OTHER.yaml` names another, relative to this file
             or packaged, whose settings apply where this file has none.
-        overrides: texts like `training.epochs=3`, with the value in YAML. `epochs=3` is enough if only one of the
-            sections `data`, `training` and `evaluation`, or else only one of the task's, has such a key.
+        overrides: texts like `training.epochs=3`, with the value in YAML.
         config_class_of: returns the config class for the section `model`.
 
     Raises:
@@ -303,7 +272,6 @@ def load_training_config(
     of_model = {key: value for section, key, value in changes if section == "model"}
     kind = config_class_of({**sections.get("model", {}), **of_model})
     for section, key, value in changes:
-        section = section or section_of(key, kind)
         sections[section] = {**sections.get(section, {}), key: value}
         with_lora.pop(f"{section}.{key}", None)
     if sections.get("lora", {}).get("rank") is not None:
@@ -352,27 +320,12 @@ def read_yaml(text: str | bytes, where: str) -> Any:
 
 
 def parse_override(text: str) -> tuple[str, str, Any]:
-    """Splits `section.key=value` into section, key and YAML value; a bare key has the section ""."""
+    """Splits `section.key=value` into section, key and YAML value."""
     name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise ConfigError(f"{text!r} is not of the form key=value, for example training.epochs=3.")
     section, _, key = name.rpartition(".")
+    if not equals or not section:
+        raise ConfigError(f"{text!r} is not of the form section.key=value, for example training.epochs=3.")
     return section, key, read_yaml(value, name)
-
-
-def section_of(key: str, kind: type[TrainingConfig]) -> str:
-    """Returns the only section, other than `model`, with this key; common sections come before the task's own."""
-    keys = [(section, entry.name) for section, of in kind.sections().items() for entry in dataclasses.fields(of)]
-    owners = [section for section, name in keys if name == key]
-    owners = [section for section in owners if section in TrainingConfig.sections()] or owners
-    if len(owners) > 1:
-        raise ConfigError(f"{key} is ambiguous; write {' or '.join(f'{owner}.{key}' for owner in owners)}.")
-    if not owners:
-        names = {name: f"{section}.{name}" for section, name in reversed(keys)}
-        close = difflib.get_close_matches(key, names, n=1)
-        hint = f"did you mean {names[close[0]]}?" if close else "write section.key=value, as model.hidden_size=256."
-        raise ConfigError(f"unknown key {key!r}; {hint}")
-    return owners[0]
 
 
 def save_training_config(config: TrainingConfig, path: str | os.PathLike) -> None:

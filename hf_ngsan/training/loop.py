@@ -53,8 +53,7 @@ logger = logging.getLogger(__name__)
 class TrainingDivergedError(ValueError):
     """The loss, or the score at the end, is infinite or not a number; the message has the epoch and a remedy."""
 
-    exit_code = 1
-    """Exit code of the command: no argument is wrong by itself."""
+    exit_code = 1  # no argument is wrong by itself
 
 
 class TrainingLoop:
@@ -63,14 +62,7 @@ class TrainingLoop:
     The random states of an update (Python, NumPy, PyTorch) are a function of the seed, the number of the update and the
     process; a batch is a function of the seed, the epoch and the rows. A run that was killed and resumed therefore
     computes the same numbers as one that was not. With dropout, runs on one process and on several have different
-    masks; without it they agree up to the rounding of sums.
-
-    Args:
-        accelerator: an `accelerate.Accelerator`; the loop does not use its gradient accumulation.
-        task: gives stages, batches and scores; a later stage begins with the best weights so far and a new optimizer.
-        model, processor: the model is moved to the accelerator's device and wrapped.
-        rows: training rows.
-        validation_rows: rows that choose the best model, if any.
+    masks; without it they agree up to the rounding of sums. The model is moved to the accelerator's device and wrapped.
     """
 
     def __init__(
@@ -172,19 +164,11 @@ class TrainingLoop:
             self.average = WeightAverage(self.bare_model, self.settings.ema_decay)
         progress.stage, progress.stage_epoch, progress.evaluations_since_best = progress.stage + 1, 0, 0
         self.prepare_stage()
-        message = "The stage %s begins with the model in %s and trains %s parameters."
-        logger.info(message, self.stage.name, start, f"{self.num_trained():,}")
+        logger.info("The stage %s begins with the model in %s.", self.stage.name, start)
         self.start_clock()
 
-    def num_trained(self) -> int:
-        """Returns the number of parameters that the stage trains."""
-        return sum(parameter.numel() for parameter in self.bare_model.parameters() if parameter.requires_grad)
-
     def keep_start_of_next_stage(self) -> Path:
-        """Returns a folder, named after the finished stage, with its best model.
-
-        It is written once: `best` may be better already if a run was killed in the next stage and begins it again.
-        """
+        """Returns the folder of the finished stage's best model, written once: in the next stage `best` may improve."""
         folder = self.output_dir / self.stage.name
         best = self.output_dir / ("best" if self.progress.best_epoch is not None else "last")
         ended = {"step": self.progress.step}
@@ -445,10 +429,7 @@ class TrainingLoop:
 
 @contextmanager
 def full_precision(model: torch.nn.Module) -> Iterator[None]:
-    """Lets a model that Accelerate prepared for mixed precision compute in float32 inside the `with` block.
-
-    Accelerate (1.15) sets a casting `forward` on the bare model itself.
-    """
+    """Takes the casting `forward` that Accelerate (1.15) sets on a bare model from it inside the `with` block."""
     mixed = model.__dict__.pop("forward", None)
     try:
         yield

@@ -24,8 +24,7 @@ from ..loading.models import is_guest, save_model
 from ..models.modeling_base import vision_encoders
 from .config import ConfigError, LoraSettings, ScheduleSettings, TrainingConfig, TrainingSettings
 
-ADAPTER = "default"
-"""PEFT's name for the only adapter of a model."""
+ADAPTER = "default"  # PEFT's name for the only one
 ADAPTER_WEIGHTS = "adapter_model.safetensors"
 
 
@@ -94,10 +93,7 @@ def adapter_weights(model: Any) -> dict[str, torch.Tensor]:
 
 
 def save_adapted(model: Any, processor: Any, folder: str | os.PathLike) -> None:
-    """Saves a model, with its adapters added to its weights, and its processor.
-
-    Adapters alone go into a folder `adapter` there, in PEFT's format.
-    """
+    """Saves a model, with its adapters added to its weights, and its processor; the adapters go into `adapter` too."""
     if has_adapters(model):
         from peft.tuners.lora import LoraLayer
 
@@ -169,12 +165,9 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
     Guo et al. 2020, section 5.1, is the default: with the epoch t counted from 1, min(t * 1e-4, 3e-4), after 6 epochs
     halved every 3 epochs. The paper does not say when it is halved first: here in epoch 7 (`decay_start` + 1).
 
-    Args:
-        step: number of the update in the stage, from 0.
-        steps_per_epoch: updates of one epoch.
-        settings: `learning_rate`, `schedule`, `warmup_epochs`, `epochs` and the decay of the step schedule. `cosine`
-            warms up and decays with each update, to 0 at the end of `epochs`; so does `inverse_sqrt`, after
-            `warmup_updates` with 1 / sqrt(updates) (Vaswani et al. 2017, eq. 3); the others change between epochs only.
+    The number `step` of an update counts from 0 in the stage. `cosine` warms up and decays with each update, to 0 at
+    the end of `epochs`; so does `inverse_sqrt`, after `warmup_updates` with 1 / sqrt(updates) (Vaswani et al. 2017,
+    eq. 3); the others change between epochs only.
     """
     if settings.schedule == "inverse_sqrt":
         warmup = max(settings.warmup_updates or settings.warmup_epochs * steps_per_epoch, 1)
@@ -196,13 +189,10 @@ def learning_rate_at(step: int, steps_per_epoch: int, settings: ScheduleSettings
 
 
 class WeightAverage:
-    """Running average of every floating-point weight and saved buffer of a model.
+    """Running average `tensors` of every floating-point weight and saved buffer of a model.
 
     After update n, counted from 1, the average moves by `1 - min(decay, (1 + n) / (10 + n))` towards the weights, so
     that it soon forgets the random initial weights, as TensorFlow's `ExponentialMovingAverage` does.
-
-    Attributes:
-        tensors: the averages, by the names of the model's state dict.
     """
 
     def __init__(self, model: torch.nn.Module, decay: float) -> None:

@@ -1,7 +1,6 @@
 """The folder of a training run: its lock, what a new run deletes, and checkpoints from which a run resumes.
 
-A run begins in an empty folder or in place of an earlier run. Of that it deletes its own files and folders; files that
-somebody put beside them stay. A run that ended before it saved anything is replaced by the next.
+Of an earlier run, only its own files and folders are deleted; those that somebody put beside them stay.
 """
 
 import json
@@ -26,12 +25,9 @@ logger = logging.getLogger(__name__)
 
 TRAINING_CONFIG = "training_config.yaml"
 HISTORY = "history.jsonl"
-BEST_SCORES = "best_scores.json"
-"""File of a run's best model with its epoch, 0 for the initial model, and its scores."""
-STAGE_FILE = "end_of_stage.json"
-"""File with the last update of a stage, in the folder of its best model."""
+BEST_SCORES = "best_scores.json"  # in the folder `best`: its epoch, 0 for the initial model, and its scores
+STAGE_FILE = "end_of_stage.json"  # in the folder of a stage's best model: the stage's last update
 PROGRESS = "progress.json"
-"""File with the progress, what identifies the training data (`data`) and `num_threads`."""
 LOCK = ".lock"
 
 
@@ -41,25 +37,18 @@ class CheckpointError(ValueError):
 
 @dataclass
 class TrainingProgress:
-    """The position of a run: stages, epochs and updates completed, and what they gave.
-
-    Attributes:
-        sums: statistics of the current epoch, summed over all processes.
-        best_score, best_epoch: score and epoch, counted from 1, of the best evaluation so far.
-        evaluations_since_best: evaluations since then, which early stopping counts.
-        history: one entry per completed epoch.
-    """
+    """The position of a run: stages, epochs and updates completed, and what they gave."""
 
     stage: int = 0
     stage_epoch: int = 0
     epoch: int = 0
     step_in_epoch: int = 0
     step: int = 0
-    sums: dict[str, float] = field(default_factory=dict)
+    sums: dict[str, float] = field(default_factory=dict)  # statistics of the epoch, of all processes
     best_score: float | None = None
-    best_epoch: int | None = None
+    best_epoch: int | None = None  # counted from 1
     evaluations_since_best: int = 0
-    history: list[dict] = field(default_factory=list)
+    history: list[dict] = field(default_factory=list)  # an entry for each completed epoch
 
 
 class Checkpoints:
@@ -178,22 +167,14 @@ def training_config_of(run: Path) -> Path:
 
 
 def has_saved(run: Path) -> bool:
-    """Returns whether a run has saved something that it trained; otherwise it begins anew, resumed or not.
-
-    Its model `best` may be there all the same: the one that it was to fine-tune.
-    """
+    """Returns whether a run has saved anything but the model that it was to fine-tune; otherwise it begins anew."""
     best = read_json_or_none(run / "best" / BEST_SCORES) if (run / "best").is_dir() else {"epoch": 0}
     is_trained = not isinstance(best, dict) or best.get("epoch") != 0
     return is_trained or (run / "last").is_dir() or bool(Checkpoints(run / "checkpoints").all())
 
 
 def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -> None:
-    """Checks that a run may use its folder; writes nothing.
-
-    Raises:
-        FileExistsError: the folder has other files, or a run that is neither to be resumed nor overwritten.
-        ConfigError: `resume` and `overwrite` are both given, or the run to resume has other settings.
-    """
+    """Raises a FileExistsError or a ConfigError unless a run may use its folder; writes nothing."""
     folder, file = config.output_dir, training_config_of(config.output_dir)
     if resume and overwrite:
         raise ConfigError("--resume continues a run and --overwrite deletes it; give one of the two.")
@@ -202,10 +183,7 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
     if folders.is_empty(folder, besides=(LOCK,)):
         return
     if not file.is_file() or not file.read_text(encoding="utf-8").startswith(RUN_HEADER):
-        raise FileExistsError(
-            f"training.output_dir: {folder} holds files that are no training run (a {TRAINING_CONFIG} that a run wrote "
-            "is missing); choose another folder."
-        )
+        raise FileExistsError(f"training.output_dir: {folder} holds files that are no training run; choose another.")
     if overwrite or not has_saved(folder):
         return
     if not resume:
@@ -224,11 +202,9 @@ def check_output_folder(config: TrainingConfig, resume: bool, overwrite: bool) -
 
 
 def prepare_output_folder(config: TrainingConfig, overwrite: bool) -> None:
-    """Makes the folder and writes the training config; deletes an earlier run that has saved nothing, and with
-    `overwrite` any.
+    """Makes the folder and writes the training config; deletes an earlier run that saved nothing or is overwritten.
 
-    The checkpoints go first, so that a killed deletion leaves nothing to resume, and the training config last, so that
-    it can continue.
+    Checkpoints go first, so that a killed deletion leaves nothing to resume, and the training config last.
     """
     folder = config.output_dir
     if overwrite or not has_saved(folder):

@@ -1,10 +1,4 @@
-"""One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run.
-
-```python
-result = run_task(MyTask(config), resume=True)
-result.best_dir, result.best_score
-```
-"""
+"""One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run."""
 
 import hashlib
 import json
@@ -22,8 +16,8 @@ from datasets import Dataset
 
 from ..data.errors import MissingSplitError
 from ..data.readers import VALIDATION, set_aside
+from ..io.packaged import names_of_parts
 from ..io.processes import make_accelerator
-from ..io.weight_sources import names_of_parts
 from ..loading.models import derive_from
 from .config import ConfigError, suggestion
 from .loop import TrainingLoop
@@ -33,27 +27,18 @@ from .task import Task
 
 logger = logging.getLogger(__name__)
 
-BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")
-"""Instruction sets for bfloat16 multiplication, by their names in `torch.cpu.get_capabilities`."""
+BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")  # of `torch.cpu.get_capabilities`
 
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The result of a run.
-
-    Attributes:
-        output_dir: the run's folder.
-        best_dir: the folder of the best model, or of the last one if nothing was evaluated; `from_pretrained` reads it.
-        best_score, best_epoch: score and epoch of the best model; None if nothing was evaluated. Epoch 0 is the
-            initial model of `model.init_from`.
-        history: one entry per epoch: loss, scores, learning rate, time.
-    """
+    """The result of a run; the best model is the last one if nothing was evaluated."""
 
     output_dir: Path
     best_dir: Path
     best_score: float | None
-    best_epoch: int | None
-    history: list[dict]
+    best_epoch: int | None  # 0 is the initial model of `model.init_from`
+    history: list[dict]  # of each epoch loss, scores, learning rate and time
 
 
 def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
@@ -63,21 +48,14 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
     - `training_config.yaml`, commented;
     - `best/` and `last/`, models with processors for `from_pretrained`; `best/` also has the scores that chose it,
-      `best_scores.json`; with several stages also the best model of each stage but the last, in a folder named after
-      the stage: the next stage begins with it;
+      `best_scores.json`; of several stages, the best model of each but the last is in a folder of its name;
     - `history.jsonl`, one line an epoch, and `tensorboard/`;
-    - `checkpoints/`, from which `resume` continues.
-
-    Args:
-        task: the task, with its training config.
-        resume: continue from the newest intact checkpoint. On the CPU the final weights are bit-exactly those of a run
-            that was never stopped. A run without a checkpoint begins.
-        overwrite: delete an earlier run in the same folder first.
+    - `checkpoints/`, from which `resume` continues; without any, the run begins. On the CPU the final weights are
+      bit-exactly those of a run that was never stopped.
 
     Raises:
-        ConfigError: the training config does not fit the data, or the run to resume.
+        ConfigError, DataError: the training config does not fit the data, or the run to resume.
         FileExistsError: the folder is not empty, and neither `resume` nor `overwrite` is True.
-        DataError: the data cannot be used.
         CheckpointError: no checkpoint is intact.
         TrainingDivergedError: the loss, or the last score, became infinite or not a number.
     """
@@ -118,7 +96,8 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
                 prepare_output_folder(config, overwrite)
             accelerator.wait_for_everyone()
             if not is_resumed:
-                number, processes = f"{loop.num_trained():,}", accelerator.num_processes
+                number = f"{sum(weight.numel() for weight in loop.bare_model.parameters() if weight.requires_grad):,}"
+                processes = accelerator.num_processes
                 where = "one process" if processes == 1 else f"{processes} processes"
                 where += "" if precision == "no" else f", in {precision}"
                 logger.info("Training %s parameters on %d %s, on %s.", number, len(loop.rows), loop.unit, where)
@@ -137,10 +116,7 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
 
 def precision_of(setting: str | None, device: torch.device) -> str:
-    """Returns Accelerate's name for `training.mixed_precision`: no, fp16 or bf16.
-
-    `auto` is bf16 on a device with bf16 instructions; emulation would be slower than float32.
-    """
+    """Returns no, fp16 or bf16; `auto` is bf16 on a device with bf16 instructions, whose emulation would be slow."""
     if setting != "auto":
         return setting or "no"
     computes = False
@@ -168,16 +144,11 @@ def with_validation_rows(task: Task, train_rows: Dataset, split: str) -> tuple[D
     except MissingSplitError:
         if split != VALIDATION:
             raise
-    spec = task.config.data.spec
-    rest, validation_rows = set_aside(train_rows, spec)
-    logger.info(
-        "%s has no split 'validation': %d of its %d %s are set aside to choose the best model. "
-        "data.validation_split=null trains on all.",
-        spec,
-        len(validation_rows),
-        len(train_rows),
-        task.unit,
+    rest, validation_rows = set_aside(train_rows, task.config.data.spec)
+    message = (
+        "There is no split 'validation': %d of %d %s choose the best model. data.validation_split=null trains on all."
     )
+    logger.info(message, len(validation_rows), len(train_rows), task.unit)
     return rest, validation_rows
 
 

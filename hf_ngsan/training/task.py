@@ -38,10 +38,9 @@ class Update:
     Attributes:
         seed, step: the run's seed and the number of the update. Random choices for a row must be a function of these
             and of the row, so that they are the same for any number of processes.
-        gather: concatenates tensors `(n, ...)` of any n over all processes; returns the whole and the index of this
-            process's part. Every process must call it the same number of times.
-        one_process: whether this is the only process. Then no gradients are exchanged, and outputs of the bare model
-            may be backpropagated.
+        gather: concatenates tensors `(n, ...)` of any n over all processes, each of which must call it equally often;
+            returns the whole and the index of this process's part.
+        one_process: whether this is the only process.
     """
 
     seed: int
@@ -135,14 +134,9 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class InputRoles:
-    """The meaning of the inputs of a model that writes words, for `hf-ngsan audit`.
+    """The names of the inputs of a model that writes words, for `hf-ngsan audit`.
 
-    Attributes:
-        words, word_mask: names of the words to continue, and of their mask.
-        source, source_mask: names of the described input, and of its mask; none for a language model.
-        source_name, rows_name: names of its tokens and rows in messages, in the plural.
-        source_is_a_set: whether the order of its tokens has no meaning.
-        draw_source: makes random inputs of `source` from a configuration, a shape `(rows, tokens)` and a generator.
+    `draw_source` makes random inputs of `source` from a configuration, a shape `(rows, tokens)` and a generator.
     """
 
     words: str
@@ -285,22 +279,12 @@ class Task(ABC):
 
     @classmethod
     def comparable_settings(cls, metric: str, generation: Mapping, options: Mapping) -> dict[str, Any]:
-        """Returns the settings that a score depends on; scores with other settings are not comparable.
-
-        Args:
-            metric: name of the score.
-            generation: the model's settings of `generate()`, if it writes.
-            options: options of the evaluation, from `add_evaluation_options`, or the section `evaluation` of a training
-                config.
-        """
+        """Returns the settings that a score depends on, of the model's `generate()` and of an evaluation's options."""
         return {}
 
     @classmethod
     def card_usage(cls, model: PreTrainedModel, place: str) -> list[str] | None:
-        """Returns lines of Python that use a model with transformers alone; `None` for the usual lines that load it.
-
-        `place` has the Python arguments that name its repository.
-        """
+        """Returns lines of Python that use a model with transformers alone; `None` for the usual lines that load it."""
         return None
 
     @classmethod

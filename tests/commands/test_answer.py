@@ -51,11 +51,7 @@ def test_a_question_about_an_image(of_images, photo, tmp_path, capsys):
     scores = [float(score) for _, _, score in found]
     assert scores == sorted(scores, reverse=True) and {answer for _, answer, _ in found} <= set(ANSWERS)
     assert (tmp_path / "figures" / "photo.png").stat().st_size > 1000
-
-
-def test_answers_in_json(of_images, photo, capsys):
     asked = ["answer", "Is there a ball?", "--image", photo, "--model", of_images, "--top-k", 3]
-    found = fields(prints(capsys, *asked))
     record = json.loads(prints(capsys, *asked, "--json"))
     assert record["question"] == str(photo) and record["error"] is None
     assert [(one["answer"], f"{one['score']:.4f}") for one in record["answers"]] == [tuple(one[1:]) for one in found]

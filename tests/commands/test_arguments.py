@@ -1,10 +1,8 @@
 """What every command does about models that are not there, and mistakes before processes are started."""
 
-import pytest
 from safetensors.torch import load_file, save_file
 
 from hf_ngsan.cli import main
-from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
 from .running import fails
@@ -54,36 +52,3 @@ def test_a_model_folder_that_is_missing_or_half_written(run, tmp_path, capsys):
     assert "tokenizer" in message_of(broken)
     (broken / "config.json").write_text("{")
     assert "broken" in message_of(broken)
-
-
-def test_an_absurd_number_is_refused_by_its_option(capsys):
-    for command, option in (
-        ("caption photo.jpg", "--batch-size"),
-        ("caption photo.jpg", "--num-beams"),
-        ("evaluate --model m --data d", "--max-new-tokens"),
-        ("evaluate --model m --data d", "--num-processes"),
-        ("extract --images i --backbone b --output o", "--num-workers"),
-        ("extract --images i --backbone b --output o", "--num-regions"),
-    ):
-        with pytest.raises(SystemExit) as exit_:
-            main([*command.split(), option, "1000000000"])
-        assert exit_.value.code == 2 and option in capsys.readouterr().err, option
-
-
-@each_row(
-    ("option", "words"),
-    [
-        ("--output", ["answer", "--model", "absent", "--data", "nlvr"]),
-        ("--output", ["caption", "--model", "absent", "photo.jpg"]),
-        ("--output", ["evaluate", "--model", "absent", "--data", "scenes"]),
-        ("--output", ["translate", "--model", "absent", "A dog."]),
-        ("--figure", ["explain", "--model", "absent", "photo.jpg", "a dog"]),
-        ("--figure", ["search", "absent", "a dog"]),
-    ],
-)
-def test_a_place_that_cannot_be_written_is_named_before_anything_is_read(option, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("file", "photo.jpg"):
-        (tmp_path / name).touch()
-    message = fails(capsys, *words, option, tmp_path / "file" / "result.png")
-    assert str(tmp_path / "file") in message and "absent" not in message

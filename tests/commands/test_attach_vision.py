@@ -1,6 +1,5 @@
 """`hf-ngsan attach-vision`: extract once, train on features, attach the vision encoder, caption photographs."""
 
-import json
 import os
 import shutil
 from pathlib import Path
@@ -9,8 +8,8 @@ import pytest
 import yaml
 
 from hf_ngsan.cli import main
-from hf_ngsan.loading.models import load_captioner, save_model
-from hf_ngsan.sharing.facts import collect_card_facts
+from hf_ngsan.loading.models import load_captioner
+from hf_ngsan.sharing.cards import collect_card_facts
 from tests.extraction.tiny import tiny_processor, tiny_vision, write_coco_file
 from tests.models.tiny_photos import PHOTOS
 from tests.tasks.tiny import tiny_sections
@@ -103,18 +102,3 @@ def test_another_encoder_than_that_of_the_features_is_refused(journey, tmp_path,
         assert f"{option} does not apply" in fails(capsys, *attach(journey, output), option, value)
     assert str(journey / "nothing") in fails(capsys, *attach(journey, output, backbone="nothing"))
     assert not output.exists()
-
-
-def test_of_unknown_features_the_dimension_alone_is_compared(journey, tmp_path, capsys, caplog):
-    model, processor = load_captioner(journey / "run")
-    model.config.features_provenance = None
-    save_model(model, processor, tmp_path / "forgetful")
-    prints(capsys, *attach(journey, tmp_path / "captioner", model=tmp_path / "forgetful", backbone="other"))
-    [record] = [record for record in caplog.records if record.levelname == "WARNING"]
-    assert str(tmp_path / "forgetful") in record.getMessage()
-
-    config = json.loads((tmp_path / "forgetful" / "config.json").read_text())
-    (tmp_path / "forgetful" / "config.json").write_text(json.dumps({**config, "visual_feature_size": 6}))
-    message = fails(capsys, *attach(journey, tmp_path / "refused", model=tmp_path / "forgetful"))
-    assert "8" in message and "6" in message
-    assert not (tmp_path / "refused").exists()

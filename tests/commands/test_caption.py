@@ -12,47 +12,14 @@ from PIL import Image
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from hf_ngsan.data.vocabulary import with_words
-from hf_ngsan.loading.models import save_model
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from tests.models.mhsan import tiny as mhsan
-from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
 
 SPEC = DATA["spec"]
-
-
-def short_captioner():
-    """A captioner of photographs that says few words unless it is asked for more."""
-    captioner = pixel_captioner()
-    captioner.generation_config.max_new_tokens = 8
-    return captioner
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a captioner with a vision encoder."""
-    folder = tmp_path_factory.mktemp("captioner")
-    save_model(short_captioner(), pixel_processor(), folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def blind(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a captioner of the regions of scenes, without a vision encoder."""
-    folder = tmp_path_factory.mktemp("blind")
-    save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), folder)
-    return folder
-
-
-@pytest.fixture
-def photos(tmp_path: Path) -> list[Path]:
-    files = [tmp_path / f"photo {number}.png" for number in range(len(PHOTOS))]
-    for photo, file in zip(PHOTOS, files, strict=True):
-        photo.save(file)
-    return files
 
 
 @pytest.fixture
@@ -69,24 +36,25 @@ def captions(capsys, *arguments) -> list[list[str]]:
     return [line.split("\t") for line in prints(capsys, "caption", *arguments).splitlines()]
 
 
-def test_files_are_captioned_in_their_order(capsys, model, photos):
+def test_files_are_captioned_in_their_order(capsys, captioner, photographs):
     expected = []
-    pixels, processor = short_captioner(), pixel_processor()
+    pixels, processor = pixel_captioner(), pixel_processor()
     for photo in PHOTOS:
         ids = pixels.generate(**processor(images=photo), num_beams=2)
         expected += processor.batch_decode(ids, skip_special_tokens=True)
     for options in ([], ["--batch-size", 2]):
-        found = captions(capsys, "--model", model, *photos, "--num-beams", 2, *options)
-        assert found == [[str(path), caption.strip()] for path, caption in zip(photos, expected, strict=True)]
+        found = captions(capsys, "--model", captioner, *photographs, "--num-beams", 2, *options)
+        assert found == [[str(path), caption.strip()] for path, caption in zip(photographs, expected, strict=True)]
     assert len(set(expected)) > 2
-    few = captions(capsys, "--model", model, "--limit", 2, *photos)
-    assert few == captions(capsys, "--model", model, *photos[:2])
+    few = captions(capsys, "--model", captioner, "--limit", 2, *photographs)
+    assert few == captions(capsys, "--model", captioner, *photographs[:2])
 
 
-def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, photo_data, tmp_path):
-    dual_encoder, texts = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
-    save_model(dual_encoder, texts, tmp_path / "mhsan")
-    pixels, processor = short_captioner(), pixel_processor()
+def test_a_dual_encoder_chooses_among_the_beams(
+    capsys, dual_encoder, captioner, scene_captioner, photographs, photo_data, tmp_path
+):
+    scorer, texts = mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True)
+    pixels, processor = pixel_captioner(), pixel_processor()
     expected, first = [], []
     for photo in PHOTOS:
         searched = {"num_beams": 3, "num_return_sequences": 3, "return_dict_in_generate": True, "output_scores": True}
@@ -94,22 +62,22 @@ def test_a_dual_encoder_chooses_among_the_beams(capsys, model, blind, photos, ph
         found = pixels.generate(**processor(images=photo), **searched)
         beams = [beam.strip() for beam in processor.batch_decode(found.sequences, skip_special_tokens=True)]
         with torch.no_grad():
-            output = dual_encoder(**texts(images=photo, text=with_words(texts.tokenizer, beams)))
+            output = scorer(**texts(images=photo, text=with_words(texts.tokenizer, beams)))
         similarities = torch.cosine_similarity(output.text_embeds, output.image_embeds)
         expected.append(beams[int((found.sequences_scores + 2 * similarities).argmax())])
         first.append(beams[0])
-    options = ["--model", model, "--num-beams", 3, "--rerank-with", tmp_path / "mhsan", "--max-new-tokens", 8]
+    options = ["--model", captioner, "--num-beams", 3, "--rerank-with", dual_encoder, "--max-new-tokens", 8]
     (tmp_path / "broken.png").write_bytes(b"no image")
-    files = [tmp_path / "broken.png", *photos]
+    files = [tmp_path / "broken.png", *photographs]
     assert [caption for _, caption in captions(capsys, *options, *files, "--skip-errors")] == ["", *expected]
     assert [caption for _, caption in captions(capsys, *options, "--data", photo_data)] == expected
     assert expected != first
-    assert captions(capsys, *options, photos[0], "--num-beams", 2)
-    assert "--num-beams" in fails(capsys, "caption", *options, photos[0], "--num-beams", 1)
-    assert "mhsan" in fails(capsys, "caption", *options[:4], "--rerank-with", blind, photos[0])
+    assert captions(capsys, *options, photographs[0], "--num-beams", 2)
+    assert "--num-beams" in fails(capsys, "caption", *options, photographs[0], "--num-beams", 1)
+    assert "mhsan" in fails(capsys, "caption", *options[:4], "--rerank-with", scene_captioner, photographs[0])
 
 
-def test_a_folder_stands_for_all_images_in_it(capsys, model, tmp_path):
+def test_a_folder_stands_for_all_images_in_it(capsys, captioner, tmp_path):
     within = tmp_path / "album" / "within"
     within.mkdir(parents=True)
     files = [tmp_path / "album" / "b.png", within / "a.jpeg", tmp_path / "album" / "z.png"]
@@ -117,21 +85,21 @@ def test_a_folder_stands_for_all_images_in_it(capsys, model, tmp_path):
         photo.save(file)
     (within / "notes.txt").write_text("no image")
     PHOTOS[3].save(tmp_path / "single.png")
-    expected = captions(capsys, "--model", model, *files, tmp_path / "single.png")
-    assert captions(capsys, "--model", model, tmp_path / "album", tmp_path / "single.png") == expected
+    expected = captions(capsys, "--model", captioner, *files, tmp_path / "single.png")
+    assert captions(capsys, "--model", captioner, tmp_path / "album", tmp_path / "single.png") == expected
     (tmp_path / "empty").mkdir()
-    assert str(tmp_path / "empty") in fails(capsys, "caption", "--model", model, tmp_path / "empty")
+    assert str(tmp_path / "empty") in fails(capsys, "caption", "--model", captioner, tmp_path / "empty")
 
 
-def test_a_dataset_of_images_gets_the_captions_of_its_files(capsys, model, photos, photo_data):
-    of_files = captions(capsys, "--model", model, *photos)
-    of_data = captions(capsys, "--model", model, "--data", photo_data)
+def test_a_dataset_of_images_gets_the_captions_of_its_files(capsys, captioner, photographs, photo_data):
+    of_files = captions(capsys, "--model", captioner, *photographs)
+    of_data = captions(capsys, "--model", captioner, "--data", photo_data)
     assert of_data == [[str(number), caption] for number, (_, caption) in enumerate(of_files)]
-    begun = captions(capsys, "--model", model, "--data", photo_data, "--text", "a red", "--max-new-tokens", 3)
+    begun = captions(capsys, "--model", captioner, "--data", photo_data, "--text", "a red", "--max-new-tokens", 3)
     assert begun == [
         [str(number), caption]
         for number, (_, caption) in enumerate(
-            captions(capsys, "--model", model, *photos, "--text", "a red", "--max-new-tokens", 3)
+            captions(capsys, "--model", captioner, *photographs, "--text", "a red", "--max-new-tokens", 3)
         )
     ]
     assert all(caption.startswith("a red") for _, caption in begun)
@@ -150,70 +118,58 @@ def test_a_dataset_of_features_gets_the_captions_of_its_evaluation(run, tmp_path
     assert all(caption.startswith("the red") for _, caption in begun)
 
 
-def test_a_column_called_text_begins_no_caption(capsys, run, tmp_path):
-    rows = load_data(SPEC, "test").select(range(3))
-    expected = captions(capsys, "--model", run, "--data", SPEC, "--limit", 3)
-    DatasetDict(test=rows.add_column("text", ["a stranger"] * 3)).save_to_disk(tmp_path / "data")
-    assert captions(capsys, "--model", run, "--data", f"features:{tmp_path / 'data'}") == expected
-
-
-def test_attention_goes_into_a_folder(capsys, model, blind, photos, photo_data, tmp_path):
-    plain = captions(capsys, "--model", model, *photos[:2])
-    assert captions(capsys, "--model", model, *photos[:2], "--save-attention", tmp_path / "new/maps") == plain
-    assert sorted(path.stem for path in (tmp_path / "new/maps").iterdir()) == [path.stem for path in photos[:2]]
-    with Image.open(tmp_path / "new/maps/photo 0.png") as figure:
+def test_attention_goes_into_a_folder(capsys, captioner, scene_captioner, photographs, photo_data, tmp_path):
+    plain = captions(capsys, "--model", captioner, *photographs[:2])
+    assert captions(capsys, "--model", captioner, *photographs[:2], "--save-attention", tmp_path / "new/maps") == plain
+    assert sorted(path.stem for path in (tmp_path / "new/maps").iterdir()) == [path.stem for path in photographs[:2]]
+    with Image.open(tmp_path / "new/maps/photo0.png") as figure:
         assert min(figure.size) > 100
-    captions(capsys, "--model", model, "--data", photo_data, "--limit", 1, "--save-attention", tmp_path / "ids")
+    captions(capsys, "--model", captioner, "--data", photo_data, "--limit", 1, "--save-attention", tmp_path / "ids")
     assert [path.stem for path in (tmp_path / "ids").iterdir()] == ["0"]
     scenes = "scenes:size=3,test=1,seed=3,images=true,image_size=48"
-    found = captions(capsys, "--model", blind, "--data", scenes, "--save-attention", tmp_path / "regions")
+    found = captions(capsys, "--model", scene_captioner, "--data", scenes, "--save-attention", tmp_path / "regions")
     assert sorted(path.stem for path in (tmp_path / "regions").iterdir()) == sorted(image_id for image_id, _ in found)
 
 
-def test_attention_over_rows_without_images_is_refused(capsys, blind, tmp_path):
-    arguments = ["--model", blind, "--data", SPEC, "--save-attention", tmp_path / "maps"]
-    message = fails(capsys, "caption", *arguments)
-    assert "--save-attention" in message and SPEC in message and "images=true" in message
-    assert not (tmp_path / "maps").exists()
-
-
-def test_an_image_that_cannot_be_read(capsys, model, photos, tmp_path):
+def test_an_image_that_cannot_be_read(capsys, captioner, photographs, tmp_path):
     text = tmp_path / "text.jpg"
     text.write_text("no picture")
-    files = [photos[0], text, photos[1]]
-    assert main(["caption", "--model", str(model), *map(str, files)]) == 2
+    files = [photographs[0], text, photographs[1]]
+    assert main(["caption", "--model", str(captioner), *map(str, files)]) == 2
     output, errors = capsys.readouterr()
-    assert [line.split("\t")[0] for line in output.splitlines()] == [str(photos[0])]
+    assert [line.split("\t")[0] for line in output.splitlines()] == [str(photographs[0])]
     assert "text.jpg" in errors.splitlines()[-1] and "--skip-errors" in errors.splitlines()[-1]
-    lines = captions(capsys, "--model", model, *files, "--skip-errors")
+    lines = captions(capsys, "--model", captioner, *files, "--skip-errors")
     assert [path for path, _ in lines] == [str(file) for file in files]
     assert [bool(caption) for _, caption in lines] == [True, False, True]
-    assert main(["caption", "--model", str(model), "--skip-errors", *map(str, files)]) == 0
+    assert main(["caption", "--model", str(captioner), "--skip-errors", *map(str, files)]) == 0
     assert "text.jpg" in capsys.readouterr().err
 
 
-def test_beginnings_that_no_caption_can_have(capsys, model, photos):
+def test_beginnings_that_no_caption_can_have(capsys, captioner, photographs):
     for skips in ([], ["--skip-errors"]):
-        message = fails(capsys, "caption", "--model", model, photos[0], "--text", "a zebra", *skips)
+        message = fails(capsys, "caption", "--model", captioner, photographs[0], "--text", "a zebra", *skips)
         assert "--text" in message and "'zebra'" in message
 
 
-def test_what_does_not_go_together(capsys, model, blind, photos, photo_data):
-    assert "--data" in fails(capsys, "caption", "--model", model)
-    assert "not both" in fails(capsys, "caption", "--model", model, "--data", "scenes", photos[0])
-    for images in ([photos[0]], ["--data", photo_data]):
-        message = fails(capsys, "caption", "--model", blind, *images)
+def test_what_does_not_go_together(capsys, captioner, scene_captioner, photographs, photo_data):
+    assert "--data" in fails(capsys, "caption", "--model", captioner)
+    assert "not both" in fails(capsys, "caption", "--model", captioner, "--data", "scenes", photographs[0])
+    for images in ([photographs[0]], ["--data", photo_data]):
+        message = fails(capsys, "caption", "--model", scene_captioner, *images)
         assert "hf-ngsan attach-vision" in message
-    assert "photo 0.png" in fails(capsys, "caption", "--model", model, photos[0], "--save-attention", photos[0])
-    assert "dimension" in fails(capsys, "caption", "--model", model, "--data", SPEC)
+    assert "photo0.png" in fails(
+        capsys, "caption", "--model", captioner, photographs[0], "--save-attention", photographs[0]
+    )
+    assert "dimension" in fails(capsys, "caption", "--model", captioner, "--data", SPEC)
 
 
 def groups_of(number: int, *others: object) -> list[object]:
     return ["--generate", f"num_beam_groups={number}", f"num_return_sequences={number}", *others]
 
 
-def test_searches(capsys, model, photos, tmp_path):
-    first = ["--model", model, photos[0], "--max-new-tokens", 6]
+def test_searches(capsys, captioner, photographs, tmp_path):
+    first = ["--model", captioner, photographs[0], "--max-new-tokens", 6]
     [[_, caption]] = captions(capsys, *first, "--num-beams", 3, "--generate", "required_words=ring,two")
     assert {"ring", "two"} <= set(caption.split())
     words = ["--generate", "required_words=[ring, [two, a]]", "num_beams=3"]
@@ -226,7 +182,7 @@ def test_searches(capsys, model, photos, tmp_path):
     assert "1 of 2 images" in capsys.readouterr().err
 
 
-def test_arguments_of_generation_that_cannot_be(capsys, model, photos):
+def test_arguments_of_generation_that_cannot_be(capsys, captioner, photographs):
     rows = {
         "num_beans=3": "num_beams",  # the nearest name
         "length_penalty=long": "length_penalty",
@@ -237,26 +193,24 @@ def test_arguments_of_generation_that_cannot_be(capsys, model, photos):
         "penalty_alpha=0.5 num_beams=2": "num_beams",
     }
     for row, fact in rows.items():
-        arguments = ["caption", "--model", model, photos[0], "--generate", *row.split()]
+        arguments = ["caption", "--model", captioner, photographs[0], "--generate", *row.split()]
         assert fact in fails(capsys, *arguments), row
-    command = ["caption", "--model", str(model), "--generate", "num_beams=3", str(photos[0])]
+    command = ["caption", "--model", str(captioner), "--generate", "num_beams=3", str(photographs[0])]
     with pytest.raises(SystemExit) as exit_:
         main(command)
     assert exit_.value.code == 2 and "KEY=VALUE" in capsys.readouterr().err
-    evaluate = ["evaluate", "--model", model, "--data", "scenes:size=6,test=6,images=true,image_size=32"]
+    evaluate = ["evaluate", "--model", captioner, "--data", "scenes:size=6,test=6,images=true,image_size=32"]
     several = ["--num-beams", 3, "--generate", "num_return_sequences=3"]
     assert "num_return_sequences" in fails(capsys, *evaluate, *several)
 
 
-def test_captions_are_printed_or_written_with_scores(model, tmp_path, capsys):
-    files = [tmp_path / f"{number}.png" for number in range(2)]
-    for file, image in zip(files, PHOTOS, strict=False):
-        image.save(file)
+def test_captions_are_printed_or_written_with_scores(captioner, photographs, tmp_path, capsys):
+    files = photographs[:2]
     (tmp_path / "broken.png").write_bytes(b"nothing")
-    command = ["caption", "--model", model, *files, tmp_path / "broken.png", "--skip-errors"]
+    command = ["caption", "--model", captioner, *files, tmp_path / "broken.png", "--skip-errors"]
     plain = dict(line.split("\t") for line in prints(capsys, *command).splitlines())
     records = [json.loads(line) for line in prints(capsys, *command, "--json").splitlines()]
-    pipeline = CaptioningPipeline(model=short_captioner(), processor=pixel_processor())
+    pipeline = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
     for record, file in zip(records, files, strict=False):
         [expected] = pipeline(str(file), return_scores=True)
         assert record["image"] == str(file) and record["caption"] == plain[str(file)]

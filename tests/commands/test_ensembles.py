@@ -1,7 +1,5 @@
 """`--model A B C`: captioners of one vocabulary, of any architecture, caption together."""
 
-import json
-
 import pytest
 
 from hf_ngsan import EnsembleForConditionalGeneration
@@ -11,7 +9,7 @@ from hf_ngsan.models.processing_rstnet import RSTNetProcessor
 from hf_ngsan.tasks.caption_rows import load_rows
 from hf_ngsan.tasks.captioning_generation import caption_batch
 from tests.models.rstnet import tiny as rstnet
-from tests.models.tiny import tiny_captioner, tiny_processor, tiny_tokenizer
+from tests.models.tiny import tiny_tokenizer
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
@@ -20,13 +18,12 @@ SPEC = DATA["spec"]
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> list[str]:
+def folders(scene_captioner, tmp_path_factory) -> list[str]:
     """An NG-SAN and an RSTNet of the regions of scenes."""
     root = tmp_path_factory.mktemp("members")
-    save_model(tiny_captioner(visual_feature_size=10), tiny_processor(), root / "ngsan")
     captioner = rstnet.tiny_captioner(visual_feature_size=10)
     save_model(captioner, RSTNetProcessor(tokenizer=tiny_tokenizer()), root / "rstnet")
-    return [str(root / "ngsan"), str(root / "rstnet")]
+    return [str(scene_captioner), str(root / "rstnet")]
 
 
 FEW_WORDS = ["--max-new-tokens", 5]
@@ -42,14 +39,6 @@ def together(folders, num_beams: int) -> list[str]:
 def test_caption_asks_all_of_them(folders, capsys):
     lines = prints(capsys, "caption", "--model", *folders, "--data", SPEC, "--num-beams", 2, *FEW_WORDS).splitlines()
     assert [line.split("\t")[1] for line in lines] == together(folders, 2)
-
-
-def test_evaluate_asks_all_of_them(folders, tmp_path, capsys):
-    output = tmp_path / "captions.json"
-    arguments = ["--data", SPEC, "--num-beams", 1, *FEW_WORDS, "--metrics", "rouge_l", "--output", output]
-    scores = json.loads(prints(capsys, "evaluate", "--model", *folders, *arguments))
-    assert "rouge_l" in scores
-    assert [result["caption"] for result in json.loads(output.read_text())] == together(folders, 1)
 
 
 def test_captioners_that_do_not_go_together(folders, tmp_path, capsys):

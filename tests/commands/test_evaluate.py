@@ -3,8 +3,6 @@
 import json
 import os
 
-import numpy
-
 from hf_ngsan.cli import main
 from hf_ngsan.data import load_data
 from tests.tasks.tiny import DATA
@@ -31,23 +29,6 @@ def test_evaluate_computes_the_metrics_asked_for(run, capsys):
     arguments = ["evaluate", "--model", str(run / "last"), "--data", SPEC, "--metrics", "rouge_l", "--num-beams", "1"]
     assert main(arguments) == 0
     assert json.loads(capsys.readouterr().out).keys() == {"rouge_l", "objects", "symmetric", "directional"}
-
-
-def test_other_features_than_the_models(run, tmp_path, capsys):
-    from datasets import Dataset, DatasetDict
-
-    from hf_ngsan.data import caption_features
-
-    row = {
-        "image_id": 1,
-        "visual_features": numpy.ones((2, 6), numpy.float32),
-        "visual_boxes": numpy.array([[0, 0, 1, 1], [0, 0, 0.5, 0.5]], numpy.float32),
-        "captions": ["a red circle"],
-    }
-    rows = Dataset.from_list([row, {**row, "image_id": 2}], features=caption_features(6))
-    DatasetDict(test=rows).save_to_disk(tmp_path / "narrow")
-    message = fails(capsys, "evaluate", "--model", run, "--data", f"features:{tmp_path / 'narrow'}")
-    assert "is 6" in message and "visual_feature_size=10" in message
 
 
 def test_other_mistakes_of_evaluate(run, tmp_path, capsys):

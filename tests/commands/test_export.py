@@ -6,6 +6,7 @@ from hf_ngsan import MHSANConfig
 from hf_ngsan.cli import main
 from hf_ngsan.commands.export import data_of
 from hf_ngsan.exporting import Captioner, graphs
+from hf_ngsan.loading.models import save_model
 from tests.commands.running import fails, prints
 from tests.exporting import eager
 from tests.models.tiny import tiny_captioner, tiny_processor
@@ -13,15 +14,10 @@ from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tasks.tiny import DATA
 
 
-def saved(folder, model, processor):
-    model.save_pretrained(folder)
-    processor.save_pretrained(folder)
-    return folder
-
-
 def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(graphs, "PACKAGES", ())
-    model = saved(tmp_path / "model", tiny_captioner(), tiny_processor())
+    model = tmp_path / "model"
+    save_model(tiny_captioner(), tiny_processor(), model)
     to_target = ("--output", tmp_path / "exported")
     assert str(tmp_path / "gone") in fails(capsys, "export", "--model", tmp_path / "gone", *to_target)
     assert "already" in fails(capsys, "export", "--model", model, "--output", model)
@@ -31,8 +27,8 @@ def test_what_cannot_be_exported(tmp_path, capsys, monkeypatch):
     settings = json.loads((model / "generation_config.json").read_text())
     (model / "generation_config.json").write_text(json.dumps({**settings, "repetition_penalty": 1.2}))
     assert "repetition_penalty" in fails(capsys, "export", "--model", model, *to_target)
-    pixels = saved(tmp_path / "pixels", pixel_captioner(), pixel_processor(shortest_edge=24, longest_edge=48))
-    assert "size" in fails(capsys, "export", "--model", pixels, *to_target)
+    save_model(pixel_captioner(), pixel_processor(shortest_edge=24, longest_edge=48), tmp_path / "pixels")
+    assert "size" in fails(capsys, "export", "--model", tmp_path / "pixels", *to_target)
     monkeypatch.setattr(graphs, "PACKAGES", ("onnx_of_nobody",))
     assert "hf-ngsan[export]" in fails(capsys, "export", "--model", model, *to_target)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["encoder", "model", "pixels"]
@@ -57,18 +53,6 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
     assert "3 captions differ" in capsys.readouterr().out
 
 
-def test_a_check_reads_the_rows_that_are_named(run, tmp_path, capsys, monkeypatch):
-    eager.use_eager_graphs(monkeypatch)
-    spec = "scenes:size=12,validation=5,test=4"
-    for number, (options, images, split) in enumerate(
-        (([], 4, "test"), (["--split", "validation"], 5, "validation"), (["--limit", 2], 2, "test"))
-    ):
-        arguments = ["export", "--model", run, "--output", tmp_path / str(number), "--check", "--data", spec, *options]
-        said = prints(capsys, *arguments)
-        assert said.count(f"{images} images") == 2 and f"{spec}, split {split}." in said
-
-
-def test_a_check_is_on_the_dataset_of_the_training_run_or_on_scenes(run, tmp_path):
+def test_a_check_is_on_the_dataset_of_the_training_run_or_on_scenes(run, captioner):
     assert data_of(str(run), tiny_captioner(), "test") == (DATA["spec"], "validation")
-    model = saved(tmp_path / "model", pixel_captioner(), pixel_processor())
-    assert data_of(str(model), pixel_captioner(), "test") == ("scenes:images=true", "test")
+    assert data_of(str(captioner), pixel_captioner(), "test") == ("scenes:images=true", "test")

@@ -7,16 +7,8 @@ import pytest
 from hf_ngsan.cli import main, parse
 from hf_ngsan.commands.extract import check
 from hf_ngsan.data import load_data
-from tests.extraction.tiny import tiny_processor, tiny_vision, write_photos
+from tests.extraction.tiny import write_photos
 from tests.tables import each_row
-
-
-@pytest.fixture(scope="module")
-def vision(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("vision")
-    tiny_vision().save_pretrained(folder)
-    tiny_processor().save_pretrained(folder)
-    return folder
 
 
 def command(*arguments) -> int:
@@ -29,7 +21,18 @@ def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
     (photos / "000003.png").unlink()
     (photos / "000003.jpg").mkdir()
     output = tmp_path / "out"
-    arguments = ["--images", photos, "--backbone", vision, "--output", output, "--split", "test", "--num-workers", "2"]
+    arguments = [
+        "--images",
+        photos,
+        "--backbone",
+        vision,
+        "--output",
+        output,
+        "--split",
+        "test",
+        "--num-workers",
+        "2",
+    ]
     arguments.append("--skip-errors")
     assert command(*arguments) == 0
     printed = capsys.readouterr().out
@@ -41,7 +44,18 @@ def test_it_prints_what_it_has_done_and_skipped(vision, tmp_path, capsys):
 
 def test_copies_are_changed_images_that_resume_and_do_not_mix(vision, tmp_path, capsys):
     photos, output = write_photos(tmp_path / "photos", 4), tmp_path / "out"
-    arguments = ["--images", photos, "--backbone", vision, "--output", output, "--split", "train", "--num-workers", "0"]
+    arguments = [
+        "--images",
+        photos,
+        "--backbone",
+        vision,
+        "--output",
+        output,
+        "--split",
+        "train",
+        "--num-workers",
+        "0",
+    ]
     assert command(*arguments) == 0
     assert command(*arguments, "--copies", "2") == 0
     folders = [output, output / "copies" / "1", output / "copies" / "2"]

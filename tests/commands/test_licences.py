@@ -8,18 +8,14 @@ from huggingface_hub import ModelCard
 from transformers import AutoModelForImageTextToText, AutoProcessor
 
 from hf_ngsan.cli import main
-from hf_ngsan.io.packaged import CAPTIONER, packaged_models
-from hf_ngsan.io.weight_sources import Source, licence_of, sources_of
+from hf_ngsan.io.packaged import CAPTIONER, Source, licence_of, packaged_models, sources_of
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.sharing import write_checkpoint
 from tests.commands.running import fails, prints
 from tests.exporting import eager
 from tests.hub_stub import REPOSITORY
-from tests.models.mhsan.tiny import VISION
-from tests.models.mhsan.tiny import tiny_model as tiny_dual_encoder
-from tests.models.mhsan.tiny import tiny_processor as tiny_dual_processor
 from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.models.tiny_photos import pixel_captioner, pixel_processor
+from tests.models.tiny_photos import pixel_captioner
 
 TERMS = "# Terms\n\nFor research alone.\n"
 HEADER = "---\nlicense: other\nlicense_name: research-alone\nlicense_link: LICENSE.md\n---\n# A captioner\n"
@@ -69,7 +65,7 @@ def test_every_way_of_training_keeps_them(licensed, config, tmp_path, capsys, un
         assert_stated(tmp_path / f"{name}-shared")
 
 
-def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, capsys, monkeypatch):
+def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, captioner, tmp_path, capsys, monkeypatch):
     eager.use_eager_graphs(monkeypatch)
     save_model(*load_model(licensed), tmp_path / "saved")
     assert_stated(tmp_path / "saved")
@@ -81,7 +77,7 @@ def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, cap
     assert source["license_name"] == "research-alone"
     assert (tmp_path / "exported" / "LICENSE").read_text() == TERMS
 
-    save_model(pixel_captioner(), pixel_processor(), tmp_path / "backbone")
+    shutil.copytree(captioner, tmp_path / "backbone")
     (tmp_path / "backbone" / "README.md").write_text("---\nlicense: mit\n---\n")
     (tmp_path / "backbone" / "LICENSE").write_text("MIT\n")
     width = pixel_captioner().config.visual_feature_size
@@ -100,8 +96,8 @@ def test_a_vision_encoder_an_export_and_saving_keep_them(licensed, tmp_path, cap
 
 
 @pytest.mark.slow
-def test_an_exported_dual_encoder_keeps_them(tmp_path):
-    save_model(tiny_dual_encoder(vision_config=VISION), tiny_dual_processor(pixels=True), tmp_path / "theirs")
+def test_an_exported_dual_encoder_keeps_them(dual_encoder, tmp_path):
+    shutil.copytree(dual_encoder, tmp_path / "theirs")
     (tmp_path / "theirs" / "README.md").write_text(HEADER)
     (tmp_path / "theirs" / "LICENSE").write_text(TERMS)
     assert main(["export", "--model", str(tmp_path / "theirs"), "--output", str(tmp_path / "towers")]) == 0

@@ -8,7 +8,7 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading import models
 from hf_ngsan.tasks import captioning_generation as generate
 from tests.commands.running import fails
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.models.tiny_photos import PHOTOS
 
 
 @pytest.fixture
@@ -61,6 +61,18 @@ def test_no_output_replaces_an_input(photos, tmp_path, capsys):
         assert contents(tmp_path) == before, command
 
 
+def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(photos, tmp_path, capsys):
+    for command in (
+        "answer --model m --data nlvr --output",
+        "caption photos/0.png --output",
+        "evaluate --model m --data scenes --output",
+        "translate --model m words --output",
+        "explain --model m photos/0.png dog --figure",
+        "search m dog --figure",
+    ):
+        assert "results.json" in fails(capsys, *command.split(), "results.json/result.png"), command
+
+
 def test_missing_files_are_told_before_a_model_is_loaded(photos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(models, "HF_HUB_OFFLINE", True)
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")
@@ -80,11 +92,9 @@ def test_missing_files_are_told_before_a_model_is_loaded(photos, tmp_path, capsy
         assert named in fails(capsys, *command.split()), command
 
 
-def test_all_images_skipped_is_a_failure(tmp_path, capsys):
-    pixel_captioner().save_pretrained(tmp_path / "model")
-    pixel_processor().save_pretrained(tmp_path / "model")
+def test_all_images_skipped_is_a_failure(captioner, tmp_path, capsys):
     PHOTOS[0].save(tmp_path / "good.png")
     (tmp_path / "bad.png").write_bytes(b"no image")
-    caption = ["caption", "--skip-errors", "--model", str(tmp_path / "model")]
+    caption = ["caption", "--skip-errors", "--model", str(captioner)]
     for names, code in ((["bad.png"], 2), (["gone.png", "bad.png"], 2), (["good.png", "bad.png"], 0)):
         assert main([*caption, *(str(tmp_path / name) for name in names)]) == code, names

@@ -18,43 +18,30 @@ from tests.commands.running import fails, prints
 from tests.hub_stub import REPOSITORY, WRITER, hub
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.sharing.conftest import online  # noqa: F401
 from tests.tables import each_row
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("push") / "model"
-    tiny_captioner().save_pretrained(folder)
-    tiny_processor().save_pretrained(folder)
-    return folder
-
-
-def test_what_is_no_checkpoint_is_refused_before_anything_is_uploaded(model, online, tmp_path, capsys):  # noqa: F811
+def test_what_is_no_checkpoint_is_refused_before_anything_is_uploaded(scene_captioner, online, tmp_path, capsys):  # noqa: F811
     (tmp_path / "empty").mkdir()
     (tmp_path / "half").mkdir()
-    (tmp_path / "half" / "config.json").write_text((model / "config.json").read_text())
+    (tmp_path / "half" / "config.json").write_text((scene_captioner / "config.json").read_text())
     for folder in ("missing", "empty", "half"):
         assert folder in fails(capsys, "push", tmp_path / folder, REPOSITORY)
-    assert "a/b/c" in fails(capsys, "push", model, "a/b/c")
+    assert "a/b/c" in fails(capsys, "push", scene_captioner, "a/b/c")
     assert not online.requests
 
 
-def test_without_a_token(model, online, monkeypatch, capsys):  # noqa: F811
+def test_without_a_token(scene_captioner, online, monkeypatch, capsys):  # noqa: F811
     monkeypatch.delenv("HF_TOKEN")
-    message = fails(capsys, "push", model, REPOSITORY)
+    message = fails(capsys, "push", scene_captioner, REPOSITORY)
     assert REPOSITORY in message and "HF_TOKEN" in message
     assert not online.requests
 
 
-def test_a_dry_run_needs_a_new_folder(model, tmp_path, capsys):
-    (tmp_path / "file").touch()
-    assert str(tmp_path) in fails(capsys, "push", model, REPOSITORY, "--dry-run", tmp_path)
-
-
 @each_row("option", [("--license", "mit"), ("--runs", "run"), ("--examples", "scenes:images=true")])
-def test_what_would_change_nothing_in_a_card_that_is_there_is_refused(option, model, run, tmp_path, capsys):
+def test_what_would_change_nothing_in_a_card_that_is_there_is_refused(option, scene_captioner, run, tmp_path, capsys):
     shutil.copytree(run, tmp_path / "run")
     folder = tmp_path / "run" / "best"
     (folder / "README.md").write_text("# Mine\n")
@@ -75,22 +62,13 @@ def unchecked(monkeypatch):
     monkeypatch.setattr("hf_ngsan.sharing.check_checkpoint", lambda folder: None)
 
 
-def test_the_card_shows_images_of_the_dataset_that_is_named(tmp_path, capsys, unchecked):
-    pixel_captioner().save_pretrained(tmp_path / "pixels")
-    pixel_processor().save_pretrained(tmp_path / "pixels")
+def test_the_card_shows_images_of_the_dataset_that_is_named(captioner, tmp_path, capsys, unchecked):
     for name, words in (("none", []), ("some", ["--examples", "scenes:images=true,size=20"])):
-        prints(capsys, "push", tmp_path / "pixels", REPOSITORY, "--dry-run", tmp_path / name, *words)
+        prints(capsys, "push", captioner, REPOSITORY, "--dry-run", tmp_path / name, *words)
     pictures = [file.name for file in (tmp_path / "some" / "examples").iterdir()]
     assert len(pictures) == 4 and not (tmp_path / "none" / "examples").exists()
     card = (tmp_path / "some" / "README.md").read_text()
     assert all(f"](examples/{picture})" in card for picture in pictures)
-
-
-@pytest.mark.slow
-def test_the_packaged_captioner_whose_code_is_linked_is_pushed(tmp_path, capsys):
-    prints(capsys, "push", CAPTIONER, REPOSITORY, "--dry-run", tmp_path / "shared")
-    assert not any(file.is_symlink() for file in (tmp_path / "shared").iterdir())
-    assert "non-commercial" in (tmp_path / "shared" / "README.md").read_text()
 
 
 @pytest.mark.slow
@@ -103,19 +81,19 @@ def test_a_folder_that_does_not_load_without_the_package(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_dry_run_writes_what_a_push_uploads(model, tmp_path, capsys, online, monkeypatch):  # noqa: F811
+def test_a_dry_run_writes_what_a_push_uploads(scene_captioner, tmp_path, capsys, online, monkeypatch):  # noqa: F811
     monkeypatch.chdir(tmp_path)
-    assert "captioner holds" in prints(capsys, "push", model, REPOSITORY, "--dry-run", "--license", "cc-by-4.0")
+    assert "captioner holds" in prints(
+        capsys, "push", scene_captioner, REPOSITORY, "--dry-run", "--license", "cc-by-4.0"
+    )
     assert not online.requests
     files = {path.name: path.read_bytes() for path in (tmp_path / "captioner").iterdir()}
     assert ModelCard(files["README.md"].decode()).data.license == "cc-by-4.0"
-    assert REPOSITORY in prints(capsys, "push", model, REPOSITORY, "--license", "cc-by-4.0")
+    assert REPOSITORY in prints(capsys, "push", scene_captioner, REPOSITORY, "--license", "cc-by-4.0")
     assert online.repositories[REPOSITORY].files == files
-    (model / "README.md").write_text("---\nlicense: mit\n---\n\n# Mine\n")
-    try:
-        assert main(["push", str(model), REPOSITORY]) == 0
-    finally:
-        (model / "README.md").unlink()
+    mine = shutil.copytree(scene_captioner, tmp_path / "mine")
+    (mine / "README.md").write_text("---\nlicense: mit\n---\n\n# Mine\n")
+    assert main(["push", str(mine), REPOSITORY]) == 0
     assert "# Mine" in online.repositories[REPOSITORY].files["README.md"].decode()
 
 
@@ -129,13 +107,9 @@ print(json.dumps([answers[0]["generated_text"] for answers in pipe({photos!r})])
 
 
 @pytest.mark.slow
-def test_what_was_pushed_is_pulled_at_its_revision_without_the_package(tmp_path):
+def test_what_was_pushed_is_pulled_at_its_revision_without_the_package(photographs, tmp_path):
     """In processes that know the Hub by HF_ENDPOINT alone; an earlier revision keeps its weights."""
-    photos = []
-    for index, image in enumerate(PHOTOS[:2]):
-        photos.append(str(tmp_path / f"photo_{index}.png"))
-        image.save(photos[-1])
-    captions = {}
+    photos, captions = [str(file) for file in photographs[:2]], {}
     with hub() as server:
         server.large_from = 50_000
         variables = {"HF_ENDPOINT": server.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": WRITER}

@@ -28,7 +28,7 @@ ROWS = ["SAN", "query-dependent"]
 
 
 @pytest.fixture(scope="module")
-def table(tmp_path_factory):
+def table(use_small_meteor, tmp_path_factory):
     """The folder of a table of two rows with two seeds, whose runs are made in this process."""
 
     def run_here(planned, device, running, modules):
@@ -38,6 +38,7 @@ def table(tmp_path_factory):
     output = tmp_path_factory.mktemp("reproduce")
     command = [*TABLE_4[:-1], 1, "--output", output, "--only", *ROWS]
     with pytest.MonkeyPatch.context() as patch:
+        use_small_meteor(patch)
         patch.setattr(results, "run_process", run_here)
         assert main(list(map(str, command))) == 0
     return output
@@ -139,26 +140,6 @@ def test_rows_that_were_evaluated_otherwise_do_not_mix(table, tmp_path, capsys):
     content["evaluation"]["cider_d"] = "cider_d|beams:5"
     record.write_text(json.dumps(content))
     assert "evaluation settings (cider_d)" in fails(capsys, *command)
-
-
-def test_the_plan_has_rows_configs_and_runs_to_do(tmp_path, capsys):
-    printed = prints(capsys, *TABLE_4, "--output", tmp_path / "new", "--dry-run", "--only", "SAN", "absolute")
-    lines = [line.split("\t") for line in printed.splitlines() if "\t" in line]
-    assert lines == [["SAN", "ngsan/scenes", "2 runs to do"], ["absolute", "ngsan/scenes", "2 runs to do"]]
-    assert not (tmp_path / "new").exists()
-
-
-def test_what_distinguishes_the_runs_is_not_overridden(tmp_path, capsys):
-    output = ["--output", tmp_path / "new", "--dry-run", "--only", "SAN"]
-    words = {"training.seed=5": "--seeds", "seed=5": "--seeds", "training.output_dir=runs": "--output"}
-    words |= {"output_dir=runs": "--output", "data.spec=scenes": "--data", "spec=scenes": "--data"}
-    words |= {"model.query_norm=instance": "model.query_norm", "model.geometric_bias=[]": "model.geometric_bias"}
-    for override, named in words.items():
-        assert named in fails(capsys, *TABLE_4, *output, override), override
-    depths = ["reproduce", "ngsan", "model.num_hidden_layers=1", "--table", 1, "--data", SPEC, "--scale", "paper"]
-    assert "model.num_hidden_layers" in fails(capsys, *depths, *output[:3])
-    language_model = ["reproduce", "rstnet", "model.pretrained_language_model=mine", "--table", 1, "--data", SPEC]
-    assert "model.pretrained_language_model" in fails(capsys, *language_model, *output[:3])
 
 
 def test_mistakes_are_one_sentence_and_write_nothing(tmp_path, capsys):

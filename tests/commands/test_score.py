@@ -158,26 +158,3 @@ def test_both_files_may_be_json_lines(files, capsys, end):
     assert printed(capsys, files) == expected
     (files / "results.json").write_text(json.dumps(RESULTS[0]))
     assert "1 images, tokenizer ptb;" in printed(capsys, files, "--metrics", "bleu")
-
-
-def test_missing_files_are_explained(files):
-    with pytest.raises(FileNotFoundError, match=r"nothing\.json"):
-        score(files, results="nothing.json")
-    with pytest.raises(FileNotFoundError, match=r"nothing\.json"):
-        score(files, references="nothing.json")
-    with pytest.raises(IsADirectoryError):
-        score(files, results=".")
-    with pytest.raises(IsADirectoryError, match=r"--per-image"):
-        score(files, "--per-image", str(files))
-
-
-def test_real_files(metric_reference, capsys):
-    folder = metric_reference.folder
-    parser = argparse.ArgumentParser()
-    command.add_arguments(parser)
-    arguments = ["--predictions", str(folder / "predictions_val_noisy.json")]
-    arguments += ["--references", str(metric_reference.captions_path("val")), "--metrics", "cider_d", "rouge_l"]
-    command.run(parser.parse_args(arguments))
-    expected = metric_reference.read("scores_val_noisy")["corpus"]
-    output = capsys.readouterr().out
-    assert output.startswith(f"cider_d  {expected['CIDEr']:.4f}\nrouge_l  {expected['ROUGE_L']:.4f}\n400 images")

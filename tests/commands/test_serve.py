@@ -1,6 +1,5 @@
 """`hf-ngsan serve`: a server that answers, outlives its clients, and ends when it is told to."""
 
-import io
 import re
 import signal
 import socket
@@ -21,24 +20,18 @@ from fastapi.testclient import TestClient
 from hf_ngsan.cli import main
 from hf_ngsan.serving import ServingLimits
 from tests.commands.running import fails
-from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 
 
-def test_what_cannot_be_served(tmp_path, capsys, monkeypatch):
-    tiny_captioner().save_pretrained(tmp_path / "features")
-    tiny_processor().save_pretrained(tmp_path / "features")
-    assert "vision encoder" in fails(capsys, "serve", "--model", tmp_path / "features")
+def test_what_cannot_be_served(scene_captioner, captioner, tmp_path, capsys, monkeypatch):
+    assert "vision encoder" in fails(capsys, "serve", "--model", scene_captioner)
     assert str(tmp_path / "gone") in fails(capsys, "serve", "--model", tmp_path / "gone")
-    pixel_captioner().save_pretrained(tmp_path / "pixels")
-    pixel_processor().save_pretrained(tmp_path / "pixels")
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        fails(capsys, "serve", "--model", tmp_path / "pixels", "--port", taken.getsockname()[1])
+        fails(capsys, "serve", "--model", captioner, "--port", taken.getsockname()[1])
     monkeypatch.setitem(sys.modules, "uvicorn", None)
-    assert "hf-ngsan[serve]" in fails(capsys, "serve", "--model", tmp_path / "pixels")
+    assert "hf-ngsan[serve]" in fails(capsys, "serve", "--model", captioner)
 
 
-def test_every_option_reaches_the_server(tmp_path, monkeypatch):
+def test_every_option_reaches_the_server(captioner, monkeypatch):
     asked = {}
 
     class Server:
@@ -52,9 +45,6 @@ def test_every_option_reaches_the_server(tmp_path, monkeypatch):
         asked["address"] = host, port
         return socket.create_server(("127.0.0.1", 0))
 
-    pixel_captioner().save_pretrained(tmp_path)
-    pixel_processor().save_pretrained(tmp_path)
-
     def engine_used(model, processor, engine):
         asked["engine"] = type(model).__name__, type(processor).__name__, engine
 
@@ -64,7 +54,7 @@ def test_every_option_reaches_the_server(tmp_path, monkeypatch):
     address, bounds = "--host localhost --port 8001", "--batch-size 2 --wait-ms 3 --max-images 4 --max-bytes 5"
     more = "--max-pixels 6 --max-cost 7 --max-seconds 8 --max-connections 9 --allow-urls --engine auto"
     more += " --allowed-host Captions.example. --allowed-host 192.0.2.7"
-    assert main(["serve", "--model", str(tmp_path), *address.split(), *bounds.split(), *more.split()]) == 0
+    assert main(["serve", "--model", str(captioner), *address.split(), *bounds.split(), *more.split()]) == 0
     assert asked["address"] == ("localhost", 8001)
     assert asked["engine"] == ("NGSANForConditionalGeneration", "NGSANProcessor", "auto")
     client = TestClient(asked["app"])
@@ -88,24 +78,19 @@ def test_every_option_reaches_the_server(tmp_path, monkeypatch):
     )
 
 
-def photo() -> bytes:
-    file = io.BytesIO()
-    PHOTOS[0].save(file, "PNG")
-    return file.getvalue()
-
-
 @pytest.mark.slow
-def test_what_was_accepted_is_answered_after_sigterm(tmp_path):
-    pixel_captioner().save_pretrained(tmp_path)
-    pixel_processor().save_pretrained(tmp_path)
-    command = [sys.executable, "-m", "hf_ngsan.cli", "serve", "--model", str(tmp_path), "--port", "0"]
+def test_what_was_accepted_is_answered_after_sigterm(captioner, photographs):
+    command = [sys.executable, "-m", "hf_ngsan.cli", "serve", "--model", str(captioner), "--port", "0"]
     command += ["--wait-ms", "1000", "--batch-size", "64"]  # a batch waits, so that requests are there when it ends
     number = 8
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server, ThreadPoolExecutor(number) as clients:
         try:
             url = re.search(r"http\S+(?=/caption)", server.stdout.readline())[0]
             with httpx.Client(base_url=url, timeout=60) as client:
-                asked = [clients.submit(client.post, "/caption", files={"files": photo()}) for _ in range(number)]
+                asked = [
+                    clients.submit(client.post, "/caption", files={"files": photographs[0].read_bytes()})
+                    for _ in range(number)
+                ]
                 while client.get("/health").json()["waiting"] < number:
                     time.sleep(0.01)
                 server.send_signal(signal.SIGTERM)

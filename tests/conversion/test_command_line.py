@@ -11,7 +11,7 @@ import convert_torchvision_backbone
 import numpy as np
 import pytest
 import torch
-from state_dicts import Conversion, ConversionError, load_state_dict, save
+from state_dicts import ConversionError, load_state_dict
 
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
 from tests.conversion.layouts import DEPTHS, assert_same_map, detectron2_state_dict, vgg_map, vgg_state_dict
@@ -50,17 +50,6 @@ def test_a_detector_saved_by_its_training_is_read(tmp_path, monkeypatch, capsys)
     assert call(convert_grid_feats_backbone, *options) == 0
     assert "left out: roi_heads.box_head.fc1.weight" in capsys.readouterr().out
     assert (tmp_path / "some" / "R-50" / "preprocessor_config.json").is_file()
-
-
-def test_a_failed_write_leaves_nothing(tmp_path):
-    class FullDisk:
-        def save_pretrained(self, folder):
-            (folder / "model.safetensors").touch()
-            raise OSError("No space left on device")
-
-    with pytest.raises(OSError, match="No space"):
-        save(Conversion(FullDisk(), [], {}), tmp_path / "backbone")
-    assert not list(tmp_path.iterdir())
 
 
 class Trap:
@@ -103,17 +92,6 @@ def test_a_state_dict_is_found_where_training_scripts_put_it(saved, expected, tm
     found = load_state_dict(tmp_path / "checkpoint.pth")
     assert found.keys() == expected.keys()
     assert all(torch.equal(found[name], weight) for name, weight in expected.items())
-
-
-def test_arrays_of_numpy_1_are_read(tmp_path):
-    """Its functions were elsewhere."""
-    pickled = pickle.dumps({"weight": np.arange(3, dtype="float32")}, protocol=2)
-    pickled = pickled.replace(b"numpy._core.multiarray", b"numpy.core.multiarray")
-    torch.save({}, tmp_path / "old.pth", _use_new_zipfile_serialization=False)
-    # A file of the old format: magic number, version, machine, object, keys of storages.
-    head, tail = (tmp_path / "old.pth").read_bytes().split(pickle.dumps({}, protocol=2), 1)
-    (tmp_path / "old.pth").write_bytes(head + pickled + tail)
-    assert load_state_dict(tmp_path / "old.pth")["weight"].tolist() == [0, 1, 2]
 
 
 @each_row(

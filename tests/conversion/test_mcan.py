@@ -119,38 +119,3 @@ def test_weights_that_are_not_of_the_model(change, message):
         convert_mcan.convert_weights(weights, num_attention_heads=2)
     with pytest.raises(ConversionError, match=r"2 answers.* 3"):
         convert_mcan.convert_weights(released_weights(), ["a", "b"], num_attention_heads=2)
-
-
-def test_wrong_files_get_one_sentence_and_leave_nothing(tmp_path, capsys):
-    prefixed = {f"module.{name}": value for name, value in released_weights().items()}
-    torch.save({"state_dict": prefixed, "optimizer": {}, "lr_base": 1e-4}, tmp_path / "good.pkl")
-    write = {
-        "words.json": {"PAD": 0, "UNK": 1, "a": 2, "b": 4, "c": 3},
-        "fewer.json": {"PAD": 0, "UNK": 1},
-        "unpadded.json": {"a": 0, "UNK": 1, "PAD": 2, "b": 3, "c": 4},
-        "answers.json": [{"yes": 0, "no": 2, "2": 1}, {"0": "yes"}],
-        "heads.json": {"MULTI_HEAD": 2, "MAX_TOKEN": 9},
-        "three.json": {"MULTI_HEAD": 3},
-        "questions.json": {"questions": [{"question": "a b", "question_id": 1, "image_id": 2}]},
-    }
-    for name, content in write.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    good = {"checkpoint": "good.pkl", "config": "heads.json", "vocabulary": "words.json", "answers": "answers.json"}
-    for wrong, said in (
-        ({"checkpoint": "words.json"}, "words.json"),
-        ({"vocabulary": "fewer.json"}, "2 words"),
-        ({"vocabulary": "unpadded.json"}, "PAD"),
-        ({"answers": "words.json"}, "5 answers"),
-        ({"config": "three.json"}, "3 heads"),
-        ({"vocabulary": None, "questions": "questions.json"}, "4 words"),
-    ):
-        files = {name: file for name, file in {**good, **wrong}.items() if file is not None}
-        options = [part for name, file in files.items() for part in (f"--{name}", str(tmp_path / file))]
-        assert convert_mcan.main([*options, "--output", str(tmp_path / "out")]) == 2
-        error = capsys.readouterr().err
-        assert said in error and error.count("\n") == 1 and not (tmp_path / "out").exists()
-    options = [part for name, file in good.items() for part in (f"--{name}", str(tmp_path / file))]
-    assert convert_mcan.main([*options, "--output", str(tmp_path / "out")]) == 0
-    processor = AutoProcessor.from_pretrained(tmp_path / "out")
-    assert processor.tokenizer.model_max_length == 9
-    assert processor(text="b c A?")["input_ids"].tolist() == [[4, 3, 2]]

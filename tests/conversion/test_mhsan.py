@@ -1,14 +1,11 @@
 """The authors' MHSAN: recorded outputs of released checkpoints, and files that are not what they should be."""
 
-import argparse
 import json
 
 import convert_mhsan
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
-from state_dicts import ConversionError
 from transformers import AutoModel, AutoProcessor
 
 from hf_ngsan.metrics.retrieval import retrieval_metrics
@@ -141,44 +138,3 @@ def test_the_last_line_of_a_word_is_the_one_as_in_the_release():
     tokenizer = convert_mhsan.make_tokenizer(["a", "UNK", "dog", " a ", "."])
     assert tokenizer("a Dog . dog,")["input_ids"] == [3, 1, 4, 2, 1]
     assert (tokenizer.pad_token_id, len(tokenizer)) == (5, 5)
-
-
-@each_row(
-    ("change", "message"),
-    [
-        (lambda weights: weights.pop("fc.weight"), "lacks fc.weight"),
-        (lambda weights: weights.pop("img_emb.base_layer.5.0.conv3.weight"), r"lacks .*base_layer.5"),
-        (lambda weights: weights.update({"more": torch.ones(1)}), "more among them"),
-        (lambda weights: weights["fc.bias"].fill_(torch.nan), "fc.bias .*not finite"),
-        (lambda weights: weights["cap_emb.rnn.rnn_lst.1.scale_x"].fill_(2), r"scale_x differ .*1\.0, 2\.0"),
-        (lambda weights: weights.update({"cap_emb.rnn.rnn_lst.0.weight": torch.ones(3, 5)}), r"\(3, 5\)"),
-    ],
-)
-def test_weights_that_are_not_of_the_model(change, message):
-    weights = released_weights()
-    change(weights)
-    with pytest.raises(ConversionError, match=message):
-        convert_mhsan.convert_weights(weights, torch.rand(9, 3))
-
-
-def test_wrong_files_get_one_sentence(tmp_path, capsys):
-    torch.save({"state_dict": released_weights(), "args_dict": argparse.Namespace(dimemb=9)}, tmp_path / "good.tar")
-    np.save(tmp_path / "vectors.npy", np.ones((3, 3)))
-    np.save(tmp_path / "other.npy", np.ones((3, 4)))
-    np.save(tmp_path / "objects.npy", np.array([{}, None]), allow_pickle=True)
-    (tmp_path / "words.txt").write_text("a\nUNK\ndog\n")
-    (tmp_path / "fewer.txt").write_text("a\nUNK\n")
-    (tmp_path / "without.txt").write_text("a\nthe\ndog\n")
-    good = {"checkpoint": "good.tar", "dictionary": "words.txt", "word-vectors": "vectors.npy"}
-    for wrong, said in (
-        ({"checkpoint": "words.txt"}, "words.txt is damaged"),
-        ({"word-vectors": "other.npy"}, "(3, 4)"),
-        ({"word-vectors": "objects.npy"}, "allow_pickle"),
-        ({"dictionary": "fewer.txt"}, "2 lines"),
-        ({"dictionary": "without.txt"}, "UNK"),
-    ):
-        options = [part for name, file in {**good, **wrong}.items() for part in (f"--{name}", str(tmp_path / file))]
-        assert convert_mhsan.main([*options, "--output", str(tmp_path / "out")]) == 2
-        error = capsys.readouterr().err
-        assert said in error and error.count("\n") == 1
-        assert not (tmp_path / "out").exists()

@@ -13,8 +13,6 @@ import yaml
 
 from hf_ngsan.cli import main
 from hf_ngsan.sharing.cards import MAX_VALUE
-from tests.guests.tiny import save, tiny
-from tests.models.tiny import tiny_captioner, tiny_processor
 
 from .mutations import damage, mutate_json, mutated
 
@@ -29,16 +27,6 @@ HOSTILE = (
     "![](http://evil/x.png)", "\u202egnp.exe", "a" * 50_000, "!!python/object:os.system",
 )  # fmt: skip
 FEW = 6
-
-
-@pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    folder = tmp_path_factory.mktemp("sources")
-    tiny_captioner().save_pretrained(folder / "own")
-    tiny_processor().save_pretrained(folder / "own")
-    save(tiny("blip"), folder / "blip")
-    save(tiny("clip"), folder / "clip")
-    return [folder / "own", folder / "blip", folder / "clip"]
 
 
 def spoil(draw: random.Random, folder: Path) -> None:
@@ -66,7 +54,8 @@ def spoil(draw: random.Random, folder: Path) -> None:
 
 
 @pytest.mark.slow
-def test_strange_folders_give_away_nothing(sources, tmp_path, capsys):
+def test_strange_folders_give_away_nothing(scene_captioner, guest, tmp_path, capsys):
+    sources = [scene_captioner, guest("blip"), guest("clip")]
     seed, codes = os.environ.get("HF_NGSAN_FUZZ_SEED", "1"), set()
     (tmp_path / "outside").write_text(SECRET)
     for number in range(FEW):

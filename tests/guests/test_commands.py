@@ -11,20 +11,15 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.loading.self_test import run_self_test
 from tests.commands.running import fails, prints
-from tests.guests.tiny import photos, save, tiny
+from tests.guests.tiny import photos
 from tests.tables import each_row
 
 SCENES = ("--data", "scenes:images=true", "--split", "test", "--limit", "3")
 
 
-@pytest.fixture(scope="module")
-def blip(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(tiny("blip"), tmp_path_factory.mktemp("guests") / "blip")
-
-
-@pytest.fixture(scope="module")
-def florence(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save(tiny("florence2"), tmp_path_factory.mktemp("guests") / "florence2")
+@pytest.fixture
+def blip(guest) -> Path:
+    return guest("blip")
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +52,8 @@ def test_searches_are_those_of_other_captioners(blip, pictures, capsys):
     assert contrastive != plain
 
 
-def test_a_prompt_is_for_models_that_follow_it(blip, florence, pictures, capsys):
+def test_a_prompt_is_for_models_that_follow_it(blip, guest, pictures, capsys):
+    florence = guest("florence2")
     printed = prints(capsys, "caption", "--model", florence, pictures[0], "--prompt", "<DETAILED_CAPTION>")
     assert len(captions(printed)) == 1
     for model, option, other in ((blip, "--prompt", "--text"), (florence, "--text", "--prompt")):
@@ -84,7 +80,8 @@ def test_what_it_cannot_do_is_refused(blip, command, options, named, capsys, tmp
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["photo.png"]
 
 
-def test_scores_are_recorded_beside_the_model_or_in_a_file(blip, tmp_path, capsys):
+def test_scores_are_recorded_beside_the_model_or_in_a_file(guest, tmp_path, capsys):
+    blip = shutil.copytree(guest("blip"), tmp_path / "blip")
     assert main(["evaluate", "--model", str(blip), *SCENES, "--record"]) == 0
     printed = json.loads(capsys.readouterr().out)
     [recorded] = json.loads((blip / "evaluations.json").read_text())

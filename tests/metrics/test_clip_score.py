@@ -1,6 +1,7 @@
 """CLIPScore: its formula, image by image, and what it refuses."""
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -10,7 +11,7 @@ from hf_ngsan.guests import dual_encoder_of
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.metrics import ClipScore
 from tests.commands.running import fails, prints
-from tests.guests.tiny import photos, save, tiny
+from tests.guests.tiny import photos
 from tests.tables import each_row
 
 CAPTIONS = ["a red ball", "two dogs left of the cat"]
@@ -19,8 +20,8 @@ LONG = " ".join(["red"] * 40)
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save(tiny("clip"), tmp_path_factory.mktemp("clip") / "clip")
+def folder(guest):
+    return guest("clip")
 
 
 @pytest.fixture(scope="module")
@@ -110,8 +111,8 @@ def test_files_are_scored(encoder, folder, files, capsys):
     assert "--truncate-captions" in fails(capsys, "score", *options, "--truncate-captions")
 
 
-def test_a_captioner_is_evaluated(folder, tmp_path, capsys):
-    blip = save(tiny("blip"), tmp_path / "blip")
+def test_a_captioner_is_evaluated(folder, guest, tmp_path, capsys):
+    blip = shutil.copytree(guest("blip"), tmp_path / "blip")
     options = ["--data", "scenes:size=4,test=2,images=true", "--split", "test", "--limit", "2", "--metrics", "rouge_l"]
     command = ["evaluate", "--model", str(blip), *options, "--clip-score", str(folder), "--truncate-captions"]
     assert main([*command, "--record"]) == 0

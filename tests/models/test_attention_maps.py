@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.models.attention_maps import attention_maps, grid_edges, word_attention
-from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import cell_boxes
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_tokenizer
 from tests.tables import each_row
@@ -66,24 +65,6 @@ def test_what_is_a_grid():
     assert grid_edges(twice) is None
 
 
-def test_pixels_give_the_attention_of_their_visual_tokens():
-    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 12], "depths": [1, 1]}
-    vision = VisionConfig(backbone_config=backbone, grid_size=[2, 3])
-    model, tokenizer = tiny_captioner(vision_config=vision, visual_feature_size=12), tiny_tokenizer()
-    pixels = {"pixel_values": torch.rand(2, 3, 32, 40), "pixel_mask": torch.ones(2, 32, 40, dtype=torch.long)}
-    pixels["pixel_mask"][1, 16:] = 0
-    sequences = model.generate(**pixels, max_new_tokens=4)
-    tokens = model.model.get_visual_tokens(**pixels)
-    for found, expected in zip(
-        word_attention(model, tokenizer, pixels, sequences),
-        word_attention(model, tokenizer, tokens, sequences),
-        strict=True,
-    ):
-        assert found[0] == expected[0]
-        assert found[1].shape == (len(found[0]), 6)
-        np.testing.assert_array_equal(found[1], expected[1])
-
-
 def step_by_step(model, inputs, sequence, layer=None):
     """Attention of each decoding step `(words, regions)`: the decoder runs on one longer prefix after the other."""
     rows = []
@@ -106,18 +87,6 @@ def test_weights_are_those_of_the_decoding_steps(num_beams, returned, layer):
         assert weights.dtype == np.float32
         np.testing.assert_allclose(weights, expected.detach(), atol=1e-6)
         np.testing.assert_allclose(weights.sum(1), 1, atol=1e-6)
-
-
-def test_prefixes_padded_on_the_left_change_nothing():
-    model, batch = tiny_captioner(), {name: tensor[:2] for name, tensor in IMAGES.items()}
-    ids = TOKENIZER(["<s> a red ball left of", "<s> a"], padding=True, padding_side="left", return_tensors="pt")
-    prefixes = {f"decoder_{name}": ids[name] for name in ("input_ids", "attention_mask")}
-    sequences = model.generate(**batch, **prefixes, max_new_tokens=4)
-    together = word_attention(model, TOKENIZER, batch, sequences)
-    without_padding = sequences[1:][:, sequences[1].ne(TOKENIZER.pad_token_id).int().argmax() :]
-    [alone] = word_attention(model, TOKENIZER, one_image(IMAGES, 1), without_padding)
-    assert together[0][0][:5] == ["a", "red", "ball", "left", "of"] and together[1][0] == alone[0]
-    np.testing.assert_allclose(together[1][1], alone[1], atol=1e-6)
 
 
 def test_unknown_words_are_left_out_and_a_missing_layer_is_named():

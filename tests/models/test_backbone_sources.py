@@ -5,7 +5,6 @@ import json
 import pytest
 import torch
 from transformers import (
-    RTDetrConfig,
     RTDetrForObjectDetection,
     YolosConfig,
     YolosForObjectDetection,
@@ -15,17 +14,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NA
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.models.configuration_hub import MissingBackboneError
 from tests.models.test_modeling_vision import detector_config, make_vision
-from tests.models.tiny import pretrained_vision, tiny_config
+from tests.models.tiny import pretrained_vision
 from tests.tables import each_row
 
 ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 YOLOS = {"intermediate_size": 16, "image_size": [64, 64], "num_detection_tokens": 9}
 NEEDS_MORE = {"dinat": "natten", "timm_backbone": "timm"}
-
-
-@pytest.fixture(scope="module")
-def pixels() -> torch.Tensor:
-    return torch.randn(2, 3, 56, 56, generator=torch.Generator().manual_seed(1))
 
 
 @each_row("model_type", sorted(MODEL_FOR_BACKBONE_MAPPING_NAMES))
@@ -63,21 +57,6 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
         NGSANConfig(vision_config={"pretrained": "nowhere/at_all"})
 
 
-@each_row(
-    ("size", "message"),
-    [((64, 50), "height 64 and width 50: both must be multiples of 32"), ((32, 32), "21 cells for its 25 queries")],
-)
-def test_images_that_a_detection_model_cannot_take(size, message):
-    config = RTDetrConfig(**{**detector_config().to_dict(), "num_queries": 25})
-    vision = VisionModel(VisionConfig(kind="regions", backbone_config=config)).eval()
-    with pytest.raises(ValueError, match=message):
-        vision(torch.rand(1, 3, *size))
-    mask = torch.zeros(1, 64, 64)
-    mask[:, : size[0], : size[1]] = 1
-    with pytest.raises(ValueError, match=message):
-        vision(torch.rand(1, 3, 64, 64), mask)
-
-
 # --- backbones that are named and left out ---
 
 
@@ -85,18 +64,6 @@ def test_images_that_a_detection_model_cannot_take(size, message):
 def named(tmp_path):
     make_vision().backbone.save_pretrained(tmp_path / "backbone")
     return pretrained_vision(tmp_path / "backbone", save_frozen_weights=False)
-
-
-def test_a_backbone_is_found_from_another_working_directory(named, tmp_path, monkeypatch, pixels):
-    monkeypatch.chdir(tmp_path)
-    vision = pretrained_vision("backbone", save_frozen_weights=False)
-    captioner = NGSANForConditionalGeneration(
-        tiny_config(vision_config=vision.config.to_dict(), visual_feature_size=None)
-    ).eval()
-    captioner.save_pretrained(tmp_path / "captioner")
-    monkeypatch.chdir("/")
-    loaded = type(captioner).from_pretrained(tmp_path / "captioner")
-    torch.testing.assert_close(loaded.model.vision(pixels), named(pixels))
 
 
 def test_a_backbone_that_is_gone_is_named(named, tmp_path):

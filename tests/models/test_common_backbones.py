@@ -3,12 +3,75 @@
 import unittest
 
 import pytest
+import torch
 
 from hf_ngsan.models.modeling_efficientnet_lite import NGSANEfficientNetLiteBackbone, NGSANEfficientNetLiteConfig
 from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone, NGSANResNeXtConfig
 from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone, NGSANVGGConfig
-from tests.models.backbone_suite import BackboneTests
 from tests.models.test_backbones import TINY_RESNEXT
+from tests.transformers_suite import MISSING, import_suite, is_available
+
+if not is_available():
+    pytest.skip(MISSING, allow_module_level=True)
+
+backbone_common = import_suite("test_backbone_common")
+configuration_common = import_suite("test_configuration_common")
+modeling_common = import_suite("test_modeling_common")
+
+
+class ImageBackboneTester:
+    """A tiny backbone and random images in the form that the common tests ask for."""
+
+    batch_size = 3
+    is_training = False
+
+    def __init__(self, config_class, **fields):
+        self.config_class, self.fields = config_class, fields
+
+    def get_config(self):
+        return self.config_class(**self.fields)
+
+    def prepare_config_and_inputs_for_common(self):
+        return self.get_config(), {"pixel_values": torch.rand(self.batch_size, 3, 32, 32)}
+
+
+class BackboneTests(backbone_common.BackboneTesterMixin, modeling_common.ModelTesterMixin):
+    """Set `config_class`, `all_model_classes` and `fields`, those of a tiny configuration."""
+
+    has_attentions = False
+    test_resize_embeddings = False
+    test_can_init_all_missing_weights_before_2023 = True
+
+    def setUp(self):
+        self.model_tester = ImageBackboneTester(self.config_class, **self.fields)
+        self.config_tester = configuration_common.ConfigTester(
+            self, config_class=self.config_class, has_text_modality=False, common_properties=["num_channels"]
+        )
+
+    def test_configuration(self):
+        self.config_tester.run_common_tests()
+
+    def test_hidden_states_output(self):
+        config, inputs = self.model_tester.prepare_config_and_inputs_for_common()
+        for by_config in (False, True):
+            config.output_hidden_states = by_config
+            model = self.all_model_classes[0](config).eval()
+            asked = {} if by_config else {"output_hidden_states": True}
+            states = model(**inputs, **asked).hidden_states
+            assert [state.shape[1] for state in states] == model.num_features
+
+    @unittest.skip("a backbone has no input embeddings")
+    def test_inputs_embeds(self):
+        pass
+
+    @unittest.skip("a backbone has no input embeddings")
+    def test_model_get_set_embeddings(self):
+        pass
+
+    @unittest.skip("a backbone returns no last hidden state")
+    def test_retain_grad_hidden_states_attentions(self):
+        pass
+
 
 SIZES = {"depths": [1, 2, 1], "hidden_sizes": [4, 6, 8]}
 
@@ -25,11 +88,6 @@ class ResNeXtBackboneTest(BackboneTests, unittest.TestCase):
     fields = TINY_RESNEXT
 
 
-@pytest.mark.slow
-class DetectorBackboneTest(ResNeXtBackboneTest):
-    fields = {**TINY_RESNEXT, "stride_in_1x1": True, "frozen_batch_norm": True}
-
-
 class VGGBackboneTest(BackboneTests, unittest.TestCase):
     config_class = NGSANVGGConfig
     all_model_classes = (NGSANVGGBackbone,)
@@ -44,8 +102,3 @@ class VGGBackboneTest(BackboneTests, unittest.TestCase):
         assert NGSANVGGConfig(out_features=["stage1", "stage3"]).out_indices == [0, 2]
         with pytest.raises(ValueError, match="same stages"):
             NGSANVGGConfig(out_features=["stage1", "stage2"], out_indices=[0, 2])
-
-
-@pytest.mark.slow
-class NormalizedVGGBackboneTest(VGGBackboneTest):
-    fields = {**SIZES, "use_batch_norm": True}

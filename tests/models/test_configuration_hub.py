@@ -10,10 +10,8 @@ from hf_ngsan import CaptioningImageProcessor, VisionConfig, VisionModel, save_f
 from hf_ngsan.loading.hub import own_code
 from hf_ngsan.registry import MODEL_TYPES
 from tests.drift.checkpoints import CHECKPOINTS, RESNEXT
-from tests.hub_stub import WRITER, hub
 from tests.loading.test_hub import CODE_OF_VISION, result_of
 from tests.models.test_transformers_backbones import CLIP
-from tests.models.tiny_photos import pixel_captioner, pixel_processor
 from tests.tables import each_row
 
 VGG = {"modeling_vgg.py"}
@@ -82,12 +80,6 @@ def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
     assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
 
 
-@each_row("saved", [True, False])
-def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
-    config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
-    assert ({"pretrained_weights"} <= config.modules_of_parts()) == (not saved)
-
-
 LOADED_WITHOUT_THE_PACKAGE = """
 import json, sys
 from pathlib import Path
@@ -133,32 +125,3 @@ def test_a_process_without_the_package_loads_and_saves_every_backbone(encoders, 
         assert refused is None or refused.endswith(".modeling_vgg")
         for file in names:
             assert (tmp_path / "again" / name / file).read_bytes() == (encoders / name / file).read_bytes()
-
-
-HUB = """
-import json, sys
-sys.modules["hf_ngsan"] = None
-from huggingface_hub import HfApi
-from transformers import AutoModelForImageTextToText
-
-api = HfApi(token={token!r})
-api.create_repo("user/pixels")
-first = api.upload_folder(folder_path={folder!r}, repo_id="user/pixels").oid
-api.upload_file(path_or_fileobj=b"raise SystemExit(1)", path_in_repo="modeling_vgg.py", repo_id="user/pixels")
-model = AutoModelForImageTextToText.from_pretrained("user/pixels", trust_remote_code=True, code_revision=first)
-model.push_to_hub("user/again", token={token!r})
-again = AutoModelForImageTextToText.from_pretrained("user/again", trust_remote_code=True)
-files = [name for name in api.list_repo_files("user/again") if name.endswith(".py")]
-print(json.dumps([files, type(again.model.vision.backbone).__name__]))
-"""
-
-
-@pytest.mark.slow
-def test_the_code_of_parts_goes_to_a_hub_and_comes_from_the_revision_that_is_asked_for(tmp_path):
-    folder = save_for_hub(pixel_captioner(), pixel_processor(), tmp_path / "model")
-    with hub() as server:
-        online = {"HF_ENDPOINT": server.url, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-        files, backbone = result_of(HUB.format(token=WRITER, folder=str(folder)), tmp_path, **online)
-    assert backbone == "NGSANVGGBackbone"
-    processing = {"processing_captioning.py", "processing_ngsan.py"}
-    assert code_in(folder) - processing - IMAGE_READING <= {*files} <= code_in(folder)

@@ -35,6 +35,7 @@ MAKE = {
     "mcan": mcan.tiny_config,
     "mhsan": mhsan.tiny_config,
 }
+NO_TEXT = {"has_text_modality": False, "hidden_size": 36}
 COMMON = [
     (NGSANConfig, {"hidden_size": 32}),
     (NGSANConfig, {"visual_feature_size": 1024, "num_hidden_layers": 1, "geometric_bias": []}),
@@ -45,24 +46,10 @@ COMMON = [
     (NSATransformerConfig, {"hidden_size": 32}),
     (
         MCANConfig,
-        {
-            "has_text_modality": False,
-            "common_properties": ["hidden_size", "num_attention_heads", "num_hidden_layers", "vocab_size"],
-            "hidden_size": 32,
-        },
+        {**NO_TEXT, "hidden_size": 32, "common_properties": ["hidden_size", "num_attention_heads", "vocab_size"]},
     ),
-    (
-        MHSANConfig,
-        {"has_text_modality": False, "common_properties": ["projection_dim", "hidden_size"], "hidden_size": 36},
-    ),
-    (
-        MHSANTextConfig,
-        {
-            "has_text_modality": False,
-            "common_properties": ["vocab_size", "hidden_size", "num_hidden_layers"],
-            "hidden_size": 36,
-        },
-    ),
+    (MHSANConfig, {**NO_TEXT, "common_properties": ["projection_dim", "hidden_size"]}),
+    (MHSANTextConfig, {**NO_TEXT, "common_properties": ["vocab_size", "hidden_size", "num_hidden_layers"]}),
 ]
 
 
@@ -176,31 +163,22 @@ WRONG = {
     "ngsan": [
         ({"query_norm": "group"}, "query_norm .*'group'.*'batch'"),
         ({"geometric_bias": ["query", "keys"]}, "geometric_bias.*'keys'.*'content'"),
-        ({"geometric_bias": "query"}, "geometric_bias"),
         ({"geometry_features": "polar"}, "geometry_features .*'polar'"),
         ({"hidden_size": 30}, r"hidden_size \(30\).*num_attention_heads \(4\)"),
-        ({"hidden_size": 36, "absolute_geometry": True}, "absolute_geometry.*36"),
-        ({"hidden_size": "32"}, "hidden_size"),
         ({"hiden_size": 32}, "'hiden_size'.* hidden_size"),
-        ({"num_beams": 5}, "'num_beams'"),
-        ({"is_encoder_decoder": False}, "is_encoder_decoder"),
         ({"vision_config": {"gridsize": [2, 2]}}, "'gridsize'.* grid_size"),
     ],
     "rstnet": [
         ({"geometry_fusion": "product"}, "geometry_fusion"),
-        ({"language_attention": "sideways"}, "language_attention"),
         ({"language_model_config": {"text_encoder_config": TEXT_ENCODER, "vocab_size": 9}}, "vocab_size .*24.* 9"),
         ({"language_tokenization": "caption_ids", "vocab_size": 41}, "40 .* 41"),
         ({"adaptive_attention": False, "pretrained_language_model": "folder"}, "pretrained_language_model"),
     ],
     "rstnet_language_model": [
         ({"text_encoder_config": {"model_type": "distilbert"}}, "distilbert"),
-        ({"text_encoder_config": {"model_type": "nonsense"}}, "'nonsense'"),
-        ({"language_tokenization": "letters"}, "language_tokenization"),
     ],
     "spatial_captioner": [
         ({"attention_temperature": "length"}, "attention_temperature .*'length'.*'head_dim'"),
-        ({"position_embedding": "boxes", "hidden_size": 12}, "position_embedding.* 12"),
         ({"visual_feature_size": 5, "vision_config": VISION}, "visual_feature_size .*5.* 12"),
     ],
     "nsa_transformer": [
@@ -209,14 +187,10 @@ WRONG = {
     ],
     "mcan": [
         ({"geometric_bias": ["querry"]}, "geometric_bias .*'querry'"),
-        ({"loss_reduction": "max"}, "loss_reduction"),
     ],
     "mhsan": [
         ({"loss": "softest"}, "loss .*'softest'.*'info_nce'"),
-        ({"temperature": 0}, "temperature"),
         ({"text": {"hidden_size": 15, "bidirectional": True}}, r"hidden_size \(15\)"),
-        ({"text": {"num_layers": 3}}, "'num_layers'.*num_hidden_layers"),
-        ({"text": {"model_type": "no_such_type"}}, "'no_such_type'"),
     ],
 }
 
@@ -226,19 +200,3 @@ def test_wrong_values_are_refused_with_the_name_of_the_field(name, fields, named
     with pytest.raises(ValueError, match=named) as caught:
         MAKE[name](**fields)
     assert "\n" not in str(caught.value)
-
-
-def test_configuration_of_a_trained_language_model_is_taken(tmp_path):
-    language_model = rstnet.tiny_language_model()
-    language_model.save_pretrained(tmp_path)
-    fields = {"vocab_size": rstnet.VOCAB_SIZE, "hidden_size": 32, "num_attention_heads": 4}
-    config = RSTNetConfig(pretrained_language_model=str(tmp_path), **fields)
-    assert config.language_model_config.text_encoder_config.hidden_size == TEXT_ENCODER["hidden_size"]
-    for changes, named in (
-        ({"vocab_size": 10201}, "vocab_size .*10201"),
-        ({"hidden_size": 64}, "hidden_size .*64.* 32"),
-    ):
-        with pytest.raises(ValueError, match=named):
-            RSTNetConfig(pretrained_language_model=str(tmp_path), **{**fields, **changes})
-    with pytest.raises(ValueError, match=r"language_attention .*'bidirectional'.* 'causal'"):
-        rstnet.tiny_config(language_model_config=language_model.config, language_attention="bidirectional")

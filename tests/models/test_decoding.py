@@ -5,12 +5,11 @@ import itertools
 import pytest
 import torch
 
-from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
 from tests.models import tiny
 from tests.models.rstnet import tiny as rstnet
 from tests.models.spatial_captioner import tiny as spatial_captioner
-from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
+from tests.models.tiny import one_image, random_images
 from tests.tables import each_row
 
 VOCAB_SIZE, LONGEST = 7, 4
@@ -109,16 +108,6 @@ def test_without_groups_and_words_it_is_beam_search(asked, options):
         for row, right in zip(found.sequences, expected.sequences, strict=True):
             assert without_padding(row, ends) == without_padding(right, ends)
         torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
-
-
-def test_words_that_the_caption_begins_with_count(asked):
-    model, inputs = asked
-    start = torch.tensor([[START, 5], [START, 4]])
-    options = {"max_new_tokens": 3, "required_words": [[5], [4]], "num_beams": 3}
-    found = model.generate(**inputs, decoder_input_ids=start, custom_generate=constrained_beam_search, **options)
-    assert (found[:, :2] == start).all()
-    for row in found.tolist():
-        assert {4, 5} <= set(row)
 
 
 @torch.no_grad()
@@ -233,27 +222,3 @@ def test_no_caption_depends_on_the_cache_or_on_other_images(asked, search):
 def test_what_cannot_be_done(asked, search, options, fact):
     with pytest.raises(ValueError, match=fact):
         generate(asked, search, **options)
-
-
-@pytest.fixture(scope="module")
-def pipe():
-    return CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor())
-
-
-@pytest.fixture(scope="module")
-def rows():
-    images = random_images([4, 6])
-    apart = [one_image(images, row) for row in range(2)]
-    return [{name: row[name][0].numpy() for name in ("visual_features", "visual_boxes")} for row in apart]
-
-
-def test_options_of_the_pipeline(pipe, rows, monkeypatch):
-    for [answer] in pipe(rows, required_words=["Ring", ["above", "below"]], num_beams=2, batch_size=2):
-        words = answer["generated_text"].split()
-        assert "ring" in words and {"above", "below"} & set(words)
-    options = {"num_beams": 4, "num_beam_groups": 2, "num_return_sequences": 2, "min_new_tokens": 2}
-    for first, second in pipe(rows, **options, diversity_penalty=50.0):
-        assert first["generated_text"].split()[0] != second["generated_text"].split()[0]
-    greedy = pipe(rows, num_beams=1)
-    monkeypatch.setattr(pipe.model.generation_config, "num_beams", 2)
-    assert pipe(rows, penalty_alpha=0.0) == greedy != pipe(rows, penalty_alpha=1.0, candidates=8)

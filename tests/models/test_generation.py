@@ -3,15 +3,12 @@
 import logging
 
 import torch
-from transformers.generation import GenerationMixin
 
-from hf_ngsan.models.captioning import WordGenerationMixin
 from tests.models import architectures
 from tests.models.architectures import (
     ARCHITECTURES,
     CLOSE,
     VARIANTS,
-    WORDS,
     every_architecture,
     every_captioner,
     spoken,
@@ -60,52 +57,6 @@ def test_a_cache_changes_no_word(name, variant, cache, method):
     dynamic, other = model.generate(**inputs, **options), model.generate(**inputs, **options, **cache)
     assert spoken(dynamic.sequences) == spoken(other.sequences)
     torch.testing.assert_close(dynamic.logits, other.logits, **CLOSE)
-
-
-SEVERAL = {
-    "beams": {"num_beams": 3, "num_return_sequences": 2},
-    "beams in a static cache": {"num_beams": 3, "cache_implementation": "static"},
-    "samples": {"do_sample": True, "num_return_sequences": 3},
-}
-
-
-@every_architecture
-@each_row("search", SEVERAL)
-def test_texts_of_an_input_share_its_states(name, variant, search, monkeypatch):
-    """Transformers' own repeats encoder states for every text, computes keys of all and reorders them."""
-    model, inputs = make(name), ARCHITECTURES[name].inputs()
-    options = {**SEVERAL[search], "output_logits": True, "return_dict_in_generate": True}
-    projected: list[int] = []
-    for module in model.modules():
-        if hasattr(module, "encoder_attn"):
-            module.encoder_attn.k_proj.register_forward_pre_hook(lambda _, given: projected.append(len(given[0])))
-    torch.manual_seed(0)
-    shared = model.generate(**inputs, **options)
-    assert min(projected) == 4  # RSTNet projects signals of words too
-    for override in ("_expand_inputs_for_generation", "_prepare_cache_for_generation"):
-        monkeypatch.setattr(WordGenerationMixin, override, getattr(GenerationMixin, override))
-    projected.clear()
-    torch.manual_seed(0)
-    repeated = model.generate(**inputs, **options)
-    assert min(projected) == 12
-    assert torch.equal(shared.sequences, repeated.sequences)
-    torch.testing.assert_close(shared.logits, repeated.logits, **CLOSE)
-
-
-@torch.no_grad()
-@every_architecture
-@each_row("steps", [[5], [1] * 5, [2, 3], [3, 1, 1]])
-def test_words_with_a_cache_are_those_without(name, variant, steps):
-    model, inputs = make(name), ARCHITECTURES[name].inputs()
-    cache, logits = None, []
-    for words in WORDS.split(steps, dim=1):
-        outputs = model(**inputs, decoder_input_ids=words, cache=cache, use_cache=True)
-        cache = outputs.cache
-        logits.append(outputs.logits)
-    assert cache.get_seq_length() == 5
-    expected = model(**inputs, decoder_input_ids=WORDS, use_cache=False)
-    assert expected.cache is None
-    torch.testing.assert_close(torch.cat(logits, dim=1), expected.logits, **CLOSE)
 
 
 @every_architecture
@@ -159,19 +110,3 @@ def test_scores_of_beams_are_log_probabilities_and_sorted(name):
     expected = log_probability(model, repeated, output.sequences)
     torch.testing.assert_close(output.sequences_scores, expected, rtol=1e-4, atol=1e-4)
     assert (output.sequences_scores.view(4, 4).diff(dim=1) <= 0).all()
-
-
-def test_enough_beams_find_the_most_likely_caption():
-    """Two words are few enough to try all captions."""
-    model, image = make("ngsan"), one_image(ARCHITECTURES["ngsan"].inputs(), 0)
-    vocabulary = model.config.vocab_size
-    pairs = torch.cartesian_prod(torch.arange(vocabulary), torch.arange(vocabulary))
-    with torch.no_grad():
-        prefixes = torch.cat([torch.ones(len(pairs), 1, dtype=torch.long), pairs[:, :1]], dim=1)
-        scores = model(**image, decoder_input_ids=prefixes).logits.log_softmax(-1)
-    first = scores[:, 0].gather(1, pairs[:, :1])[:, 0]
-    total = first + scores[:, 1].gather(1, pairs[:, 1:])[:, 0].where(pairs[:, 0] != 2, 0)
-    total[(pairs[:, 0] == 2) & (pairs[:, 1] != 0)] = -torch.inf
-    best = [word for word in pairs[total.argmax()].tolist() if word != 0]
-    found = model.generate(**image, num_beams=vocabulary, max_new_tokens=2, length_penalty=0.0)
-    assert spoken(found)[0][1:] == best

@@ -2,7 +2,6 @@
 
 import torch
 from torch.nn.functional import pad
-from transformers.trainer_pt_utils import LabelSmoother
 
 from tests.models.architectures import ARCHITECTURES, LABELS, every_architecture, make
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_processor
@@ -46,29 +45,6 @@ def test_a_start_token_in_front_and_the_side_of_the_padding_change_no_loss(name,
         before = given["labels"].clone()
         torch.testing.assert_close(model(**inputs, **given).loss, expected, **SAME, msg=case)
         assert torch.equal(given["labels"], before), case
-
-
-@torch.no_grad()
-def test_label_smoothing_outside_the_model_compares_the_same_words():
-    model, inputs = make("ngsan"), ARCHITECTURES["ngsan"].inputs()
-    smoothed = []
-    for labels in (LABELS.clone(), BEHIND_START.clone()):
-        words = model.prepare_decoder_input_ids_from_labels(labels=labels)
-        outputs = model(**inputs, decoder_input_ids=words)
-        smoothed.append(LabelSmoother(0.1)(outputs, labels))
-        torch.testing.assert_close(
-            model(**inputs, decoder_input_ids=words, labels=labels).loss, model(**inputs, labels=LABELS).loss
-        )
-    torch.testing.assert_close(*smoothed, **SAME)
-
-
-@torch.no_grad()
-def test_inputs_that_were_shifted_outside_with_their_start_token_learn_no_copy():
-    model, inputs = make("ngsan"), ARCHITECTURES["ngsan"].inputs()
-    words = pad(BEHIND_START, (1, -1), value=START).clamp(min=0)
-    without_start = BEHIND_START.where(BEHIND_START != START, -100)
-    expected = model(**inputs, decoder_input_ids=words, labels=without_start).loss
-    torch.testing.assert_close(model(**inputs, decoder_input_ids=words, labels=BEHIND_START).loss, expected)
 
 
 @torch.no_grad()

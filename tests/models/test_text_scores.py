@@ -52,15 +52,6 @@ def test_scores_are_those_of_a_slow_loop(model, inputs, search):
         assert [word for word, _ in of_text.words] == text.split()
 
 
-def test_random_numbers_of_the_caller_are_left_alone(model, inputs):
-    sequences = model.generate(**inputs, max_new_tokens=4, num_beams=1)
-    torch.manual_seed(1)
-    expected = torch.rand(1)
-    torch.manual_seed(1)
-    token_log_probabilities(model, inputs, sequences)
-    assert torch.equal(torch.rand(1), expected)
-
-
 class Subwords:
     """A tokenizer of two pieces of each word."""
 

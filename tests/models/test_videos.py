@@ -51,17 +51,6 @@ def test_a_frame_every_so_many_seconds_and_no_frame_twice(tmp_path):
     assert len(read_frames(write_clip(tmp_path / "one.mp4", 1), num_frames=8).images) == 1
 
 
-def test_long_gaps_are_jumped_over(tmp_path):
-    """With key frames, without any but the first, and with the frames that decoding all of them gives."""
-    for name, distance in (("keys.mp4", 20), ("one_key.mp4", 10**5)):
-        path = write_clip(tmp_path / name, 900, rate=10, distance=distance)
-        few, all_frames = read_frames(path, num_frames=3), read_frames(path, every_seconds=0.2)
-        assert few.seconds == pytest.approx([15, 45, 75], abs=0.21), name
-        places = [int(np.argmin(np.abs(np.array(all_frames.seconds) - second))) for second in few.seconds]
-        expected = [brightness(all_frames)[place] for place in places]
-        assert brightness(few) == pytest.approx(expected, abs=3), name
-
-
 def test_other_files_and_numbers_are_refused(tmp_path):
     whole = write_clip(tmp_path / "clip.mp4", 40).read_bytes()
     sound = tmp_path / "sound.mp4"

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from hf_ngsan.serving.hosts import OwnHosts, listen, url_of
+from hf_ngsan.serving.hosts import OwnHosts, listen
 from tests.commands.running import fails
 from tests.tables import each_row
 
@@ -26,10 +26,6 @@ def test_where_nobody_can_listen():
             assert len(str(raised.value).splitlines()) == 1
 
 
-def test_urls():
-    assert url_of("127.0.0.1", 80) == "http://127.0.0.1:80" and url_of("::1", 80) == "http://[::1]:80"
-
-
 @each_row("host", ["", "0"])
 def test_a_host_that_silently_means_all_addresses_is_refused_before_a_model_is_loaded(capsys, host):
     pytest.importorskip("fastapi", reason="the extra serve is not installed")
@@ -38,16 +34,8 @@ def test_a_host_that_silently_means_all_addresses_is_refused_before_a_model_is_l
 
 
 OWN = ["localhost", "LOCALHOST:8000", "localhost.", "127.0.0.1:1", "[::1]", "[0:0:0:0:0:0:0:1]:8000"]
-STRANGE = ["", " ", "evil.example", "localhost.evil.example", "evil.example:80", "localhost:x"]
-STRANGE += [
-    "127.1",
-    "localhost@evil.example",
-    "localhost, evil.example",
-    "[::1",
-    "[::1]evil",
-    "localhost/",
-    "0x7f.0.0.1",
-]
+STRANGE = ["", " ", "evil.example", "localhost.evil.example", "evil.example:80", "localhost:x", "127.1", "localhost/"]
+STRANGE += ["localhost@evil.example", "localhost, evil.example", "[::1", "[::1]evil", "0x7f.0.0.1"]
 
 
 def answer_to(hosts: list[str], kind: str = "http", **settings) -> list[dict]:

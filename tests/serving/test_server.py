@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import contextlib
-import io
 import json
 import socket
 import threading
@@ -14,12 +13,10 @@ pytest.importorskip("fastapi", reason="the extra serve is not installed")
 pytest.importorskip("uvicorn", reason="the extra serve is not installed")
 
 from fastapi import FastAPI, Request
-from PIL import Image
 
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 from hf_ngsan.serving.hosts import listen
-from hf_ngsan.serving.server import BoundedConnection
-from tests.tables import each_row
+from tests.serving.test_app import FILES, scripted
 
 HEAD = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n"
 GET = b"GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -66,57 +63,40 @@ async def serving(pipeline=None, **limits: float):
         await task
 
 
-async def ended(port: int, *sent: bytes) -> bytes:
-    """Returns what comes until the server closes the connection."""
+async def ended(port: int, start: bytes, slowly: bytes = b"") -> bytes:
+    """Returns what comes until the server closes the connection, to which the rest is sent a byte at a time."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for part in sent:
-        writer.write(part)
-        await writer.drain()
-    received = b""
-    with contextlib.suppress(ConnectionResetError):
-        while part := await reader.read(1000):
-            received += part
-    writer.close()
-    return received
+    received = asyncio.create_task(reader.read())
+    writer.write(start)
+    for byte in slowly:
+        if received.done():
+            break
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0.05)
+    try:
+        return await received
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
 
 
-@each_row(
-    "sent",
-    [
-        (),
-        (HEAD,),
-        (b"POST",),
-        (b"\r\n",),
-        (HEAD + b"Expect: 100-continue\r\n\r\n",),
-        (b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",),
-        (GET,),  # and no other request after it
-        (b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n{",),
-        (HEAD + b"\r\n{",),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n",),
-    ],
-)
-def test_what_owes_a_request_or_the_rest_of_one_is_closed(sent):
+def test_what_owes_a_request_or_the_rest_of_one_is_closed():
     async def scenario():
         async with serving(seconds=0.05) as (port, *_):
-            await asyncio.wait_for(ended(port, *sent), 30)
-
-    asyncio.run(scenario())
-
-
-def test_a_head_that_comes_byte_by_byte_is_closed_too():
-    async def drip(port):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(HEAD)
-        with contextlib.suppress(OSError):
-            while not reader.at_eof():
-                writer.write(b"x: y\r\n")
-                await writer.drain()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(reader.read(1), 0.01)
-
-    async def scenario():
-        async with serving(seconds=0.2) as (port, *_):
-            await asyncio.wait_for(drip(port), 30)
+            for sent in (
+                b"",
+                HEAD,
+                b"POST",
+                b"\r\n",
+                HEAD + b"Expect: 100-continue\r\n\r\n",
+                b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+                GET,  # and no other request after it
+                b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n{",
+                HEAD + b"\r\n{",
+                HEAD + b"Transfer-Encoding: chunked\r\n\r\n",
+            ):
+                await asyncio.wait_for(ended(port, sent), 30)
 
     asyncio.run(scenario())
 
@@ -143,37 +123,12 @@ def test_answers_in_parts_do_not_wait_for_each_other():
         connection, _ = listening.accept()
         with connection:
             assert connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    assert issubclass(BoundedConnection, asyncio.Protocol)
-
-
-def caption_request(body: bytes, *more: str) -> bytes:
-    lines = ("POST /caption HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}")
-    return "\r\n".join([*lines, *more, "", ""]).encode() + body
 
 
 def photo_request(*more: str) -> bytes:
-    file = io.BytesIO()
-    Image.new("RGB", (8, 8)).save(file, "PNG")
-    return caption_request(json.dumps({"images": [base64.b64encode(file.getvalue()).decode()]}).encode(), *more)
-
-
-def said(images, **options):
-    return [[{"generated_text": "a ball"}] for _ in images]
-
-
-async def sent_slowly(port: int, start: bytes, rest: bytes, seconds: float) -> bytes:
-    """Sends the rest of a request a byte at a time; returns what comes until the server closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    received = asyncio.create_task(reader.read())
-    writer.write(start)
-    for byte in rest:
-        if received.done():
-            break
-        writer.write(bytes([byte]))
-        await asyncio.sleep(seconds)
-    with contextlib.suppress(ConnectionResetError):
-        return await received
-    return b""
+    body = json.dumps({"images": [base64.b64encode(FILES[0]).decode()]}).encode()
+    lines = ("POST /caption HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {len(body)}")
+    return "\r\n".join([*lines, *more, "", ""]).encode() + body
 
 
 @pytest.mark.slow
@@ -182,16 +137,16 @@ def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_mea
     head = whole.index(b"\r\n\r\n") + 4
 
     async def scenario():
+        said = scripted(lambda images: "a ball")
         async with serving(said, seconds=0.5) as (port, *_):
             parts = [(b"", whole)] * 10 + [(whole[:head], whole[head:])] * 10
-            slow = [asyncio.create_task(sent_slowly(port, *two, 0.05)) for two in parts]
+            slow = [asyncio.create_task(ended(port, *two)) for two in parts]
             for _ in range(10):
                 assert b'"ok"' in await asyncio.wait_for(ended(port, HEALTH), 30)
             answers = await asyncio.wait_for(asyncio.gather(*slow), 60)
             assert set(answers[:10]) == {b""}, "their heads never came"
             assert all(b" 504 " in answer for answer in answers[10:])
-        async with serving(said) as (port, *_):
-            assert b"a ball" in await asyncio.wait_for(sent_slowly(port, b"", whole, 0), 30)
+            assert b"a ball" in await asyncio.wait_for(ended(port, whole[:-1], whole[-1:]), 30)
 
     asyncio.run(scenario())
 
@@ -199,17 +154,17 @@ def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_mea
 def test_clients_that_leave_or_end_their_sending_are_gone_and_others_are_answered():
     begun, free = threading.Event(), threading.Event()
 
-    def slow(images, **options):
+    def slow(images):
         begun.set()
         assert free.wait(30)
-        return said(images)
+        return "a ball"
 
     async def gone(port: int, number: int) -> None:
         while f'status="499"}} {number}'.encode() not in await ended(port, METRICS):
             await asyncio.sleep(0.01)
 
     async def scenario():
-        async with serving(slow, wait_ms=0) as (port, *_):
+        async with serving(scripted(slow), wait_ms=0) as (port, *_):
             for number, is_half in enumerate((True, False), 1):
                 begun.clear(), free.clear()
                 _, writer = await asyncio.open_connection("127.0.0.1", port)

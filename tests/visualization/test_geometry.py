@@ -87,3 +87,27 @@ def test_only_a_content_independent_bias_can_be_shown():
     for kinds in ([], ["query"]):
         with pytest.raises(ValueError, match="content"):
             plot_geometric_weights(tiny_captioner(geometric_bias=kinds))
+
+
+def test_the_bias_of_a_region_is_drawn_over_all_regions_of_an_image():
+    from PIL import Image
+
+    from hf_ngsan.visualization import plot_geometric_bias
+    from tests.extraction.tiny import BACKBONE
+    from tests.extraction.tiny import tiny_processor as tiny_image_processor
+    from tests.models.tiny import tiny_captioner, tiny_processor
+
+    vision = {"backbone_config": BACKBONE, "grid_size": [2, 3]}
+    model = tiny_captioner(vision_config=vision, visual_feature_size=8).eval()
+    processor = tiny_processor()
+    processor = type(processor)(tiny_image_processor(), processor.tokenizer)
+    figure = plot_geometric_bias(model, processor, Image.new("RGB", (30, 20)), region=4)
+    config = model.config
+    assert len(figure.axes) == config.num_hidden_layers * config.num_attention_heads
+    boxes = [patch.get_bbox().bounds for patch in figure.axes[0].patches]
+    assert len(boxes) == 6 + 1 and boxes[-1] == pytest.approx((10, 10, 10, 10))
+    with pytest.raises(ValueError):
+        plot_geometric_bias(model, processor, Image.new("RGB", (30, 20)), region=6)
+    plain = tiny_captioner(vision_config=vision, visual_feature_size=8, geometric_bias=[]).eval()
+    with pytest.raises(ValueError):
+        plot_geometric_bias(plain, processor, Image.new("RGB", (30, 20)))

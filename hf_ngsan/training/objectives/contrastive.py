@@ -13,6 +13,7 @@ from ..batches import MicroBatch
 from ..config import setting
 from ..task import Objective, Update
 
+LOSSES = ("hardest", "all", "info_nce")
 GOLDEN_RATIO = 0x9E3779B97F4A7C15 - 2**64
 """The increment of SplitMix64, 2 ** 64 / golden ratio, as a signed number; below, its two mixing steps."""
 MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
@@ -22,21 +23,13 @@ MIXERS = ((30, 0xBF58476D1CE4E5B9 - 2**64), (27, 0x94D049BB133111EB - 2**64))
 class ContrastiveSettings:
     """Settings of the comparison of images and texts."""
 
-    loss: str = setting(
-        "hardest",
-        "hardest = triplet loss with the hardest negative, all = with every negative, info_nce = cross-entropy",
-        choices=("hardest", "all", "info_nce"),
-    )
+    loss: str = setting("hardest", "hardest, all = triplets of hardest or all negatives, or info_nce", choices=LOSSES)
     hardest_negatives: int = setting(1, "hardest: how many negatives, on each side of a pair", minimum=1)
-    negated_positives: bool = setting(
-        False, "hardest: whether a pair with a negative similarity may be its own negative, as MHSAN was released"
-    )
+    negated_positives: bool = setting(False, "hardest: a pair may be its own negative, as MHSAN was released")
     margin: float = setting(0.2, "triplet losses: by how much a pair shall be more similar than a negative", minimum=0)
     temperature: float = setting(0.07, "info_nce: similarities are divided by it", minimum=1e-4)
     loss_reduction: str = setting("mean", "over the pairs of a batch: mean or sum", choices=("mean", "sum"))
-    diversity_weight: float = setting(
-        0.0, "weight of the penalty for attention heads that are alike, on both sides, a mean over the batch", minimum=0
-    )
+    diversity_weight: float = setting(0.0, "weight of the penalty for attention heads that are alike", minimum=0)
     squared_diversity: bool = setting(True, "whether that penalty is squared, as in eq. 5 of Park et al. 2020")
 
 
@@ -59,12 +52,8 @@ class Contrastive(Objective):
     The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)`, C texts an image, those of one image next to
     each other. A batch holds the model's inputs and `row_index (B,)`, the number of each training row.
 
-    Args:
-        settings: the loss and its margin or temperature.
-        losses_of: loss of each pair in place of that of the settings, from similarities `(B, M)` and which texts belong
-            to which images, as in `pair_losses`.
-        parameters: further weights that a loss may depend on, such as a scale of the similarities. Each gets a
-            gradient, 0 if the loss does not depend on it, since several processes wait for it.
+    The loss of each pair may be that of a function `losses_of`, from similarities `(B, M)` and which texts belong to
+    which images, as in `pair_losses`; it may depend on further `parameters`.
     """
 
     needs_row_index = True
@@ -81,6 +70,8 @@ class Contrastive(Objective):
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
         """Embeds the global batch and attaches to each micro-batch the gradient of the loss at its embeddings."""
+        if getattr(model, "is_gradient_checkpointing", False):  # layers would be computed again with other masks
+            raise ValueError("Contrastive training goes without gradient checkpointing, since it saves memory itself.")
         keeps_graph = update.keeps_graph(batches)
         outputs, embedded = None, []
         for batch in batches:
@@ -157,8 +148,7 @@ class Contrastive(Objective):
         return penalties
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the mean loss, its diversity penalties, if any, before their weight, `batch_recall`, the share of
-        texts nearest to their own image in the batch, and `chance_recall`, that of guessing."""
+        """Returns the mean loss, penalties, and the shares of texts nearest to their own image, and by guessing."""
         pairs = sums["pairs"]
         return {
             "loss": sums["loss"] / pairs,
@@ -195,14 +185,9 @@ def embeddings(outputs: Any, batch: MicroBatch) -> tuple[torch.Tensor, ...]:
 class RowDropout(TorchFunctionMode):
     """Makes every dropout mask inside the `with` block a function of the update, the row and the indices in the row.
 
-    Repeated forward passes have equal masks, and the mask of a row depends neither on the other rows of the batch nor
-    on padding. This applies to `torch.nn.functional.dropout` and the dropout of `scaled_dot_product_attention`, on
-    tensors whose first dimension is the rows, or a multiple of them (captions of each image, say). Other tensors and
-    functions with a dropout inside (`nn.MultiheadAttention`, `nn.LSTM`) get the masks of PyTorch's generator.
-
-    Args:
-        keys: a number for each row of the batch.
-        seed, step: seed of the run, and number of the update.
+    This applies to `torch.nn.functional.dropout` and the dropout of `scaled_dot_product_attention`, on tensors whose
+    first dimension is the rows, or a multiple of them (captions of each image, say). Other tensors and functions with a
+    dropout inside (`nn.MultiheadAttention`, `nn.LSTM`) get the masks of PyTorch's generator.
     """
 
     def __init__(self, keys: torch.LongTensor, seed: int, step: int):

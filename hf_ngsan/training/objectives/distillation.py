@@ -1,8 +1,4 @@
-"""Distillation on captions that the captioner draws itself: no captions are needed, so any images serve.
-
-The captioner learns the teachers' distribution of the next word after the words that it says itself, which are those
-that it will see when it generates (on-policy distillation with the forward KL; Agarwal et al. 2024).
-"""
+"""On-policy distillation, on captions that the captioner draws itself: any images serve (Agarwal et al. 2024)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +15,7 @@ from .policy import Policy, encode_images, image_uniforms, labels_of, sample_cap
 class DistillationSettings(ScheduleSettings):
     """Settings of the stage `distill`; section `training` has the batch and the teachers."""
 
-    images: str | None = setting(
-        None, "dataset with the training split, with or without captions; null = that of data.spec"
-    )
+    images: str | None = setting(None, "dataset of the training images, captions or not; null = data.spec")
     learning_rate: float = another_default(ScheduleSettings, "learning_rate", 3e-4)
     schedule: str = another_default(ScheduleSettings, "schedule", "cosine")
     samples_per_image: int = setting(5, "captions drawn for each image", minimum=1)
@@ -33,16 +27,9 @@ class OnPolicyDistillation(Objective):
     """KL(teacher || captioner) of the next word, after each word of captions that the captioner draws.
 
     Captions are drawn in evaluation mode; the loss has dropout. Words that are never said, such as the unknown word,
-    are left out of both distributions.
-
-    Args:
-        teacher: a captioner, or an ensemble, with the vocabulary and the inputs of the one that is trained.
-        policy: the distribution that captions are drawn from.
-        samples_per_image: captions drawn for each image.
-        temperature: softens the probabilities of both; the loss is multiplied by its square.
-
-    A batch holds `row_index (B,)`, the number of each training row, and the model's visual inputs; captions in it are
-    not used.
+    are left out of both distributions. The teacher, a captioner or an ensemble, has the vocabulary and the inputs of
+    the one that is trained. The temperature softens both; the loss is multiplied by its square. A batch holds
+    `row_index (B,)`, the number of each training row, and the model's visual inputs.
     """
 
     training_mode = False
@@ -93,8 +80,7 @@ class OnPolicyDistillation(Objective):
         return loss, statistics
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns the mean `loss` of a word in nats, `teacher_agreement` (share of places with the same likeliest word)
-        and `caption_length` in tokens, the end included."""
+        """Returns the mean `loss` of a word in nats, `teacher_agreement` (a share) and `caption_length` in tokens."""
         return {
             "loss": sums["loss"] / sums["words"],
             "teacher_agreement": sums["agreed"] / sums["words"],

@@ -46,10 +46,7 @@ class Policy:
         )
 
     def logits(self, logits: torch.Tensor, chosen: torch.Tensor | None = None) -> torch.Tensor:
-        """Returns logits `(..., vocab_size)` of the policy, float32, `-inf` at words that it never says.
-
-        Words `chosen (...)` stay possible even if rounding puts them just outside of the nucleus.
-        """
+        """Returns logits `(..., vocab_size)`, float32, `-inf` at words never said; `chosen (...)` stay possible."""
         suppressed = tokens_on(logits.device, self.suppressed_tokens)
         logits = logits.float().index_fill(-1, suppressed, -torch.inf) / self.temperature
         if self.top_p < 1:
@@ -82,11 +79,7 @@ def tokens_on(device: torch.device, tokens: tuple[int, ...]) -> torch.Tensor:
 
 
 def draw_words(policy: Policy, logits: torch.Tensor, uniforms: torch.Tensor) -> torch.Tensor:
-    """Draws the next words of captions from given random numbers, by inverse transform sampling.
-
-    The word of a caption depends on its own number in [0, 1) alone, not on the batch, so that any number of processes
-    draw the same captions.
-    """
+    """Draws the next word of each caption by its own number in [0, 1): inverse transform sampling."""
     cumulative = policy.logits(logits).softmax(-1).cumsum(-1)
     total = cumulative[:, -1:]
     # below the total even after rounding, so that the word found has a probability above 0
@@ -114,18 +107,12 @@ def sample_captions(
     attention_mask: torch.Tensor | None,
     uniforms: torch.Tensor,
 ) -> torch.Tensor:
-    """Draws captions `(B * k, T)` by numbers `(B * k, max_new_tokens)`; see [`search`] and [`draw_words`].
-
-    Those of an image are next to each other and share its encoder states, as they do in the loss.
-    """
+    """Draws captions `(B * k, T)` by numbers `(B * k, max_new_tokens)`; those of an image share its encoder states."""
     return search(model, policy, states, attention_mask, custom_generate=drawing(policy, uniforms.to(states.device)))
 
 
 def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = None) -> Callable:
-    """Returns a function for `generate(custom_generate=...)` that draws captions, one for each row of `uniforms`.
-
-    The last of `greedy_each` rows, if given, is the greedy caption.
-    """
+    """Returns a `custom_generate` that draws a caption for each row; the last of `greedy_each` is the greedy one."""
     rows = torch.arange(len(uniforms), device=uniforms.device)
     is_greedy = None if greedy_each is None else rows % greedy_each == greedy_each - 1
 
@@ -164,13 +151,7 @@ def search(
 ) -> torch.Tensor:
     """Returns greedy captions `(B, T)`, or all beams `(B * num_beams, T)`, without the start token.
 
-    Args:
-        model: a captioner in evaluation mode, not wrapped.
-        policy: special tokens and length of captions.
-        states: last hidden states of the encoder, `(B, N, hidden_size)`.
-        attention_mask: `(B, N)`, 1 = real, 0 = padding.
-        num_beams: width of the search.
-        arguments: of `generate()`.
+    Takes the encoder's last hidden states `(B, N, hidden_size)` and their mask `(B, N)`.
     """
     if attention_mask is not None:
         arguments["attention_mask"] = attention_mask

@@ -31,9 +31,9 @@ from .self_critical_rewards import CaptionRewards
 
 MAX_BAD_ENDINGS = 0.05
 """Share of bad endings above which training warns. Of COCO's references 1.4% end badly."""
+BASELINES = ("greedy", "mean", "leave_one_out")
 COLLAPSE = 2.0
-"""Nats per word by which references may become less likely (e ** 2: about 7 times) while the reward rises, before
-training warns."""
+"""Nats per word that references may lose (e ** 2: 7 times less likely) while the reward rises without a warning."""
 
 
 @dataclass(frozen=True)
@@ -48,33 +48,17 @@ class SelfCriticalSettings(ScheduleSettings):
     temperature: float = setting(1.0, "logits are divided by this before sampling", minimum=1e-3)
     top_p: float = setting(1.0, "sampling keeps the likeliest words with this probability; 1 = all", minimum=1e-3)
     max_new_tokens: int = setting(20, "longest sample in tokens, its end included", minimum=1)
-    baseline: str = setting(
-        "leave_one_out",
-        "reward that a sample is compared with: greedy, mean or leave_one_out",
-        choices=("greedy", "mean", "leave_one_out"),
-    )
-    dropout: bool = setting(
-        False, "log-probabilities of the captions, which are drawn without dropout, are taken with it"
-    )
-    freeze_encoder: bool = setting(
-        False, "the encoder keeps its weights and has no dropout: only the decoder is trained, which is faster"
-    )
+    baseline: str = setting("leave_one_out", "a reward: greedy, mean or leave_one_out", choices=BASELINES)
+    dropout: bool = setting(False, "log-probabilities are taken with dropout; captions are drawn without it")
+    freeze_encoder: bool = setting(False, "only the decoder is trained, which is faster")
     cider_d_weight: float = setting(1.0, "weight of CIDEr-D (0 to 10) in the reward", minimum=0.0)
     bleu_4_weight: float = setting(0.0, "weight of the sentence's BLEU-4 (0 to 1) in the reward", minimum=0.0)
     meteor_weight: float = setting(0.0, "weight of METEOR (0 to 1) in the reward; needs the extra eval", minimum=0.0)
-    clip_score_model: str | None = setting(
-        None, "dual encoder whose CLIPScore (0 to 2.5) is a reward, a folder or a name on the Hub; null = none"
-    )
+    clip_score_model: str | None = setting(None, "dual encoder whose CLIPScore (0 to 2.5) is a reward; null = none")
     clip_score_weight: float = setting(1.0, "weight of that CLIPScore in the reward", minimum=0.0)
-    end_token_in_reward: bool = setting(
-        True, "the end token counts as a word in CIDEr-D, BLEU-4 and document frequencies; scores differ by this"
-    )
-    bad_ending_penalty: float = setting(
-        0.0, "taken off the reward of a caption that ends with a word like 'a' or 'of', or not at all", minimum=0.0
-    )
-    reward_function: str | None = setting(
-        None, "package.module:function of (captions, references) that returns a number for each caption; null = none"
-    )
+    end_token_in_reward: bool = setting(True, "the end token is a word in CIDEr-D, BLEU-4 and document frequencies")
+    bad_ending_penalty: float = setting(0.0, "off the reward of an ending like 'a' or 'of', or of none", minimum=0.0)
+    reward_function: str | None = setting(None, "package.module:function of (captions, references); null = none")
     reward_function_weight: float = setting(1.0, "weight of that function in the reward")
 
 
@@ -84,15 +68,8 @@ class SelfCritical(Objective):
     Captions are drawn in evaluation mode and without a graph; their log-probabilities come from one teacher-forced
     pass. By default that pass has no dropout either, so that captions are drawn from the distribution whose gradient is
     computed. With `settings.dropout` the pass is regularized and the estimate biased. The loss is the mean over samples
-    of the sum over words, the end token included.
-
-    Args:
-        rewards: scores captions.
-        settings: the section `self_critical` of a training config.
-        policy: the distribution that captions are drawn from.
-        bad_ending_ids: words that no caption should end with.
-
-    A batch holds `row_index (B,)`, the number of each training row, the model's visual inputs, and `labels (B * C, T)`.
+    of the sum over words, the end token included. A batch holds `row_index (B,)`, the number of each training row, the
+    model's visual inputs, and `labels (B * C, T)`.
     """
 
     training_mode = False
@@ -109,11 +86,7 @@ class SelfCritical(Objective):
         self.bad_ending_ids = torch.tensor(sorted(bad_ending_ids), dtype=torch.long)
 
     def prepare(self, model: torch.nn.Module, batches: Sequence[MicroBatch], update: Update) -> list[dict]:
-        """Draws and rewards captions; those of a row are a function of the update and the row's number.
-
-        Images are encoded once where the loss can have the encoder states that captions are drawn from: those of a
-        frozen encoder, or with one process, one micro-batch, and no dropout in the loss.
-        """
+        """Draws and rewards captions; the loss has the same encoder states where it can, so images are encoded once."""
         keeps_graph = update.keeps_graph(batches) and not self.settings.dropout
         return [self.prepare_batch(model, batch.inputs, update, keeps_graph) for batch in batches]
 
@@ -251,9 +224,7 @@ class SelfCritical(Objective):
         return loss, {**statistics, **own}
 
     def summary(self, sums: dict[str, float]) -> dict[str, float]:
-        """Returns means over samples: `reward`, `baseline`, `advantage_spread` (standard deviation), `caption_length`
-        in words, `bad_endings` and `greedy_samples` (shares); per step `entropy`, per reference word
-        `reference_log_likelihood` (both in nats)."""
+        """Returns means over samples, and `entropy` (per step) and `reference_log_likelihood` (per word) in nats."""
         samples = sums["samples"]
         variance = sums["squared_advantages"] / samples - (sums["advantages"] / samples) ** 2
         summary = {name: sums[name] / samples for name in ("loss", "reward", "baseline")}

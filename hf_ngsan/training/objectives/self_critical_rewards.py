@@ -47,13 +47,9 @@ class CaptionRewards:
 
     Args:
         references: reference captions of each training row, as text; captions that have no word left are passed over.
-        tokenizer: the captioner's, with an end token.
         weights: the weights of the rewards above; one of weight 0 is not computed.
-        functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
-            special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
-            a list, an array or a tensor.
-        end_token: whether the end token takes part in CIDEr-D and BLEU-4.
-        clip_score: the reward `clip_score`.
+        functions: rewards of the user by name, each with its weight. A function gets R captions without special tokens
+            (`list[str]`) and the references of each (`list[list[str]]`); it returns R finite numbers.
 
     Raises:
         RewardError: a row without references, unknown names, or no weight other than 0.
@@ -114,15 +110,7 @@ class CaptionRewards:
             self.meteor = MeteorReward(self.texts)
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
-        """Returns the rewards of samples, `(R,)` float32 on the device of `token_ids`.
-
-        Args:
-            token_ids: `(R, T)` long, the samples.
-            image_indices: `(R,)` long, the row in `references` of each.
-
-        Raises:
-            RewardError: a function of the user returns anything but R finite numbers.
-        """
+        """Returns the rewards `(R,)`, float32, of samples `(R, T)` of the rows `image_indices` `(R,)` of references."""
         parts = self.parts(token_ids, image_indices)
         weighted = (self.weights[name] * values for name, values in parts.items())
         total = sum(weighted, start=torch.zeros((), dtype=torch.float64))
@@ -131,10 +119,7 @@ class CaptionRewards:
     def parts(
         self, token_ids: torch.Tensor, image_indices: torch.Tensor, captions: list[str] | None = None
     ) -> dict[str, torch.Tensor]:
-        """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each.
-
-        The texts `captions` of the samples are by default those of their words.
-        """
+        """Returns the rewards by name, before they are weighted: float64 `(R,)` on the CPU each."""
         ids, images = token_ids.detach().cpu(), image_indices.detach().cpu().numpy()
         words = cut_sequences(ids, self.eos_token_id, (*self.ignored_tokens, self.eos_token_id))
         known = ids
@@ -186,11 +171,7 @@ class CaptionRewards:
 
 
 class TextRewards(CaptionRewards):
-    """The rewards of captions of any tokens, on the words of their texts.
-
-    `decode` returns the texts of samples `(R, T)`, which end with `end_token_id`. Their words are those of
-    [`~hf_ngsan.data.build_tokenizer`] for references of a `language`, and an end token where a caption has ended.
-    """
+    """The rewards of captions of any tokens, on the words of their texts; `decode` returns those of `(R, T)` ids."""
 
     def __init__(
         self,
@@ -218,12 +199,10 @@ class TextRewards(CaptionRewards):
 class MeteorReward:
     """METEOR of captions of training rows, each scored alone (see [`~hf_ngsan.metrics.Meteor`])."""
 
-    IMAGES_IN_MEMORY = 2**14
-
     def __init__(self, references: Sequence[Sequence[str]]) -> None:
         self.references, self.scorer = references, shared_scorer()
         self.tokenizer = PTBTokenizer()  # each caption alone, so that no reward depends on the others of a batch
-        self.references_of = lru_cache(maxsize=self.IMAGES_IN_MEMORY)(self.prepare_references)
+        self.references_of = lru_cache(maxsize=2**14)(self.prepare_references)
 
     def __call__(self, captions: list[str], image_indices: np.ndarray) -> torch.Tensor:
         """Returns float64 `(R,)` for R captions of the rows with these numbers; equal ones of a row are scored once."""
@@ -240,10 +219,7 @@ class MeteorReward:
 
 
 class ClipReward:
-    """CLIPScore of captions of the training images (Hessel et al. 2021) as a reward (Cho et al. 2022).
-
-    Each of the `images`, rows with images, is embedded once, alone, so that its embedding depends on nothing else.
-    """
+    """CLIPScore of captions of the training images (Hessel et al. 2021; Cho et al. 2022), each embedded once, alone."""
 
     def __init__(self, metric: ClipScore, images: Sequence[Mapping[str, Any]]) -> None:
         self.metric, self.images = metric, images

@@ -48,7 +48,6 @@ class TeacherForcing(Objective):
 
     A batch holds `labels (B * C, T)`, -100 where there is no target, and the model's other inputs; with
     `caption_weights (B * C,)` the words of each caption count that much, in the loss and in the divisor.
-
     """
 
     def __init__(

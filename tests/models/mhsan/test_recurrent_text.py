@@ -1,6 +1,5 @@
 import json
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -139,20 +138,3 @@ def test_padding_before_and_behind_changes_nothing(bidirectional):
     torch.testing.assert_close(padded_outputs[:, 1:6], outputs, atol=1e-6, rtol=0)
     torch.testing.assert_close(padded_memory, memory, atol=1e-6, rtol=0)
     assert padded_outputs[mask == 0].abs().max() == 0
-
-
-@each_row("rates", [{"dropout": 0.5}, {"input_dropout": 0.5}])
-def test_dropout_has_one_mask_for_all_steps(rates):
-    sru = randomized(SRU(64, 64, 2, highway=False, **rates)).train()
-    row = torch.randn(1, 1, 64, generator=torch.Generator().manual_seed(5))
-    first, second = sru.layers
-    with torch.no_grad():
-        for layer in sru.layers:  # gates that keep nothing and let everything through: steps do not differ
-            layer.bias[0], layer.bias[1] = -1e4, 1e4
-    torch.manual_seed(0)
-    outputs, _ = first(row.expand(4, 3, 64), None, None)
-    assert torch.allclose(outputs[:, 0], outputs[:, 1]) and torch.allclose(outputs[:, 1], outputs[:, 2])
-    assert not torch.allclose(outputs[0], outputs[1])
-    share = (outputs == 0).float().mean().item()
-    assert share == pytest.approx(0.5 if "dropout" in rates else 0.0, abs=0.15)
-    assert second.dropout.p == 0 and first.dropout.p == rates.get("dropout", 0)

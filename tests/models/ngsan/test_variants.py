@@ -1,12 +1,17 @@
-"""Every row of the paper's tables builds, learns with all of its parameters and has the size the paper gives."""
+"""Every row of the paper's tables: its parameters, its size, and what boxes and the order of regions change of it."""
+
+import math
 
 import torch
 
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from tests.models.architectures import CLOSE, logits_of
 from tests.models.ngsan.variants import FAMILY, REPRESENTATIVES
-from tests.models.tiny import random_images, tiny_captioner
+from tests.models.tiny import FEATURE_SIZE, random_images, tiny_captioner
 from tests.tables import each_row
+
+LENGTHS = [6, 1, 2, 4]
 
 
 @each_row("name", REPRESENTATIVES)
@@ -55,12 +60,31 @@ def test_tying_shares_one_matrix_and_only_when_asked_for(tmp_path):
     assert count_parameters() - count_parameters(tie_word_embeddings=True) == 9491 * 512
 
 
-def test_video_captioner_needs_no_boxes():
-    """One layer over frames, whose features have 1024 dimensions."""
-    config = NGSANConfig(vocab_size=50, visual_feature_size=1024, num_hidden_layers=1, geometric_bias=[])
-    model = NGSANForConditionalGeneration(config).eval()
-    frames, mask = torch.randn(2, 7, 1024), torch.ones(2, 7, dtype=torch.long)
-    mask[1, 4:] = 0
-    captions = model.generate(visual_features=frames, attention_mask=mask, num_beams=2, max_new_tokens=5)
-    alone = model.generate(visual_features=frames[1:, :4], num_beams=2, max_new_tokens=5)
-    assert captions[1].tolist()[: alone.shape[1]] == alone[0].tolist()
+def test_temporal_positions_are_sinusoids_of_places():
+    model = tiny_captioner(geometric_bias=[], temporal_positions=True, num_hidden_layers=1)
+    features, seen = torch.randn(1, 4, FEATURE_SIZE), []
+    encoder, size = model.model.encoder, model.config.hidden_size
+    encoder.layers[0].register_forward_pre_hook(lambda layer, inputs: seen.append(inputs[0]))
+    encoder(visual_features=features)
+    projected = torch.relu(encoder.input_proj(features))
+    for place in range(4):
+        angles = [place / 10000 ** (2 * channel / size) for channel in range(size // 2)]
+        sinusoids = torch.tensor([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles])
+        torch.testing.assert_close(seen[0][0, place], projected[0, place] + sinusoids)
+
+
+@each_row("name", REPRESENTATIVES)
+def test_order_of_regions_changes_nothing(name):
+    model, images = tiny_captioner(**REPRESENTATIVES[name]), random_images(LENGTHS)
+    order = torch.randperm(max(LENGTHS), generator=torch.Generator().manual_seed(3))
+    permuted = {key: tensor[:, order] for key, tensor in images.items()}
+    torch.testing.assert_close(logits_of(model, permuted), logits_of(model, images), **CLOSE)
+
+
+def test_only_signed_geometry_sees_that_a_layout_is_mirrored():
+    images = random_images(LENGTHS)
+    mirrored = {**images, "visual_boxes": (1 - images["visual_boxes"])[..., [2, 1, 0, 3]]}
+    mirrored["visual_boxes"][..., [1, 3]] = images["visual_boxes"][..., [1, 3]]
+    unsigned, signed = tiny_captioner(), tiny_captioner(geometry_features="signed")
+    torch.testing.assert_close(logits_of(unsigned, mirrored), logits_of(unsigned, images), rtol=1e-3, atol=1e-3)
+    assert (logits_of(signed, mirrored) - logits_of(signed, images)).abs().max() > 0.1

@@ -22,14 +22,6 @@ WAYS = [
 ]
 
 
-@torch.no_grad()
-def test_the_release_sees_words_that_come_later():
-    model, changed = tiny_captioner(release=True), WORDS.clone()
-    changed[:, -1] = 3
-    logits = [model(**random_grids(3), decoder_input_ids=words).logits[:, 0] for words in (WORDS, changed)]
-    assert (logits[0] - logits[1]).abs().max() > 1e-3
-
-
 def test_a_grid_without_boxes_is_the_grid_with_its_boxes():
     model, grids = tiny_captioner(), random_grids(2)
     corners = torch.tensor([[column / 3, row / 3] for row in range(3) for column in range(3)])
@@ -39,20 +31,6 @@ def test_a_grid_without_boxes_is_the_grid_with_its_boxes():
         torch.testing.assert_close(logits_of(model, {**grids, "visual_boxes": same}, LABELS[:2]), expected, **CLOSE)
     elsewhere = {**grids, "visual_boxes": boxes[:, [0, 4, 2, 3, 1, 5, 6, 7, 8]]}
     assert (logits_of(model, elsewhere, LABELS[:2]) - expected).abs().max() > 1e-3
-
-
-def test_tokens_that_are_no_grid_are_named():
-    model, mask = tiny_captioner(), torch.ones(2, 9, dtype=torch.long)
-    mask[1, 4:] = 0
-    for inputs in (
-        random_grids(2, 2, 3),
-        {**random_grids(2), "attention_mask": mask},
-        {**random_grids(2), "visual_boxes": torch.zeros(2, 4, 4)},
-    ):
-        with pytest.raises(ValueError, match="visual_boxes"):
-            model(**inputs, labels=LABELS[:2])
-    with pytest.raises(ValueError, match="grid_size"):
-        tiny_captioner(release=True, grid_size=[7, 7])(**random_grids(2), labels=LABELS[:2])
 
 
 def test_the_language_model_is_frozen_and_never_in_training_mode():
@@ -87,23 +65,6 @@ def test_a_trained_language_model_is_taken_over(tmp_path):
     assert not any(weight.requires_grad for weight in loaded.model.decoder.language_model.parameters())
 
 
-@each_row("options", WAYS)
-@each_row("release", [False, True])
-def test_the_language_signal_is_computed_once_a_token_and_as_released_once_a_distinct_word(options, release):
-    model = tiny_captioner(release=release)
-    given, words = [], []
-    language_model = model.model.decoder.language_model
-    language_model.register_forward_pre_hook(lambda module, args: words.append(args[0]))
-    language_model.text_encoder.register_forward_pre_hook(
-        lambda module, args, kwargs: given.append(kwargs["input_ids" if release else "inputs_embeds"]), with_kwargs=True
-    )
-    model.generate(**random_grids(2), **options, min_new_tokens=6, max_new_tokens=6)
-    assert [step.shape[1] for step in given] == [1] * 6
-    for step, of_words in zip(given, words, strict=True):
-        expected = sorted(set(of_words.flatten().tolist())) if release else of_words.flatten().tolist()
-        assert len(step) == len(expected) and (not release or step.flatten().tolist() == expected)
-
-
 @torch.no_grad()
 def step_by_step(model, features: torch.Tensor, words: list[int]) -> tuple[torch.Tensor, list[float]]:
     """Logits behind the last word of a caption, and the visualness of each word from its adaptive attention."""
@@ -127,14 +88,6 @@ def test_visualness_belongs_to_the_words_that_are_returned(options, release):
         _, expected = step_by_step(model, grids["visual_features"][row // each], words[:-1])
         assert found.tolist() == pytest.approx([0, *expected, *[0] * (len(found) - len(words))], abs=1e-5)
     assert output.visualness[:, 1].std() > 1e-3, "otherwise the test would see little"
-
-
-def test_visualness_that_cannot_be_is_refused():
-    for model, options in ((tiny_captioner(), {}), (tiny_captioner(adaptive_attention=False), {"num_beams": 2})):
-        with pytest.raises(ValueError, match="visualness"):
-            model.generate(
-                **random_grids(1), return_visualness=True, return_dict_in_generate="num_beams" in options, **options
-            )
 
 
 def test_beams_compete_as_released():

@@ -36,36 +36,6 @@ def test_number_of_parameters(bias):
     assert count(model) == 2 * encoder + 4 * decoder + 2 * words * width + words + 9_220_480
 
 
-@torch.no_grad()
-def test_what_enters_the_first_layers_is_dropped():
-    model = tiny_captioner(dropout=0.25, attention_dropout=0.0).train()
-    features = random_cells([6])["visual_features"]
-    outputs = model(features, decoder_input_ids=WORDS[:1], output_hidden_states=True)
-    size = model.config.hidden_size
-    cells = torch.stack(
-        [model.model.encoder.input_proj(cell) + loops.sinusoid(place, size) for place, cell in enumerate(features[0])]
-    )
-    embeddings = torch.stack(loops.embed(model.model.decoder, WORDS[0].tolist()))
-    for entered, kept in ((outputs.encoder_hidden_states[0], cells), (outputs.decoder_hidden_states[0], embeddings)):
-        dropped = entered[0] == 0
-        assert 0.1 < dropped.float().mean() < 0.4
-        torch.testing.assert_close(entered[0], (kept / 0.75).masked_fill(dropped, 0), rtol=1e-5, atol=1e-5)
-
-
-@torch.no_grad()
-def test_vgg_11_gives_14_times_14_cells_row_by_row():
-    fields = {"vocab_size": 20, "encoder_layers": 1, "decoder_layers": 1}
-    model = SpatialCaptionerForConditionalGeneration(SpatialCaptionerConfig(**fields)).eval()
-    pixels = torch.randn(1, 3, 224, 224)
-    feature_map = model.model.vision.backbone(pixels).feature_maps[-1]
-    assert feature_map.shape == (1, 512, 14, 14)
-    assert feature_map.min() == 0 < feature_map.max(), "the map of a convolution and its ReLU, before the last pooling"
-    cells = torch.stack([feature_map[0, :, row, column] for row in range(14) for column in range(14)])
-    of_pixels = model(pixel_values=pixels, decoder_input_ids=WORDS[:1])
-    of_cells = model(visual_features=cells[None], decoder_input_ids=WORDS[:1])
-    torch.testing.assert_close(of_pixels.logits, of_cells.logits, rtol=1e-5, atol=1e-5)
-
-
 @each_row("position_embedding", ["sequence", "boxes"])
 def test_boxes_make_the_order_meaningless(position_embedding):
     fields = {"hidden_size": 16, "visual_feature_size": 16, "initializer_range": 0.3}
