@@ -294,7 +294,7 @@ def convert_annotations(
         columns = IMAGE_COLUMNS
         rows = [
             {
-                "image_id": next(iter(image.ids.values()), place),
+                "image_id": place if image.image_id is None else image.image_id,
                 "file_name": image.name,
                 "captions": image.captions or None,
                 "split": image.split or split,

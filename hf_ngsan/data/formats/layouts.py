@@ -220,8 +220,8 @@ def is_grid(path: Path) -> bool:
 
 
 class CocobuSource(Source):
-    """ImageCaptioning.pytorch: features, with boxes if there is a folder of boxes. The path is the parent folder,
-    `NAME_att` itself, or one file of `NAME_att` or `NAME_box`; `NAME_fc` is not read."""
+    """ImageCaptioning.pytorch: features, with boxes if there is a folder of boxes; the path is the parent folder or one
+    within it, or one file there."""
 
     def __init__(self, path: Path) -> None:
         folder = path if path.is_dir() else path.parent

@@ -125,7 +125,7 @@ class RowMaker:
 
     def annotated(self, image_id: int, name: str, is_numbered: bool, where: str) -> AnnotatedImage:
         if not self.annotations:
-            return AnnotatedImage({})
+            return AnnotatedImage()
         image = self.annotations.find(image_id, name, is_numbered)
         if image is None or (self.annotations.has_captions and not image.captions):
             files = ", ".join(map(str, self.annotations.paths))

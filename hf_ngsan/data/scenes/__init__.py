@@ -97,28 +97,30 @@ def load_scenes(
     Raises:
         DataError: an unknown split or a number out of range.
     """
-    validation = max(1, size // 10) if validation is None else validation
-    sizes = {"train": size, "validation": validation, "test": max(1, size // 5) if test is None else test}
-    if split not in sizes:
-        raise DataError(f"scenes has no split {split!r}; there are {', '.join(SPLITS)}.")
-    if not all(1 <= number <= MAX_SCENES for number in sizes.values()) or image_size < 1 or seed < 0:
-        raise DataError(
-            f"scenes: size, validation and test are {sizes}, image_size {image_size} and seed {seed}; numbers of scenes"
-            f" are between 1 and {MAX_SCENES}, the others not negative."
-        )
+    number = size_of_split("scenes", split, size, validation, test)
+    if image_size < 1 or seed < 0:
+        raise DataError(f"scenes: image_size is {image_size} and seed {seed}; they must not be negative.")
     if language not in ("en", "zh") or (descriptions and language != "en"):
         raise DataError(f"scenes: language is {language!r}; captions are in en or zh, and descriptions in en.")
 
     from ..contract import caption_features
     from ..prepared import Rows, fingerprint, prepare
 
-    number = sizes[split]
     key = fingerprint("scenes", split, number, seed, images, image_size, descriptions, language)
     features = caption_features(FEATURE_SIZE, image=images, size=True, split=True, objects=True)
-    rows = make_rows(
-        split, number, seed, images, image_size, descriptions, language
-    )  # a generator: no scene is made yet
+    rows = make_rows(split, number, seed, images, image_size, descriptions, language)  # a generator
     return prepare("scenes", key, split, lambda: Rows(features, rows, number))
+
+
+def size_of_split(name: str, split: str, size: int, validation: int | None, test: int | None) -> int:
+    """Returns the number of scenes of a split: by default a tenth and a fifth of those for training."""
+    validation = max(1, size // 10) if validation is None else validation
+    sizes = {"train": size, "validation": validation, "test": max(1, size // 5) if test is None else test}
+    if split not in sizes:
+        raise DataError(f"{name} has no split {split!r}; there are {', '.join(SPLITS)}.")
+    if not all(1 <= number <= MAX_SCENES for number in sizes.values()):
+        raise DataError(f"{name}: size, validation and test are {sizes}; they are between 1 and {MAX_SCENES}.")
+    return sizes[split]
 
 
 def make_rows(
