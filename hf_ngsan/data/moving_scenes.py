@@ -154,8 +154,7 @@ def action_of(caption: str) -> str | None:
 
 
 class ActionScores:
-    """The `ExtraScores` of moving scenes: shares of captions that state what happens, with its direction in time, and that
-    name who does it."""
+    """The `ExtraScores` of moving scenes: shares of captions that state what happens, and that name who does it."""
 
     names = ("actions", "actors")
     completion_tokens = 0

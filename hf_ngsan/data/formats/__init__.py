@@ -53,9 +53,9 @@ FORMATS = {
     for layout in (
         FeatureFormat("bottom-up-tsv", TSV, (".tsv",), "TsvSource", is_file=True),
         FeatureFormat(
-            "m2-hdf5", "Meshed-Memory Transformer: ID_features and ID_boxes", HDF5, "M2Source", "is_m2", True
+            "m2-hdf5", "Meshed-Memory Transformer: ID_features and ID_boxes", HDF5, "Hdf5Source", "is_m2", True
         ),
-        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "GridSource", "is_grid", True),
+        FeatureFormat("grid-hdf5", "RSTNet: ID_grids", HDF5, "Hdf5Source", "is_grid", True),
         FeatureFormat("cocobu", COCOBU, (".npz", ".npy"), "CocobuSource", "is_cocobu"),
         FeatureFormat("vqa-npz", VQA, (".npz",), "read_vqa", "is_vqa"),
         FeatureFormat("grid-pth", "grid-feats-vqa: a tensor (1, D, h, w) in ID.pth", (".pth",), "read_tensor"),

@@ -1,11 +1,5 @@
 """Accuracy of the spatial relations that a captioner states, also of scenes in which two objects have exchanged their
 boxes, so that another relation is true.
-
-```python
-prompts = relation_prompts(row)  # prompts[0].text: "the red circle lies", prompts[0].answer: "left of"
-score_relation_completions([[complete(prompt.text) for prompt in prompts]], [row])["directional"]  # in [0, 1]
-relation_swaps(row)[0].answer  # "right of"
-```
 """
 
 from collections import defaultdict
@@ -81,7 +75,7 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
     """
     right: dict[str, list[bool]] = {family.name: [] for family in FAMILIES}
     covered = 0
-    for index, (texts, row) in enumerate(pairs_of(completions, rows)):
+    for index, (texts, row) in enumerate(zip(completions, rows, strict=True)):
         prompts = relation_prompts(row)
         if isinstance(texts, str) or len(texts) != len(prompts):
             raise DataError(f"completions, row {index}: give a list of {len(prompts)} texts, one for each prompt.")
@@ -111,12 +105,11 @@ def score_relation_completions(completions: Sequence[Sequence[str]], rows: Seque
 def score_objects(predictions: Sequence[str], rows: Sequence[Row]) -> float:
     """Returns the share of captions, one for each row of `scenes`, that name two objects of their scene, both with the
     right colour and shape."""
-    pairs = pairs_of(predictions, rows)
     named = 0
-    for caption, row in pairs:
+    for caption, row in zip(predictions, rows, strict=True):
         statement, objects = Statement.parse(caption), set(field_of(row, "objects"))
         named += statement is not None and len({statement.subject, statement.other} & objects) == 2
-    return named / len(pairs)
+    return named / len(rows)
 
 
 def answers_by_object(row: Row) -> dict[str, np.ndarray]:
@@ -136,12 +129,6 @@ def true_relation(statement: Statement, objects: list[str], answers: Mapping[str
         return None
     answer = answers[statement.family.name][objects.index(statement.subject)]
     return None if answer == AMBIGUOUS else statement.family.relations[answer]
-
-
-def pairs_of(texts: Sequence, rows: Sequence[Row]) -> list[tuple[Any, Row]]:
-    if len(texts) != len(rows):
-        raise DataError(f"There are texts for {len(texts)} rows, but {len(rows)} rows; give texts for each row.")
-    return list(zip(texts, rows, strict=True))
 
 
 def field_of(row: Row, name: str) -> Any:
@@ -208,7 +195,6 @@ class SceneScores:
     def compute(
         self, rows: "Dataset", captions: Sequence[str], complete: Callable[[Sequence[int], Sequence[str]], list[str]]
     ) -> dict[str, float]:
-        """Computes the scores; a relation group without a single prompt is absent. See `ExtraScores.compute`."""
         references = [{"captions": [*map(in_english, texts)]} for texts in rows["captions"]]
         is_chinese = references[0]["captions"] != rows[0]["captions"]
         scores = {"objects": score_objects([*map(in_english, captions)], rows.select_columns("objects"))}
