@@ -74,20 +74,8 @@ def convert_features(
     Annotation files among the inputs (`.json`) add captions, splits and sizes to their images. The rows are in the
     order of the inputs. A killed run leaves its rows beside the output, and the same call resumes there.
 
-    Args:
-        inputs: files or folders of features, and annotation files.
-        output: the folder; new or empty.
-        source_format: name of the format of the features; recognised if None.
-        dtype: `"float16"` or `"float32"`, of the stored features.
-        boxes: the convention of the boxes in the files, one of `CONVENTIONS`; corners, in pixels or not, if None.
-        grid_size: rows and columns that grids are pooled to by their means (adaptive average pooling); not if None.
-        split: value of the column `split` for images without one in the annotations.
-        images_per_shard: images of a shard; a run that is killed loses at most one shard.
-        skip_errors: whether to skip and list records that cannot be used, instead of ending with an error.
-
-    Raises:
-        DataError: an input or a record cannot be used, no record can, or annotated images have no features.
-        OSError: the output is not empty, or cannot be written.
+    Grids are pooled to `grid_size` by their means. With `skip_errors` records that cannot be used are skipped and
+    listed, and are otherwise a DataError. The options are those of `hf-ngsan convert`.
     """
     if dtype not in DTYPES:
         raise DataError(f"dtype is {dtype!r}; it must be one of {', '.join(DTYPES)}.")

@@ -32,12 +32,8 @@ OTHER_NAMES = {"validation": ("val", "valid", "dev"), "val": ("validation", "val
 
 
 class ExtraScores(Protocol):
-    """Scores of captions that only one kind of dataset can compute.
-
-    Attributes:
-        names: names of the scores in the order of reports.
-        completion_tokens: maximal new tokens of an answer of `complete`.
-    """
+    """Scores of captions that only one kind of dataset can compute: their `names` in the order of reports, and the
+    maximal number of new tokens of an answer of `complete`."""
 
     names: Sequence[str]
     completion_tokens: int

@@ -81,10 +81,6 @@ def test_rows_have_fewer_captions_than_asked_or_none():
     assert choose([make_row(captions=None), make_row(captions=0)]) is None
 
 
-def test_no_rows_give_an_empty_batch():
-    assert CaptionCollator(echo)([]) == {}
-
-
 def test_weights_follow_their_captions():
     rows = [make_row(1, 4) | {"caption_weights": [0.0, 1.0, 2.0, 3.0]}, make_row(2, 1) | {"caption_weights": [7.0]}]
     batch = CaptionCollator(echo, captions_per_image=2)(rows)

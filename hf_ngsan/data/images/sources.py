@@ -93,10 +93,8 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
     if is_folder_of_photographs(source, config):
         return read_folder(path)
     if path.is_dir():
-        refuse_patterns(str(path))
         files = None if card_configs(path) or config else files_of_splits(path)
     elif path.exists():
-        refuse_patterns(source)
         if not path.name.lower().endswith((".parquet", *TAR_SUFFIXES)):
             raise DataError(f"{path} is no Parquet or tar file; give one, or the folder that holds the data.")
         files = {split_of_file(path.name) or "train": [place]}
@@ -106,6 +104,9 @@ def open_source(source: str, config: str | None, streaming: bool = False) -> dic
         place = source
     else:
         raise DataError(f"{source} does not exist; give a folder, a file or the name of a dataset on the Hub.")
+    for file in (file for of_split in (files or {}).values() for file in of_split):
+        if PATTERN_CHARACTERS.search(file):
+            raise DataError(f"{file} has one of * ? [ ], which the datasets library takes for patterns; rename it.")
     with naming_source(source):
         builder = datasets.load_dataset_builder(place, name=config, data_files=files)  # nosec B615  # the user's choice
         if builder.info.builder_name == "csv":
@@ -170,7 +171,6 @@ def files_of_splits(folder: Path) -> dict[str, list[str]]:
     of_suffix = ([name for name in names if suffix in suffixes_of(name)] for suffix in TABLES)
     parts: dict[str, list[str]] = {}
     for name in next(filter(None, of_suffix), []):
-        refuse_patterns(name)
         parts.setdefault(split_of_file(name), []).append(name)
     if len(parts) > 1 and "" in parts:
         raise DataError(
@@ -190,13 +190,6 @@ def split_of_file(name: str) -> str:
     words = folders or [word.lower() for word in SPLIT_IN_FILE_NAME.findall(PurePosixPath(name).stem)]
     shard = SHARD.fullmatch(name)
     return OTHER_WORDS.get(words[-1], words[-1]) if words else shard[1] if shard else ""
-
-
-def refuse_patterns(source: str) -> None:
-    if PATTERN_CHARACTERS.search(str(Path(source).absolute())):
-        raise DataError(
-            f"{source} has a path with one of * ? [ ], which the datasets library takes for patterns; rename it."
-        )
 
 
 def check_hub(name: str) -> None:
