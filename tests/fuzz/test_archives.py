@@ -21,7 +21,7 @@ from hf_ngsan.cli import main
 FILES = 60
 RAN, ESCAPED = "RAN", "ESCAPED"
 """Files that a payload makes in the working folder, and that a name in an archive makes beside it."""
-NAMES = (f"../{ESCAPED}", f"/tmp/{ESCAPED}", f"a/../../{ESCAPED}", "1.npy", "", ".", "a\\..\\b", "é" * 200, "1/2.png")
+NAMES = (f"../{ESCAPED}", f"/tmp/{ESCAPED}", f"a/../../{ESCAPED}", "1.npy")
 
 
 class Payload:
@@ -59,7 +59,7 @@ def arrays(draw: random.Random, folder: Path) -> Path:
         (folder / "1.npy").write_bytes(content)
         return folder / draw.choice(["1.npy", "."])
     with zipfile.ZipFile(folder / "1.npz", "w", draw.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
-        for name in draw.sample(["x.npy", "bbox.npy", "info.npy", *NAMES[:4]], 3):
+        for name in draw.sample(["x.npy", "bbox.npy", "info.npy", *NAMES], 3):
             archive.writestr(name, content)
     return folder / "1.npz"
 

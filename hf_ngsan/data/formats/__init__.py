@@ -104,8 +104,8 @@ def recognise(path: Path) -> FeatureFormat:
     if examples:
         return FORMATS[next(iter(examples))]
     raise problem or DataError(
-        f"{path} has no known format; their files end in {', '.join(sorted(SUFFIXES))}. Name"
-        f" one with --from: {', '.join(FORMATS)}."
+        f"{path} has no known format; their files end in {', '.join(sorted(SUFFIXES))}. Name one with --from:"
+        f" {', '.join(FORMATS)}. Images in tar or Parquet files are read as images:{path}."
     )
 
 
