@@ -1,11 +1,5 @@
 """Synthetic scenes: coloured shapes, features of appearance alone, captions decided by geometry alone, and scores.
 
-```python
-rows = load_scenes("train", size=2000)
-rows[0]["captions"][0]  # "the red circle lies left of the blue square"
-draw_scene(rows[0]).show()
-```
-
 Every scene has one square, the landmark, and captions that relate other objects to it. The relation depends on geometry
 alone:
 
