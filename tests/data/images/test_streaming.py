@@ -1,16 +1,13 @@
 """Streams give the rows that datasets give, hold few images, and shuffle them in windows."""
 
-import io
 import os
 import pickle
-import tarfile
 
 import numpy as np
 from datasets import Dataset, Image
 
 from hf_ngsan.data import EpochSampler, load_data, shuffle_buffer_of
 from hf_ngsan.training.batches import take
-from tests.data.facts import fails_naming
 from tests.data.images.photos import (
     index_of,
     lists,
@@ -60,45 +57,6 @@ def test_rows_are_those_of_the_dataset(make, tmp_path):
         assert one["captions"] == other["captions"]
         assert one["image"].tobytes() == other["image"].tobytes()
     assert found.select_columns(["captions"])[1]["captions"] == expected[1]["captions"]
-
-
-DAMAGES = ("two in one", "two in one, far apart", "a hole", "a hole in a header", "cut between members", "leads back")
-
-
-def damaged_tars() -> dict[str, bytes]:
-    """Tar files of which tarfile gives but a part of the members, without a word."""
-    file, places = io.BytesIO(), []
-    with tarfile.open(fileobj=file, mode="w") as archive:
-        for number in range(3):
-            for suffix, content in (("png", picture_bytes(number)), ("txt", b"an image\n")):
-                places.append(archive.offset)
-                member = tarfile.TarInfo(f"{number:09d}.{suffix}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-    content = file.getvalue()
-    backwards = bytearray(content)
-    backwards[places[2] + 124 : places[2] + 136] = b"\xff" * 10 + b"\xfe\x00"  # a size of -512 bytes
-    backwards[places[2] + 148 : places[2] + 156] = b" " * 8
-    sum_of_header = sum(backwards[places[2] : places[2] + 512])
-    backwards[places[2] + 148 : places[2] + 156] = b"%06o\0 " % sum_of_header
-    return {
-        "two in one": content + content,
-        "two in one, far apart": content + bytes(3 * 2**20) + content,
-        "a hole": content[: places[2]] + bytes(2048) + content[places[2] + 2048 :],
-        "a hole in a header": content[: places[3] + 10] + bytes(100) + content[places[3] + 110 :],
-        "cut between members": content[: places[4]],
-        "leads back": bytes(backwards),
-    }
-
-
-@each_row("damage", DAMAGES)
-def test_no_member_of_a_tar_file_is_lost_without_a_word(damage, tmp_path, cache):
-    content = damaged_tars()[damage]
-    file = tmp_path / "shard.tar"
-    file.write_bytes(content)
-    for spec in (f"{tmp_path},streaming=true", f"{file},streaming=true", tmp_path):
-        with fails_naming(file):
-            load_data(f"images:{spec}", "train")
 
 
 @each_row("buffer", [4, 100])
