@@ -116,10 +116,3 @@ def test_without_a_network(online, folder, monkeypatch):
     monkeypatch.setattr(constants, "ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(UploadError, match=REPOSITORY):
         upload_checkpoint(folder, REPOSITORY)
-
-
-@each_row("name", ["a/b/c", "a b", ""])
-def test_a_name_that_is_none(online, name):
-    with pytest.raises(ValueError):
-        push_to_hub(tiny_captioner(), tiny_processor(), name)
-    assert not online.requests
