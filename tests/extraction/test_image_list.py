@@ -30,13 +30,6 @@ def test_a_folder_is_searched_with_the_folders_within(tmp_path):
     ]
 
 
-@each_row("names", [("a.png", "7.png"), ("x/1.png", "y/1.png"), ("1.png", "9" * 30 + ".png")])
-def test_images_without_a_number_of_their_own_are_numbered(tmp_path, names):
-    images = list_images(touch(tmp_path, *names))
-    assert [(image.image_id, image.file_name) for image in images.images] == list(enumerate(sorted(names)))
-    assert len(images.notes) == 1
-
-
 def test_links_to_folders_are_followed_once(tmp_path):
     touch(tmp_path / "real", "1.png")
     (tmp_path / "photos").mkdir()
