@@ -4,7 +4,7 @@ import pytest
 from huggingface_hub import HfApi, ModelCard, constants
 
 from hf_ngsan import push_to_hub
-from hf_ngsan.loading.self_test import SELF_TEST
+from hf_ngsan.loading.hub import SELF_TEST
 from hf_ngsan.sharing import UploadError, upload_checkpoint, write_checkpoint
 from hf_ngsan.sharing.upload import files_of
 from tests.hub_stub import READER, REPOSITORY
