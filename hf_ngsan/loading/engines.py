@@ -220,17 +220,24 @@ class EncoderInEngine(PartInEngine):
         super().__init__(part, graph)
         self.config = config
 
-    def __call__(self, visual_features: torch.Tensor, **given: Any) -> modeling_outputs.BaseModelOutput:
-        inputs, boxes = {"visual_features": visual_features}, given.get("visual_boxes")
-        if self.config.reads_boxes and boxes is not None:
-            inputs["visual_boxes"] = boxes
+    def __call__(  # generate() passes only what is named here
+        self,
+        visual_features: torch.Tensor,
+        visual_boxes: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        **options: Any,
+    ) -> modeling_outputs.BaseModelOutput:
+        given = {"visual_boxes": visual_boxes, "attention_mask": attention_mask, **options}
+        inputs = {"visual_features": visual_features}
+        if self.config.reads_boxes and visual_boxes is not None:
+            inputs["visual_boxes"] = visual_boxes
         images, regions, size = visual_features.shape
         fits = (  # for inputs of other shapes PyTorch raises the error
             size == self.config.visual_feature_size
             and graphs.number_of_regions(self.config) in (None, regions)
-            and (not self.config.reads_boxes or getattr(boxes, "shape", None) == (images, regions, 4))
+            and (not self.config.reads_boxes or getattr(visual_boxes, "shape", None) == (images, regions, 4))
         )
-        is_usual = is_all_real(given.get("attention_mask")) and not asks_for_more(given)
+        is_usual = is_all_real(attention_mask) and not asks_for_more(options)
         if not (fits and is_usual and self.may_run(*inputs.values())):
             return self.in_torch(visual_features, **given)
         hidden_states = self.run(inputs)["hidden_states"]
