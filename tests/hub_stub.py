@@ -51,11 +51,6 @@ class HubHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def cut(self):
-        """Ends the connection without an answer."""
-        self.close_connection = True
-        self.connection.close()
-
     def body(self, limit: int | None = None) -> bytes:
         """What the client sends; of more than `limit` bytes only so many are read."""
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -82,21 +77,11 @@ class HubHandler(BaseHTTPRequestHandler):
             self.answer(403 if token == READER else 401, {"error": "no"})
         return token == WRITER
 
-    def breaks(self, path: str) -> bool:
-        beginning = next(
-            (one for one, number in self.server.broken_answers.items() if path.startswith(one) and number), ""
-        )
-        if beginning:
-            self.server.broken_answers[beginning] -= 1
-        return bool(beginning)
-
     def do_POST(self):
         path, body = unquote(self.path.split("?")[0]), self.body()
         self.server.requests.append(f"POST {path}")
         if path == "/api/validate-yaml":
             self.answer(body={"errors": [], "warnings": []})
-        elif self.breaks(path):
-            self.cut()
         elif not self.may_write():
             return
         elif path == "/api/repos/create":
@@ -153,10 +138,10 @@ class HubHandler(BaseHTTPRequestHandler):
         oid = self.path.removeprefix("/large/")
         if self.server.cuts:
             self.body(self.server.cuts.pop())
-            self.cut()
+            self.close_connection = True
+            self.connection.close()
             return
         content = self.body()
-        self.server.large_uploads.append(oid)
         assert hashlib.sha256(content).hexdigest() == oid
         self.server.large_files[oid] = content
         self.answer()
@@ -201,9 +186,8 @@ class Hub(ThreadingHTTPServer):
         url: what HF_ENDPOINT shall be.
         repositories: by name.
         large_from: bytes from which a file is uploaded apart, as LFS does.
-        large_files, large_uploads: contents of such files by their SHA-256; the names of those that came whole.
+        large_files: contents of such files by their SHA-256.
         cuts: after how many bytes the next uploads of such files are cut, the last one first.
-        broken_answers: beginnings of the paths of requests to how many of them are cut.
         requests: of the method POST.
     """
 
@@ -215,9 +199,7 @@ class Hub(ThreadingHTTPServer):
         self.repositories: dict[str, Repository] = {}
         self.large_from = 2**62
         self.large_files: dict[str, bytes] = {}
-        self.large_uploads: list[str] = []
         self.cuts: list[int] = []
-        self.broken_answers: dict[str, int] = {}
         self.requests: list[str] = []
 
     def handle_error(self, *arguments) -> None:

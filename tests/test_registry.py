@@ -11,7 +11,7 @@ import hf_ngsan
 from hf_ngsan import registry
 from hf_ngsan.loading.models import save_model
 from tests.guests.tiny import tiny
-from tests.loading.test_hub import result_of, run_python
+from tests.loading.test_hub import run_python
 from tests.models.mcan import tiny as mcan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS
@@ -105,42 +105,6 @@ def test_questions_have_a_pipeline(tmp_path):
     ):
         assert type(pipe) is hf_ngsan.VisualQuestionAnsweringPipeline
         assert pipe(asked) == pipe(image=PHOTOS[0], question="Is there a ball?") == expected
-
-
-CHANGED = """
-import importlib, inspect, json, pkgutil, sys
-from transformers import AutoConfig, AutoModel, AutoProcessor, AutoImageProcessor, pipeline
-import transformers.models.auto as auto
-
-for module in pkgutil.iter_modules(auto.__path__, "transformers.models.auto."):
-    importlib.import_module(module.name)
-
-
-def functions():
-    found = {}
-    for name, module in list(sys.modules.items()):
-        if name.partition(".")[0] != "transformers" or module is None:
-            continue
-        for key, value in list(vars(module).items()):
-            found[name, key] = value if callable(value) else type(value)
-            if inspect.isclass(value) and value.__module__.startswith("transformers"):
-                found |= {(name, key, method): of for method, of in list(vars(value).items()) if callable(of)
-                          or isinstance(of, classmethod | staticmethod | property)}
-    return found
-
-
-before, path, hooks = functions(), list(sys.meta_path), list(sys.path_hooks)
-import hf_ngsan
-after = functions()
-assert sys.meta_path == path and sys.path_hooks == hooks
-print(json.dumps([len(before), [".".join(key) for key in before if after[key] is not before[key]]]))
-"""
-
-
-@pytest.mark.slow
-def test_one_function_of_transformers_changes_and_no_import_is_watched(tmp_path):
-    number, changed = result_of(CHANGED, tmp_path)
-    assert number > 10000 and changed == ["transformers.pipelines._resolve_deprecated_task"]
 
 
 def test_registering_again_changes_nothing():

@@ -1,8 +1,4 @@
-"""Recall@K and median rank of image-text retrieval; ranks by counting instead of sorting.
-
-The rank of an item is one more than the number of items before it. Counting them takes one comparison per item; the
-usual argsort of every row sorts all of them to look up one.
-"""
+"""Recall@K and median rank of image-text retrieval; ranks by counting, not by sorting every row."""
 
 from __future__ import annotations
 
@@ -79,20 +75,13 @@ def retrieval_metrics(
 def retrieval_ranks(
     similarity: np.ndarray | torch.Tensor, caption_images: Sequence[int] | np.ndarray | torch.Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rank of the right answer to each query; 1 is the first place.
+    """Returns the rank of the right answer to each query, 1 for the first place; equal similarities keep their order.
 
-    Equal similarities are ordered by index, as in a stable sort.
-
-    Args:
-        similarity: array or tensor `(images, captions)`, larger is more similar.
-        caption_images: `(captions,)`, the image of each caption; see `retrieval_metrics`.
+    Arguments and errors are those of [`retrieval_metrics`].
 
     Returns:
         `(image_to_text, text_to_image)`: int64 `(images,)` and `(captions,)`. An image's rank is that of the best of
         its captions.
-
-    Raises:
-        ValueError: see `retrieval_metrics`.
     """
     similarity, caption_images = check_similarity(similarity, caption_images)
     by_image = np.argsort(caption_images, kind="stable")
