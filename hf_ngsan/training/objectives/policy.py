@@ -127,7 +127,8 @@ def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
         ended = torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
         for numbers in uniforms.unbind(-1):
             words = draw_words(policy, decoder.step().logits[:, -1], numbers)
-            decoder.append(words.masked_fill(ended, policy.pad_token_id))
+            next_words = words.masked_fill(ended, policy.pad_token_id)
+            decoder.sequences = torch.cat([decoder.sequences, next_words[:, None]], dim=1)
             ended |= words == policy.eos_token_id
             if ended.all():
                 break
