@@ -20,7 +20,7 @@ Commit = tuple[str, dict[str, bytes]]
 
 @dataclass
 class Repository:
-    """A repository: its commits, from the first to the last, each a mapping of paths to contents."""
+    """Commits from the first to the last, and the commits that tags name."""
 
     private: bool = False
     commits: list[Commit] = field(default_factory=lambda: [("0" * 40, {})])
@@ -180,15 +180,10 @@ class HubHandler(BaseHTTPRequestHandler):
 
 
 class Hub(ThreadingHTTPServer):
-    """The running server.
+    """A Hub at `url`, as HF_ENDPOINT, with `repositories` by name, and the paths of POST `requests`.
 
-    Attributes:
-        url: what HF_ENDPOINT shall be.
-        repositories: by name.
-        large_from: bytes from which a file is uploaded apart, as LFS does.
-        large_files: contents of such files by their SHA-256.
-        cuts: after how many bytes the next uploads of such files are cut, the last one first.
-        requests: of the method POST.
+    Files of at least `large_from` bytes are uploaded apart, as LFS does: `large_files` has their contents by SHA-256,
+    and `cuts` after how many bytes the next uploads are cut, the last one first.
     """
 
     daemon_threads = True
@@ -202,13 +197,12 @@ class Hub(ThreadingHTTPServer):
         self.cuts: list[int] = []
         self.requests: list[str] = []
 
-    def handle_error(self, *arguments) -> None:
-        """Says nothing of clients that have gone."""
+    def handle_error(self, *arguments) -> None:  # of clients that have gone
+        pass
 
 
 @contextmanager
 def hub() -> Iterator[Hub]:
-    """The running server."""
     server = Hub()
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

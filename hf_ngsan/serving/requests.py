@@ -84,35 +84,6 @@ class RequestError(ValueError):
         self.status = status
 
 
-@dataclass(frozen=True)
-class CaptionRequest:
-    """Images, pairs of options and values, and the cost (beams x tokens) of each image."""
-
-    images: list
-    options: tuple[tuple[str, Any], ...]
-    cost: int
-
-
-class Budget:
-    """A number of units that tasks share in the order of their requests: a semaphore for several units at once."""
-
-    def __init__(self, total: int) -> None:
-        self.free = total
-        self.turn, self.returned = asyncio.Lock(), asyncio.Event()
-
-    async def take(self, number: int) -> None:
-        """Waits until `number` units are free, and takes them."""
-        async with self.turn:
-            while self.free < number:
-                self.returned.clear()
-                await self.returned.wait()
-            self.free -= number
-
-    def give_back(self, number: int) -> None:
-        self.free += number
-        self.returned.set()
-
-
 class RequestReader:
     """Reads requests; decodes images in its own threads, which a busy captioner does not delay.
 
@@ -122,28 +93,33 @@ class RequestReader:
     def __init__(self, pipeline: CaptioningPipeline, limits: ServingLimits) -> None:
         self.pipeline, self.limits = pipeline, limits
         self.bytes_held = 0
-        self.pixels = Budget(limits.pixels)
+        self.free_pixels, self.returned, self.turn = limits.pixels, asyncio.Event(), asyncio.Lock()
         self.threads = ThreadPoolExecutor(min(MAX_READERS, os.cpu_count() or 1), "hf_ngsan reader")
 
     async def in_thread(self, work: Callable[..., T], *arguments: Any, pixels: int = 0) -> T:
-        """Returns the result of work in a thread, which holds a number of pixels until it ends.
+        """Returns the result of work in a thread, which takes a number of free pixels, in the order of the calls.
 
         A thread cannot be stopped, so it holds its pixels even after the time limit of its request.
         """
-        if pixels:  # else it waits for nothing
-            await self.pixels.take(pixels)
+        if pixels:
+            async with self.turn:
+                while self.free_pixels < pixels:
+                    self.returned.clear()
+                    await self.returned.wait()
+                self.free_pixels -= pixels
         loop = asyncio.get_running_loop()
         job = self.threads.submit(work, *arguments)
-        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self.pixels.give_back, pixels))
+        job.add_done_callback(lambda _: loop.call_soon_threadsafe(self.give_back, pixels))
         return await asyncio.wrap_future(job)
 
-    async def read(self, request: Request) -> CaptionRequest:
-        """Returns the images and options of a request.
+    def give_back(self, pixels: int) -> None:
+        self.free_pixels += pixels
+        self.returned.set()
 
-        Raises:
-            RequestError: too many bytes, images or pixels, no image, one that is no image or too costly, unknown
-                options, or no memory for the body at the moment.
-            ValueError: an image that cannot be read, or an impossible beginning of captions.
+    async def read(self, request: Request) -> tuple[list, tuple[tuple[str, Any], ...], int]:
+        """Returns the images of a request as inputs of the pipeline, its options, and the cost of each image.
+
+        Raises a RequestError for what goes beyond a limit, and a ValueError for what cannot be read.
         """
         held = 0
 
@@ -176,13 +152,10 @@ class RequestReader:
             check_options(options)
             cost = await self.in_thread(self.cost_of_image, options)
             if len(sources) * cost > self.limits.cost:
-                raise RequestError(
-                    413,
-                    f"The request asks for {len(sources)} x {cost} images x beams x tokens; {self.limits.cost} are "
-                    "allowed: send fewer images, or ask for fewer beams or tokens.",
-                )
+                product = f"{len(sources)} x {cost} images x beams x tokens"
+                raise RequestError(413, f"The request asks for {product}; {self.limits.cost} are allowed.")
             images = await self.read_images(sources, options.get("text", ""))
-            return CaptionRequest(images, tuple(sorted(options.items())), cost)
+            return images, tuple(sorted(options.items())), cost
         finally:
             self.bytes_held -= held
 
@@ -195,24 +168,22 @@ class RequestReader:
         except MultiPartException as error:
             status = 413 if "Too many files" in error.message else 400
             raise RequestError(status, f"The form cannot be read: {error.message.rstrip('.')}.") from error
-        sources: list[Any] = []
-        options: dict[str, Any] = {}
-        for name, value in form.multi_items():
-            if not isinstance(value, str):
-                sources.append(await value.read())
-                await value.close()
-                continue
-            options[name] = value
-            if name in (*OPTIONS, "scores"):
-                with suppress(ValueError, RecursionError):
-                    options[name] = json.loads(value)
-        return sources, options
+        files = [value for _, value in form.multi_items() if not isinstance(value, str)]
+        options = {name: value for name, value in form.multi_items() if isinstance(value, str)}
+        for name in options.keys() - {"text"}:
+            with suppress(ValueError, RecursionError):
+                options[name] = json.loads(options[name])
+        return [await file.read() for file in files], options
 
     async def read_json(self, body: AsyncGenerator[bytes, None]) -> tuple[list, dict]:
-        sent = await self.in_thread(parsed, b"".join([chunk async for chunk in body]))
-        if not isinstance(sent, dict) or not isinstance(sent.get("images"), list):
-            raise RequestError(400, "Send a JSON object with a list 'images'.")
-        return sent.pop("images"), sent
+        content = b"".join([chunk async for chunk in body])
+        if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_MARKS:
+            raise RequestError(413, f"The body has more than {MAX_MARKS} values.")
+        try:
+            options = await self.in_thread(json.loads, content)
+            return [*options.pop("images")], options
+        except (AttributeError, KeyError, RecursionError, TypeError, ValueError):
+            raise RequestError(400, "Send a JSON object with a list 'images'.") from None
 
     def cost_of_image(self, options: Mapping[str, Any]) -> int:
         """Returns beams x tokens; refuses an impossible beginning of captions, or too many tokens after it."""
@@ -237,16 +208,14 @@ class RequestReader:
             if isinstance(source, str) and "://" in source[:10]:
                 source = await self.downloaded(source, name, self.limits.request_bytes - num_bytes)
                 num_bytes += len(source)
-            elif not isinstance(source, bytes):
+            elif not isinstance(source, bytes):  # of a form
                 source = await self.in_thread(from_base64, source, name)
             width, height = await self.in_thread(size_of, source, name)
             files.append(source)
             pixels.append(width * height)
             if sum(pixels) > self.limits.pixels:
                 raise RequestError(
-                    413,
-                    f"The images have more than {self.limits.pixels} pixels together, up to image {place} of "
-                    f"{width} x {height}; send fewer or smaller ones.",
+                    413, f"The images have more than {self.limits.pixels} pixels together; send fewer or smaller ones."
                 )
         return [
             await self.in_thread(self.as_input, content, place, text, pixels=pixels[place])
@@ -269,27 +238,19 @@ class RequestReader:
             raise RequestError(400, f"{name.capitalize()} cannot be downloaded: {one_sentence(error)}.") from error
 
 
-def parsed(content: bytes) -> Any:
-    if sum(content.count(mark) for mark in (b",", b"[", b"{")) > MAX_MARKS:
-        raise RequestError(413, f"The body has more than {MAX_MARKS} values.")
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        raise RequestError(400, "The body is not JSON.") from None
-
-
 def check_options(options: Mapping[str, Any]) -> None:
     for name, value in options.items():
         if name == "text":
-            if not isinstance(value, str):
-                raise RequestError(400, f"text is {value!r:.60}; it must be a string.")
+            is_right, right = isinstance(value, str), "a string"
         elif name == "scores":
-            if not isinstance(value, bool):
-                raise RequestError(400, f"scores is {value!r:.60}; it must be true or false.")
-        elif name not in OPTIONS:
+            is_right, right = isinstance(value, bool), "true or false"
+        elif name in OPTIONS:
+            is_right = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= OPTIONS[name]
+            right = f"a whole number from 1 to {OPTIONS[name]}"
+        else:
             raise RequestError(400, f"{name!r:.60} is not an option; there are {', '.join(OPTIONS)}, text and scores.")
-        elif not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= OPTIONS[name]:
-            raise RequestError(400, f"{name} is {value!r:.60}; it must be a whole number from 1 to {OPTIONS[name]}.")
+        if not is_right:
+            raise RequestError(400, f"{name} is {value!r:.60}; it must be {right}.")
 
 
 def from_base64(source: Any, name: str) -> bytes:
@@ -317,9 +278,7 @@ class FileBytes(io.BytesIO):
 def size_of(content: bytes, name: str) -> tuple[int, int]:
     """Returns width and height of a stranger's image file, without decoding it.
 
-    Raises:
-        RequestError: no image, more pixels than `PIL.Image.MAX_IMAGE_PIXELS`, an image that is much too thin, or a file
-            that takes far more time or memory than its bytes and pixels.
+    Raises a RequestError for no image, and for one that takes far more time or memory than its bytes and pixels.
     """
     try:
         with Image.open(FileBytes(content), formats=FORMATS) as image:
@@ -339,12 +298,7 @@ def size_of(content: bytes, name: str) -> tuple[int, int]:
 
 
 async def download(url: str, max_bytes: int) -> bytes:
-    """Returns the content of an `http(s)://` URL of a public server, however long that takes.
-
-    Raises:
-        ValueError: the server has no public address, sends too much, or redirects too often or to another kind of URL.
-        httpx.HTTPError, httpx.InvalidURL, OSError: it cannot be reached, or answers with an error.
-    """
+    """Returns the content of an `http(s)://` URL, however long that takes; refuses what is not on public servers."""
     async with httpx.AsyncClient(timeout=None) as client:
         for _ in range(MAX_REDIRECTS + 1):
             if urlsplit(url).scheme not in ("http", "https"):

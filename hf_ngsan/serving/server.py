@@ -9,7 +9,6 @@ BoundedServer(create_app(pipeline, limits), limits).run([listening])
 import asyncio
 import logging
 import math
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,9 +21,8 @@ import torch
 import uvicorn
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse
-from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
-from transformers import StoppingCriteria, StoppingCriteriaList
+from transformers import StoppingCriteriaList
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from ..io.messages import is_out_of_memory, one_sentence, type_and_reason
@@ -34,15 +32,7 @@ from .requests import RequestError, RequestReader, ServingLimits
 CLIENT_GONE = 499
 MAX_MESSAGE = 500
 """Maximal characters of an error, which may quote a request."""
-SECONDS_TO_READ = 5
-"""Seconds for reading an answer after the time limit of its request."""
-LINGER = 1
-"""Seconds that a connection stays open after an answer to an incomplete request."""
 logger = logging.getLogger(__name__)
-
-
-class AbandonedError(RuntimeError):
-    """No client waits for the answers of a batch any more."""
 
 
 @dataclass(eq=False)
@@ -58,14 +48,8 @@ class Job:
 class Batcher:
     """Passes images that arrive within a few milliseconds to a model together, in the order of their arrival.
 
-    While the model works on a batch, the next batch fills, so that a busy server has full batches.
-
-    Args:
-        work: captions a list of images with the same options, and returns an answer for each; called in one thread.
-        limits: `batch_size`, `wait_ms`, `waiting` and `cost`.
-
-    Attributes:
-        batches, images: number of them so far.
+    While the model works on a batch, the next batch fills, so that a busy server has full batches. `work` captions a
+    list of images with the same options in one thread, and returns an answer for each.
     """
 
     task: asyncio.Task
@@ -110,10 +94,6 @@ class Batcher:
         finally:  # a disconnected client no longer waits
             for job in jobs:
                 job.answer.cancel()
-
-    def is_abandoned(self) -> bool:
-        """Returns whether no client waits for the current batch; may be called from other threads."""
-        return all(job.answer.done() for job in self.running)
 
     async def run(self) -> None:
         while True:
@@ -164,29 +144,15 @@ class Batcher:
                 job.answer.set_result(answer)
 
 
-class StopIfAbandoned(StoppingCriteria):
-    """Ends `generate()` at the next step if no client waits for the batch."""
-
-    def __init__(self, batcher: Batcher) -> None:
-        self.batcher = batcher
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> Any:
-        if self.batcher.is_abandoned():
-            raise AbandonedError
-        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
-
-
 def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None, name: str = "") -> FastAPI:
     """Makes the web application of a captioner.
 
     `POST /caption` takes files of a form, or JSON `{"images": [base64, …]}`, with the options `num_beams`,
     `max_new_tokens`, `text` and `scores`, and answers `{"captions": [str, …]}`, or `{"error": str}` with a status: 400
     for a request that cannot be read, 413 for a too large one, 500 if the model fails, 503 if too many images wait, 504
-    after the time limit.
-    With `scores` true the answer also has `"scores"`: for each caption its `score` and `words` (see
-    [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` answers while the server works, `GET /metrics` has
-    counts in the text format of Prometheus. It answers whatever host a request names:
-    [`~hf_ngsan.serving.hosts.OwnHosts`] around it refuses those of strangers, as in `hf-ngsan serve`.
+    after the time limit. With `scores` true the answer also has `"scores"`, `score` and `words` of each caption (see
+    [`~hf_ngsan.models.text_scores.TextScores`]). `GET /health` and `GET /metrics` (Prometheus) report the state. It
+    answers whatever host a request names: [`~hf_ngsan.serving.hosts.OwnHosts`] refuses those of strangers.
 
     Args:
         pipeline: pipeline of a captioner that reads images.
@@ -196,16 +162,20 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
     limits = limits or ServingLimits()
     reader = RequestReader(pipeline, limits)
 
+    def stop_if_abandoned(input_ids: torch.Tensor, scores: Any, **more: Any) -> torch.Tensor:
+        if all(job.answer.done() for job in batcher.running):
+            raise RuntimeError("No client waits for the answers of this batch any more.")
+        return input_ids.new_zeros(len(input_ids), dtype=torch.bool)
+
     def work(images: list, options: tuple) -> list:
         given = {key: value for key, value in options if key != "text"}  # which the images have already
         given["return_scores"] = given.pop("scores", False)
-        stop = StoppingCriteriaList([StopIfAbandoned(batcher)])
+        stop = StoppingCriteriaList([stop_if_abandoned])
         answers = pipeline(images, batch_size=len(images), on_error="skip", stopping_criteria=stop, **given)
-        return [RequestError(400, answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
+        return [ValueError(answer["error"]) if answer.get("error") else answer for [answer, *_] in answers]
 
     batcher = Batcher(work, limits)
     statuses: Counter[int] = Counter()
-    seconds = 0.0
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -216,26 +186,17 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
 
     app = FastAPI(title="hf-ngsan", openapi_url=None, lifespan=lifespan)
 
-    @app.exception_handler(HTTPException)
-    async def no_such_page(request: Request, error: HTTPException) -> Response:
-        message = "There are POST /caption, GET /health and GET /metrics."
-        return JSONResponse({"error": message}, error.status_code, error.headers)
-
     @app.post("/caption")
     async def caption(request: Request) -> Response:
-        nonlocal seconds
-        start = time.perf_counter()
         response = await answer(request)
         statuses[response.status_code] += 1
-        seconds += time.perf_counter() - start
         return response
 
     async def answer(request: Request) -> Response:
         try:
             async with asyncio.timeout(limits.seconds):
                 batcher.check_room(1)
-                asked = await reader.read(request)
-                answers = await unless_gone(request, batcher.submit(asked.images, asked.options, asked.cost))
+                answers = await unless_gone(request, batcher.submit(*await reader.read(request)))
         except RequestError as error:
             return refusal(error.status, str(error))
         except TimeoutError:
@@ -265,8 +226,6 @@ def create_app(pipeline: CaptioningPipeline, limits: ServingLimits | None = None
             "batches_total": batcher.batches,
             "images_total": batcher.images,
             "waiting_images": len(batcher.unanswered),
-            "request_seconds_sum": seconds,
-            "request_seconds_count": sum(statuses.values()),
             **{f'requests_total{{status="{status}"}}': number for status, number in sorted(statuses.items())},
         }
         return PlainTextResponse("".join(f"hf_ngsan_{name} {value}\n" for name, value in counts.items()))
@@ -298,41 +257,35 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, list]) -> list
 
 
 class BoundedConnection(H11Protocol):
-    """A connection that is closed when its client is slow.
+    """A connection that is closed unless the head of a request arrives within a time after it, or after an answer.
 
-    The head of a request must arrive within the time limit after the connection or the previous answer, and the answer
-    be read soon after that limit.
+    Twice that time after a head, its answer must have been read.
     """
 
     def __init__(self, *arguments: Any, seconds: float, **more: Any) -> None:
         super().__init__(*arguments, **more)
         self.seconds = seconds
-        self.deadline: asyncio.TimerHandle | None = None
-
-    def allow(self, seconds: float) -> None:
-        """Closes the connection after a time, unless something happens before."""
-        if self.deadline is not None:
-            self.deadline.cancel()
-        self.deadline = self.loop.call_later(seconds, self.transport.abort)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.allow(self.seconds)
+        self.deadline = self.loop.call_later(self.seconds, transport.abort)
+
+    def allow(self, seconds: float) -> None:
+        self.deadline.cancel()
+        self.deadline = self.loop.call_later(seconds, self.transport.abort)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if self.deadline is not None:
-            self.deadline.cancel()
+        self.deadline.cancel()
         super().connection_lost(exc)
 
     def handle_events(self) -> None:
         before = self.cycle
         super().handle_events()
         if self.cycle is not before:
-            self.allow(self.seconds + SECONDS_TO_READ)
+            self.allow(2 * self.seconds)
 
     def on_response_complete(self) -> None:
-        # The rest of an incomplete body, which is no longer read, may arrive while the answer is sent.
-        self.allow(LINGER if self.cycle.more_body else self.seconds)
+        self.allow(self.seconds)  # also for the rest of an incomplete body
         super().on_response_complete()  # it may begin the next request
 
 

@@ -56,12 +56,7 @@ def map_over(image: Image.Image, weights: np.ndarray) -> str:
 
 
 def captions_of(answers: Sequence[dict[str, Any]], overlay: Callable[[np.ndarray], str]) -> str:
-    """Returns the captions of all beams, the best first; the more visual a word, the darker is the line under it.
-
-    Args:
-        answers: those of the pipeline with `return_attention`, and perhaps `return_visualness`.
-        overlay: turns the attention of a word into its overlay.
-    """
+    """Returns the captions of all beams, the best first, each word with the overlay of its attention."""
     captions = []
     for number, answer in enumerate(answers):
         spans = []

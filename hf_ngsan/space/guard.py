@@ -2,15 +2,14 @@
 
 import logging
 import re
-from collections.abc import Callable
-from functools import wraps
+from contextlib import suppress
 from typing import Any
 
 import gradio
 from gradio.route_utils import CustomCORSMiddleware
 from gradio.routes import App
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..io.messages import one_sentence
 
@@ -27,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class Page(gradio.Blocks):
-    """A page that reads only files that were uploaded to it, whatever a request names.
+    """A page that reads only files that were uploaded to it, whatever a request names, and tells errors in a sentence.
 
     Gradio itself checks only values that a request marks as files, accepts all files of a folder that the pages of a
     machine share, and fetches URLs.
@@ -40,6 +39,12 @@ class Page(gradio.Blocks):
             return await super().preprocess_data(block_fn, list(map(self.upload, inputs)), *arguments, **more)
         except Exception as error:
             raise refusal(f"The page cannot take this: {one_sentence(error)}.") from None
+
+    async def call_function(self, *arguments: Any, **more: Any) -> Any:
+        try:
+            return await super().call_function(*arguments, **more)
+        except (ValueError, OSError) as error:
+            raise refusal(f"{one_sentence(error)}.") from None
 
     def upload(self, value: Any) -> Any:
         """Returns the upload of a value, those of a list, or a plain value; raises a ValueError for other files."""
@@ -70,13 +75,7 @@ class Gate:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return await self.app(scope, receive, send)
-        path, has_begun = scope["path"], False
-
-        async def noting(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await send(message)
-
+        path = scope["path"]
         if path.startswith(FILE):  # only of files that were uploaded to this page, or made by it
             is_known = any(path[len(FILE) :] in files for files in self.page.temp_file_sets)
         else:
@@ -84,35 +83,14 @@ class Gate:
         if not is_known:
             return await JSONResponse({"detail": "Not Found"}, 404)(scope, receive, send)
         try:
-            await self.app(scope, receive, noting)
+            await self.app(scope, receive, send)
         except Exception:
             logger.debug("%s %s", scope["method"], path, exc_info=True)
-            if not has_begun:
-                answer = JSONResponse({"error": "The page has nothing that takes this request."}, 400)
+            answer = JSONResponse({"error": "The page has nothing that takes this request."}, 400)
+            with suppress(RuntimeError):  # another answer has begun
                 await answer(scope, receive, send)
 
 
 def refusal(sentence: str) -> gradio.Error:
     shown = sentence if len(sentence) <= MAX_MESSAGE else f"{sentence[:MAX_MESSAGE]} …"
     return gradio.Error(shown.encode(errors="replace").decode(), print_exception=False)
-
-
-def in_words(work: Callable) -> Callable:
-    """Shows errors of the input as a sentence on the page."""
-
-    @wraps(work)
-    def guarded(*arguments: Any) -> Any:
-        try:
-            return work(*arguments)
-        except (ValueError, OSError) as error:
-            raise refusal(f"{one_sentence(error)}.") from None
-
-    return guarded
-
-
-def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
-    """Returns a number of a request; raises a ValueError unless it is whole and within bounds."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not smallest <= value <= largest or value != int(value):
-        raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from {smallest} to {largest}")
-    return int(value)

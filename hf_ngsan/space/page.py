@@ -18,7 +18,7 @@ from ..serving.hosts import OwnHosts, host_name, listen
 from ..serving.requests import size_of
 from ..sharing.cards import code
 from . import drawing
-from .guard import Gate, Page, PageServer, in_words, whole_number
+from .guard import Gate, Page, PageServer
 from .parts import Parts, Regions, Search, moved
 
 MAX_BEAMS, BEAMS = 8, 3
@@ -41,6 +41,10 @@ STYLE, EXAMPLES_STYLE, EXAMPLES_SCRIPT = (
 )
 
 
+PRIVATE: dict[str, Any] = {"api_visibility": "private", "preprocess": False}
+"""Of events: not in the page's API, and with uploads as files; Gradio itself would decode them, in any format."""
+
+
 def make_page(parts: Parts) -> Page:
     """Makes the page, with a tab for each available part: photographs, regions to drag, and search."""
     with Page(title="hf-ngsan", analytics_enabled=False, delete_cache=(KEPT_SECONDS, KEPT_SECONDS)) as page:
@@ -61,9 +65,16 @@ def make_page(parts: Parts) -> Page:
 
 
 def add_beams() -> gradio.Slider:
-    return gradio.Slider(
-        1, MAX_BEAMS, BEAMS, step=1, label="Beams", info="captions compared; all are shown", min_width=220
-    )
+    hint = "captions compared; all are shown"
+    return gradio.Slider(1, MAX_BEAMS, BEAMS, step=1, label="Beams", info=hint, min_width=220)
+
+
+def whole_number(value: Any, name: str, smallest: int, largest: int) -> int:
+    """Returns a number of a request; raises a ValueError unless it is whole and within bounds."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    if not is_number or not smallest <= value <= largest or value != int(value):
+        raise ValueError(f"{name} is {value!r:.40}; it must be a whole number from {smallest} to {largest}")
+    return int(value)
 
 
 def checked_beams(sent: Any) -> int:
@@ -76,31 +87,22 @@ def add_photograph(parts: Parts) -> None:
     sample = drawing.photograph_with_captions(first, parts.captions(first, BEAMS))
     with gradio.Row():
         with gradio.Column(scale=2, min_width=300):
+            invitation = "Drop a photograph here, or tap to choose one.\nIts captions appear by themselves."
+            sources: Any = ["upload", "clipboard"]
             image = gradio.Image(
-                sources=["upload", "clipboard"],
-                label="Photograph",
-                buttons=[],
-                placeholder="Drop a photograph here, or tap to choose one.\nIts captions appear by themselves.",
-                height=280,
-                elem_id="photo",
+                sources=sources, label="Photograph", buttons=[], placeholder=invitation, height=280, elem_id="photo"
             )
             another = gradio.Button("Another photograph", elem_id="another")
-            chosen = gradio.HTML(
-                example_buttons(pictures),
-                css_template=EXAMPLES_STYLE,
-                js_on_load=EXAMPLES_SCRIPT,
-                padding=False,
-                elem_id="examples",
-            )
+            look: Any = {"css_template": EXAMPLES_STYLE, "js_on_load": EXAMPLES_SCRIPT, "padding": False}
+            chosen = gradio.HTML(example_buttons(pictures), elem_id="examples", **look)
         with gradio.Column(scale=3, min_width=300):
-            look: Any = {"css_template": drawing.CAPTION_STYLE, "js_on_load": None, "padding": False}
+            look = {"css_template": drawing.CAPTION_STYLE, "js_on_load": None, "padding": False}
             gradio.HTML(f"<p>An example. Yours will be here.</p>{sample}", elem_id="sample", **look)
             shown = gradio.HTML(elem_id="captions", **look)
             with gradio.Row(equal_height=True):
                 num_beams = add_beams()
                 button = gradio.Button("Caption again", elem_id="caption", min_width=170, scale=0)
 
-    @in_words
     def caption(image: dict | None, num_beams: Any) -> str:
         if not isinstance(image, dict):
             raise ValueError("There is no photograph; drop one into the box first, or tap it to choose one")
@@ -108,13 +110,12 @@ def add_photograph(parts: Parts) -> None:
         photograph = uploaded_image(image["path"], "the photograph")
         return drawing.photograph_with_captions(photograph, parts.captions(photograph, beams))
 
-    # The upload is passed on as a file; Gradio itself would decode it, in any format.
     triggers: list[Any] = [image.upload, button.click]
     gradio.on(triggers, caption, [image, num_beams], shown, api_name="caption", preprocess=False)
     image.change(None, image, shown, js=f"image => image ? {json.dumps(COMING)} : ''", api_visibility="private")
     another.click(None, None, [image, shown], js="() => [null, '']", api_visibility="private")
     uploaded = chosen.click(None, None, image, js=UPLOADED_EXAMPLE, api_visibility="private")
-    uploaded.then(caption, [image, num_beams], shown, api_visibility="private", preprocess=False)
+    uploaded.then(caption, [image, num_beams], shown, **PRIVATE)
 
 
 def example_images() -> dict[str, Image.Image]:
@@ -149,77 +150,54 @@ def add_regions(parts: Parts, page: Page) -> None:
         num_beams = add_beams()
         button = gradio.Button("Show the example", elem_id="show", min_width=170, scale=0)
     state = gradio.State()
-    shown = gradio.HTML(
-        css_template=drawing.CAPTION_STYLE + drawing.REGION_STYLE,
-        js_on_load=drawing.REGION_SCRIPT,
-        elem_id="regions",
-        min_height=200,
-    )
+    look: Any = {"css_template": drawing.CAPTION_STYLE + drawing.REGION_STYLE, "js_on_load": drawing.REGION_SCRIPT}
+    shown = gradio.HTML(elem_id="regions", min_height=200, **look)
 
-    def shown_example(state: dict, num_beams: int) -> tuple[str, dict]:
-        example = Regions(parts, rows[state["number"]], state.get("boxes"))
-        before = state.get("before", example.attention)
-        state = {**state, "boxes": example.boxes, "before": before, "weights": example.attention}
-        return example.html(state["chosen"], before, num_beams), state
+    first = Regions(parts, rows[0])
 
-    @in_words
-    def begin(number: Any, num_beams: Any) -> tuple[str, dict]:
-        beams = checked_beams(num_beams)
-        return shown_example({"number": whole_number(number, "Example", 0, len(rows) - 1), "chosen": 0}, beams)
+    def show(example: Regions, chosen: int, before: Regions, num_beams: Any) -> tuple[str, tuple]:
+        return example.html(chosen, before, checked_beams(num_beams)), (example, chosen, before)
 
-    @in_words
-    def move(state: dict | None, num_beams: Any, event: gradio.EventData) -> tuple[str, dict]:
-        beams, change = checked_beams(num_beams), getattr(event, "_data", None)
-        state = shown_before(state)
-        boxes = moved(state["boxes"], change)
-        return shown_example({**state, "boxes": boxes, "chosen": change["index"], "before": state["weights"]}, beams)
+    def begin(number: Any, num_beams: Any) -> tuple[str, tuple]:
+        example = Regions(parts, rows[whole_number(number, "Example", 0, len(rows) - 1)])
+        return show(example, 0, example, num_beams)
 
-    @in_words
-    def show_again(state: dict | None, num_beams: Any) -> tuple[str, dict]:
-        return shown_example(shown_before(state), checked_beams(num_beams))
+    def move(state: tuple | None, num_beams: Any, event: gradio.EventData) -> tuple[str, tuple]:
+        before = state[0] if state else first
+        change: Any = getattr(event, "_data", None)
+        example = Regions(parts, before.row, moved(before.boxes, change))
+        return show(example, change["index"], before, num_beams)
 
-    both, private = [shown, state], {"api_visibility": "private", "preprocess": False}
-    for event in (page.load, number.submit, button.click):
-        event(begin, [number, num_beams], both, **private)
-    num_beams.release(show_again, [state, num_beams], both, **private)
-    shown.release(move, [state, num_beams], both, **private)
+    def show_again(state: tuple | None, num_beams: Any) -> tuple[str, tuple]:
+        return show(*(state or (first, 0, first)), num_beams)
+
+    triggers: list[Any] = [page.load, number.submit, button.click]
+    gradio.on(triggers, begin, [number, num_beams], [shown, state], **PRIVATE)
+    num_beams.release(show_again, [state, num_beams], [shown, state], **PRIVATE)
+    shown.release(move, [state, num_beams], [shown, state], **PRIVATE)
 
 
-def shown_before(state: dict | None) -> dict:
-    """Returns the current example of a session."""
-    if state is None:
-        raise ValueError("There is no example yet whose regions could be moved; show one first")
-    return state
-
-
-def add_query(hint: str) -> tuple[gradio.Textbox, gradio.Button]:
+def add_query(place: str) -> tuple[gradio.Textbox, list[Any], gradio.Gallery]:
+    """Adds a field, what starts a search, and the pictures that are found; the page's style hides these before."""
+    hint = f"{place}; the most similar ones appear below, with their similarity"
+    example = "a dog jumps over a log"
     with gradio.Row(equal_height=True):
         text = gradio.Textbox(
-            label="What to look for",
-            info=hint,
-            placeholder="a dog jumps over a log",
-            elem_id="query",
-            scale=4,
-            min_width=260,
+            label="What to look for", info=hint, placeholder=example, elem_id="query", scale=4, min_width=260
         )
         button = gradio.Button("Search", variant="primary", elem_id="search", min_width=120, scale=0)
-    return text, button
-
-
-def add_hits() -> gradio.Gallery:
-    """Adds the pictures that are found; the page's style hides it as long as there are none."""
-    return gradio.Gallery(show_label=False, columns=3, height="auto", object_fit="contain", buttons=[], elem_id="hits")
+    gallery = gradio.Gallery(
+        show_label=False, columns=3, height="auto", object_fit="contain", buttons=[], elem_id="hits"
+    )
+    return text, [text.submit, button.click], gallery
 
 
 def add_search(search: Search) -> None:
     assert search.index is not None
-    number = search.index.description.num_items
-    text, button = add_query(f"in {number:,} images; the most similar ones appear below, with their similarity")
-    found = add_hits()
+    text, triggers, hits = add_query(f"in {search.index.description.num_items:,} images")
     with gradio.Accordion("Names and similarities", open=False) as listed:
         names = gradio.Dataframe(headers=["similarity", "name"], interactive=False, show_label=False, wrap=True)
 
-    @in_words
     def find(text: Any) -> tuple[list, list, gradio.Accordion]:
         images, table = [], []
         for hit, thumbnail in search.find(checked_query(text)):
@@ -228,8 +206,7 @@ def add_search(search: Search) -> None:
                 images.append((Image.open(io.BytesIO(thumbnail)), f"{hit.score:.3f}  {Path(hit.name).name}"))
         return images, table, gradio.Accordion(open=not images)
 
-    for event in (text.submit, button.click):
-        event(find, text, [found, names, listed], api_visibility="private", preprocess=False)
+    gradio.on(triggers, find, text, [hits, names, listed], **PRIVATE)
 
 
 def checked_query(sent: Any) -> str:
@@ -245,11 +222,9 @@ def add_photograph_search(search: Search) -> None:
     """Adds a search of photographs that are uploaded; they and their embeddings stay in the session."""
     with gradio.Accordion(f"Photographs to search, at most {MAX_PHOTOGRAPHS}") as listed:
         files = gradio.File(file_count="multiple", file_types=["image"], show_label=False, height=220, elem_id="photos")
-    text, button = add_query("among the photographs above; the most similar ones appear below, with their similarity")
-    found = add_hits()
+    text, triggers, gallery = add_query("among the photographs above")
     state = gradio.State({})
 
-    @in_words
     def find(uploads: Any, text: Any, known: dict) -> tuple[list, dict, gradio.Accordion]:
         query = checked_query(text)
         if not isinstance(uploads, list) or not uploads:
@@ -270,8 +245,7 @@ def add_photograph_search(search: Search) -> None:
         hits = [(shown[place], f"{scores[place]:.3f}") for place in order]
         return hits, photographs, gradio.Accordion(f"Photographs to search: {len(shown)}", open=False)
 
-    for event in (text.submit, button.click):
-        event(find, [files, text, state], [found, state, listed], api_visibility="private", preprocess=False)
+    gradio.on(triggers, find, [files, text, state], [gallery, state, listed], **PRIVATE)
 
 
 def make_theme() -> gradio.themes.Base:
@@ -293,12 +267,7 @@ def make_theme() -> gradio.themes.Base:
     )
 
 
-def launch(
-    page: Page,
-    host: str = "127.0.0.1",
-    port: int | None = None,
-    allowed_hosts: Iterable[str] = (),
-) -> str:
+def launch(page: Page, host: str = "127.0.0.1", port: int | None = None, allowed_hosts: Iterable[str] = ()) -> str:
     """Serves the page in background threads: no share link, no fonts or scripts of other servers.
 
     Args:

@@ -96,16 +96,10 @@ class Parts:
 
 
 class Regions:
-    """A row of a dataset whose regions a user drags: boxes, captions, and the attention of each region to the others.
-
-    Args:
-        parts: parts with a captioner of features and boxes.
-        row: row of the dataset.
-        boxes: `(N, 4)`, x1, y1, x2, y2 within [0, 1], instead of the row's.
-    """
+    """A row of a dataset whose regions a user drags: boxes `(N, 4)`, captions, and attention between the regions."""
 
     def __init__(self, parts: Parts, row: Mapping[str, Any], boxes: np.ndarray | None = None):
-        self.parts = parts
+        self.parts, self.row = parts, row
         self.features = np.asarray(row["visual_features"], dtype=np.float32)
         self.names: list[str] = row.get("objects") or [f"region {place + 1}" for place in range(len(self.features))]
         self.boxes = np.asarray(row["visual_boxes"] if boxes is None else boxes, dtype=np.float32)
@@ -123,22 +117,20 @@ class Regions:
             encoded = encoder(**visual, output_attentions=True, attn_implementation="eager")
         return torch.stack(encoded.attentions).float().mean((0, 2))[0].cpu().numpy()
 
-    def html(self, chosen: int, before: np.ndarray, num_beams: int) -> str:
-        """Returns the drawing, its captions, and the weights of the chosen region beside those before."""
+    def html(self, chosen: int, before: "Regions", num_beams: int) -> str:
+        """Returns the drawing, its captions, and the weights of the chosen region beside those before its move."""
         answers = self.parts.captions({"visual_features": self.features, "visual_boxes": self.boxes}, num_beams)
         captions = drawing.captions_of(answers, lambda weights: drawing.regions_over(self.boxes, weights, self.shape))
         stage = drawing.drawing(self.names, self.boxes, chosen, self.attention, self.shape)
-        table = drawing.table_of(self.names, chosen, self.attention, before)
+        table = drawing.table_of(self.names, chosen, self.attention, before.attention)
         return drawing.viewer(stage, captions + table, NOTE, kind="wide")
 
 
 def moved(boxes: np.ndarray, change: Any) -> np.ndarray:
-    """Returns boxes `(N, 4)` within [0, 1] after one of them was moved or resized within the image.
+    """Returns boxes `(N, 4)`, x1, y1, x2, y2 within [0, 1], after one of them was moved or resized within the image.
 
-    Args:
-        boxes: x1, y1, x2, y2.
-        change: `index` of the box, `dx` and `dy` as shares of width and height, and `corner`, whether they move its
-            lower right corner alone; a ValueError is raised for anything else.
+    The change has its `index`, `dx` and `dy` as shares of width and height, and `corner`, whether they move its lower
+    right corner alone; a ValueError is raised for anything else.
     """
     if not isinstance(change, Mapping):
         raise ValueError("The request names no region and no movement.")

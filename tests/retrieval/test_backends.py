@@ -278,25 +278,6 @@ def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
     assert kind_after(after, IndexKind("IVF_FLAT", {"nlist": 4}))[0] == "IVF_FLAT"
 
 
-@each_row(
-    ("spec", "kind", "facts"),
-    [
-        ("milvus:x.db", IndexKind("HNWS"), ["HNWS", "HNSW, ", "IVF_FLAT"]),
-        ("milvus:x.db", IndexKind("DISKANN"), ["DISKANN", "FLAT"]),
-        ("milvus:http://localhost:1", IndexKind("DISKANN", {"M": 3}), ["'M'", "none"]),
-        ("milvus:x.db", IndexKind("HNSW", {"nlist": 3}), ["nlist", "M and efConstruction"]),
-        ("usearch", IndexKind("HNSW"), ["--index-type", "milvus:URI"]),
-        ("faiss", None, ["faiss", "exact", "usearch", "milvus"]),
-        ("exact:x", None, ["exact:x"]),
-        ("milvus:", None, ["milvus:URI"]),
-    ],
-)
-def test_kinds_of_index_that_are_not_there(spec, kind, facts):
-    with pytest.raises(IndexFolderError) as error:
-        check_backend(spec, kind)
-    assert all(fact in str(error.value) for fact in facts)
-
-
 def shards_of(folder, spec: str) -> list[IndexFolder]:
     """The embeddings of `written`, in three indexes of their own."""
     rows = [item for item in range(NUM_ITEMS) if item != UNREADABLE]

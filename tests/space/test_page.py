@@ -39,36 +39,37 @@ def folders(captioner, dual_encoder, photographs, tmp_path_factory):
     return root
 
 
+def make_index(folders: Path, photos: Path, target: Path) -> None:
+    places = ["--model", folders / "dual", "--images", photos, "--output", target]
+    assert main(["index", *map(str, places), "--images-per-shard", "1", "--num-workers", "0"]) == 0
+
+
 @pytest.fixture(scope="module")
 def index(folders):
-    target = folders / "photos.index"
-    arguments = ["--model", folders / "dual", "--images", folders / "photos", "--output", target, "--num-workers", 0]
-    assert main(["index", *map(str, arguments)]) == 0
-    return target
-
-
-def tabs_of(page) -> list[str]:
-    return [block.id for block in page.blocks.values() if isinstance(block, gradio.Tab)]
+    make_index(folders, folders / "photos", folders / "photos.index")
+    return folders / "photos.index"
 
 
 def test_there_is_a_tab_for_each_part(folders, index):
-    assert tabs_of(make_page(load_parts(str(folders / "pixels")))) == ["photograph", "search"]
-    assert tabs_of(make_page(load_parts(str(folders / "regions"), SCENES))) == ["regions"]
-    assert tabs_of(make_page(load_parts(str(folders / "pixels"), index=str(index)))) == ["photograph", "search"]
+    for arguments, tabs in (
+        (("pixels",), ["photograph", "search"]),
+        (("regions", SCENES), ["regions"]),
+        (("pixels", None, "test", str(index)), ["photograph", "search"]),
+    ):
+        page = make_page(load_parts(str(folders / arguments[0]), *arguments[1:]))
+        assert [block.id for block in page.blocks.values() if isinstance(block, gradio.Tab)] == tabs, arguments
 
 
 def test_a_page_searches_an_index_that_grows(folders, tmp_path):
     shutil.copytree(folders / "photos", tmp_path / "photos")
-    command = ["index", "--model", folders / "dual", "--images", tmp_path / "photos", "--output", tmp_path / "index"]
-    command = [*map(str, command), "--images-per-shard", "1", "--num-workers", "0"]
-    assert main(command) == 0
-    page = load_parts(str(folders / "pixels"), index=str(tmp_path / "index")).search
-    assert len(page.find("a red ball")) == len(PHOTOS)
+    make_index(folders, tmp_path / "photos", tmp_path / "index")
+    search = load_parts(str(folders / "pixels"), index=str(tmp_path / "index")).search
+    assert len(search.find("a red ball")) == len(PHOTOS)
     PHOTOS[0].save(tmp_path / "photos" / "a_new.png")
-    assert main(command) == 0
-    found = page.find("a red ball")
-    assert len(found) == len(PHOTOS) + 1 and "a_new.png" in [hit.name for hit, _ in found]
-    assert all(thumbnail is not None for _, thumbnail in found)
+    make_index(folders, tmp_path / "photos", tmp_path / "index")
+    hits = search.find("a red ball")
+    assert len(hits) == len(PHOTOS) + 1 and "a_new.png" in [hit.name for hit, _ in hits]
+    assert all(thumbnail is not None for _, thumbnail in hits)
 
 
 @each_row(
@@ -127,6 +128,40 @@ def test_the_space_is_what_its_readme_says():
 CHROMIUM, DRIVER = shutil.which("chromium"), shutil.which("chromedriver")
 
 
+FLAGS = "--headless=new --no-sandbox --disable-gpu --disable-dev-shm-usage --window-size=1200,1300"
+
+
+class Browser:
+    """A page in Chromium, whose elements are named by selectors of CSS."""
+
+    def __init__(self, driver) -> None:
+        self.driver = driver
+
+    def find(self, selector: str) -> list:
+        return self.driver.find_elements("css selector", selector)
+
+    def text(self, selector: str) -> str:
+        return self.find(selector)[0].get_attribute("textContent")
+
+    def shows(self, selector: str) -> bool:
+        return self.find(selector)[0].is_displayed()
+
+    def wait(self, condition):
+        """Waits for what the page shows, whose elements may not be there yet, or be replaced meanwhile."""
+        from selenium.common.exceptions import StaleElementReferenceException
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        ignored = [StaleElementReferenceException, IndexError]
+        return WebDriverWait(self.driver, 120, ignored_exceptions=ignored).until(lambda _: condition())
+
+    def hosts(self) -> set[str]:
+        """Returns where the page has loaded anything from."""
+        messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
+        sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
+        urls = [params["request"]["url"] for params in sent]
+        return {url.split("/")[2].split(":")[0] for url in urls if url.startswith(("http", "ws"))}
+
+
 @pytest.fixture
 def browser():
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
@@ -134,17 +169,11 @@ def browser():
         pytest.skip("chromium and chromedriver are not installed")
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM
-    for flag in (
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        "--disable-dev-shm-usage",
-        "--window-size=1200,1300",
-    ):
+    for flag in FLAGS.split():
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    yield driver
+    yield Browser(driver)
     driver.quit()
 
 
@@ -165,83 +194,45 @@ def serve(folders):
         assert process.wait(60) == 0
 
 
-def wait_for(browser, condition, seconds=120):
-    """Waits for what a page shows, whose elements may not be there yet, or be replaced meanwhile."""
-    from selenium.common.exceptions import StaleElementReferenceException
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(browser, seconds, ignored_exceptions=[StaleElementReferenceException, IndexError]).until(
-        condition
-    )
-
-
-def found(browser, selector: str) -> list:
-    return browser.find_elements("css selector", selector)
-
-
-def text_of(browser, selector: str) -> str:
-    return found(browser, selector)[0].get_attribute("textContent")
-
-
-def hosts_asked(browser) -> set[str]:
-    """Returns where the page has loaded anything from."""
-    messages = [json.loads(entry["message"])["message"] for entry in browser.get_log("performance")]
-    urls = [
-        message["params"]["request"]["url"] for message in messages if message["method"] == "Network.requestWillBeSent"
-    ]
-    return {url.split("/")[2].split(":")[0] for url in urls if url.startswith(("http", "ws"))}
-
-
 @pytest.mark.slow
 def test_a_photograph_is_captioned_as_it_is_uploaded_and_searched_for(browser, serve, folders, index, capsys):
-    photo = folders / "photos" / "photo0.png"
-    url = serve("--model", folders / "pixels", "--index", index)
-    browser.get(url)
-    wait_for(browser, lambda _: found(browser, "#caption"))
-
-    shown = [".examples img", "#sample .caption.best"]  # pictures to click on, and an example where captions will be
-    assert all(found(browser, selector)[0].is_displayed() for selector in shown)
-    assert not found(browser, "#captions .caption") and not found(browser, "#hits img")
-
-    found(browser, "#photo input[type=file]")[0].send_keys(str(photo))
-    wait_for(browser, lambda _: found(browser, "#captions .caption.best"))
-    said = prints(capsys, "caption", "--model", folders / "pixels", photo, "--num-beams", 3)
-    assert text_of(browser, "#captions .caption.best").split() == said.strip().split("\t")[1].split()
-    assert len(found(browser, "#captions .caption")) == 3
-    hidden = ["#photo", "#sample"]  # the photograph is shown once
-    assert not any(found(browser, selector)[0].is_displayed() for selector in hidden)
-    found(browser, "#another")[0].click()
-    wait_for(browser, lambda _: all(found(browser, selector)[0].is_displayed() for selector in hidden))
-    assert not found(browser, "#captions .caption") and not found(browser, "#photo img")
-
-    example = found(browser, ".examples button")[0]
-    example.click()
-    wait_for(browser, lambda _: found(browser, "#captions .caption.best"))
-    photograph = found(browser, "#captions img.stage")[0].get_attribute("src")
-    found(browser, ".examples button")[-1].click()
-    wait_for(
-        browser,
-        lambda _: [one.get_attribute("src") for one in found(browser, "#captions img.stage")] not in ([], [photograph]),
-    )
-
-    words = found(browser, "#captions .caption.best .word")
-    overlays = found(browser, "#captions .caption.best .overlay")
-    assert not any(overlay.is_displayed() for overlay in overlays)
     from selenium.webdriver import ActionChains
 
-    ActionChains(browser).move_to_element(words[1]).perform()
-    wait_for(
-        browser,
-        lambda _: [overlay.is_displayed() for overlay in overlays] == [place == 1 for place in range(len(words))],
-    )
+    find, shows, wait = browser.find, browser.shows, browser.wait
+    best, photo = "#captions .caption.best", folders / "photos" / "photo0.png"
+    browser.driver.get(serve("--model", folders / "pixels", "--index", index))
+    wait(lambda: find("#caption"))
+    assert shows(".examples img") and shows("#sample .caption.best")  # where captions will be
+    assert not find("#captions .caption") and not find("#hits img")
 
-    [tab] = [tab for tab in found(browser, "button[role=tab]") if tab.text == "Search"]
+    find("#photo input[type=file]")[0].send_keys(str(photo))
+    wait(lambda: find(best))
+    said = prints(capsys, "caption", "--model", folders / "pixels", photo, "--num-beams", 3)
+    assert browser.text(best).split() == said.strip().split("\t")[1].split()
+    assert len(find("#captions .caption")) == 3
+    assert not shows("#photo") and not shows("#sample")  # the photograph is shown once
+    find("#another")[0].click()
+    wait(lambda: shows("#photo") and shows("#sample"))
+    assert not find("#captions .caption") and not find("#photo img")
+
+    find(".examples button")[0].click()
+    wait(lambda: find(best))
+    photograph = find("#captions img.stage")[0].get_attribute("src")
+    find(".examples button")[-1].click()
+    wait(lambda: find("#captions img.stage")[0].get_attribute("src") != photograph)
+
+    words, overlays = find(f"{best} .word"), find(f"{best} .overlay")
+    assert not any(overlay.is_displayed() for overlay in overlays)
+    ActionChains(browser.driver).move_to_element(words[1]).perform()
+    second = [place == 1 for place in range(len(words))]
+    wait(lambda: [overlay.is_displayed() for overlay in overlays] == second)
+
+    [tab] = [tab for tab in find("button[role=tab]") if tab.text == "Search"]
     tab.click()
-    field = wait_for(browser, lambda _: found(browser, "#query textarea, #query input"))[0]
-    field.send_keys("a red ball")
-    found(browser, "#search")[0].click()
-    wait_for(browser, lambda _: len(found(browser, "#hits img")) == len(PHOTOS))
-    assert hosts_asked(browser) == {"127.0.0.1"}
+    wait(lambda: find("#query textarea, #query input"))[0].send_keys("a red ball")
+    find("#search")[0].click()
+    wait(lambda: len(find("#hits img")) == len(PHOTOS))
+    assert browser.hosts() == {"127.0.0.1"}
 
 
 @pytest.mark.slow
@@ -249,18 +240,16 @@ def test_a_region_is_dragged_and_its_weights_change(browser, serve, folders):
     from selenium.webdriver import ActionChains
     from selenium.webdriver.common.keys import Keys
 
-    browser.get(serve("--model", folders / "regions", "--data", SCENES))
-    region = wait_for(browser, lambda _: found(browser, ".drawing .region"))[-1]  # the one on top
+    browser.driver.get(serve("--model", folders / "regions", "--data", SCENES))
+    region = browser.wait(lambda: browser.find(".drawing .region"))[-1]  # the one on top
     box = region.find_element("css selector", ".box")
-    name, before = (
-        region.find_element("css selector", "title").get_attribute("textContent"),
-        text_of(browser, ".weights"),
-    )
-    ActionChains(browser).move_to_element(box).click_and_hold().move_by_offset(60, 40).release().perform()
-    wait_for(browser, lambda _: text_of(browser, ".weights") != before)
-    dragged = text_of(browser, ".weights")
+    name = region.find_element("css selector", "title").get_attribute("textContent")
+    before = browser.text(".weights")
+    ActionChains(browser.driver).move_to_element(box).click_and_hold().move_by_offset(60, 40).release().perform()
+    browser.wait(lambda: browser.text(".weights") != before)
+    dragged = browser.text(".weights")
     assert f"the {name} attends to" in dragged
 
-    found(browser, ".drawing .chosen")[0].send_keys(Keys.ARROW_LEFT)
-    wait_for(browser, lambda _: text_of(browser, ".weights") != dragged)
-    assert hosts_asked(browser) == {"127.0.0.1"}
+    browser.find(".drawing .chosen")[0].send_keys(Keys.ARROW_LEFT)
+    browser.wait(lambda: browser.text(".weights") != dragged)
+    assert browser.hosts() == {"127.0.0.1"}

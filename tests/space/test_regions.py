@@ -71,7 +71,9 @@ def test_moving_a_region_changes_its_weights(parts, row):
 def test_the_page_of_an_example_has_its_regions_captions_and_weights(parts, row):
     example = Regions(parts, row)
     weights = example.attention
-    html = example.html(1, weights + 0.25, num_beams=2)
+    before = Regions(parts, row)
+    before.attention = weights + 0.25
+    html = example.html(1, before, num_beams=2)
     assert html.count('class="region') == len(example.boxes) and html.count("<polygon") == len(example.boxes)
     assert html.count('<p class="caption') == 2 and html.count("<line") == len(example.boxes) - 1
     assert f"<td>{weights[1].max():.3f}</td><td>-0.250</td>" in html
@@ -82,5 +84,6 @@ def test_the_page_of_an_example_has_its_regions_captions_and_weights(parts, row)
 
 def test_names_of_a_dataset_are_text_and_not_html(parts, row):
     named = {**row, "objects": ["<script>"] * len(row["visual_boxes"])}
-    html = Regions(parts, named).html(0, np.zeros((9, 9)), num_beams=1)
+    example = Regions(parts, named)
+    html = example.html(0, example, num_beams=1)
     assert "<script>" not in html and "&lt;script&gt;" in html
