@@ -1,7 +1,6 @@
 """The command line `hf-ngsan`: finds the module of a command, parses its arguments, runs it, and reports errors.
 
 Every error is one line on the standard error, with exit code 2 if a user can fix it, or with its type and exit code 1.
-`--debug` shows the traceback.
 Importing the modules of all commands is quick, since each imports what it needs in its `run`.
 """
 
@@ -52,7 +51,6 @@ EXAMPLES = """examples:
   hf-ngsan caption photo.jpg
   hf-ngsan train --config ngsan/scenes training.epochs=5
   hf-ngsan evaluate --model runs/scenes --data scenes --split test --output captions.json
-  hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5
   hf-ngsan search photos.index "a dog jumps over a log"
   hf-ngsan extract --images photos --backbone microsoft/resnet-50 --output features"""
 
@@ -122,10 +120,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 class CommandParser(argparse.ArgumentParser):
-    """Reports an unknown option, with the most similar name, before missing arguments.
-
-    The arguments of a command may stand before, between and behind its options.
-    """
+    """Reports an unknown option, with a similar name, before missing arguments, which may stand among options."""
 
     is_parsing = False
 
@@ -187,10 +182,7 @@ def build_parser(chosen: str | None) -> argparse.ArgumentParser:
 
 
 def common_parser() -> argparse.ArgumentParser:
-    """Returns the parser of the options that all commands have; they may stand before or behind the command.
-
-    They are parsed first: the modules of `--import` register readers, tasks and models that other arguments name.
-    """
+    """Returns the parser of all commands' options, parsed first: `--import` registers what other arguments name."""
     parser = argparse.ArgumentParser(prog=PROGRAM, add_help=False, allow_abbrev=False)
     parser.add_argument(
         "--import",

@@ -11,12 +11,7 @@ PROCEEDINGS = {
 
 @dataclass(frozen=True)
 class Paper:
-    """A publication that describes an architecture.
-
-    Attributes:
-        title, authors, venue: as a card names it, such as "Guo et al." and "CVPR 2020".
-        citation: BibTeX.
-    """
+    """A publication of an architecture; cards name authors and venue, such as "Guo et al." and "CVPR 2020"."""
 
     title: str
     authors: str

@@ -41,7 +41,7 @@ MODEL_TYPES = {
     "nsa_transformer": ModelType(
         f"{MODELS}.configuration_nsa_transformer",
         "translation",
-        "a Transformer with normalized self-attention",
+        "a Transformer with normalized attention",
         papers.NGSAN,
     ),
     "mcan": ModelType(f"{MODELS}.configuration_mcan", "visual_question_answering", "MCAN", papers.MCAN),
@@ -135,17 +135,14 @@ def register_classes(model_type: str) -> None:
             pipeline: Any = resolve_name(PIPELINES.get(task) or f"{package}.{described['impl'].replace('.', ':')}")
             models: Any = tuple(getattr(transformers, auto_class) for auto_class in described["pt"])
             PIPELINE_REGISTRY.register_pipeline(task, pipeline, pt_model=models, type=described["type"])
-            del (
-                pipeline._registered_impl
-            )  # or saving a pipeline would copy this file of the package, not the model's own
+            del pipeline._registered_impl  # saving would copy this file of the package, not the model's own
 
 
 def keep_registered_tasks() -> None:
     """Makes `pipeline()` find the pipelines that are registered for tasks which transformers 5 has removed.
 
     `transformers.pipelines._resolve_deprecated_task` (5.24) renames "image-to-text", and refuses "translation" and
-    "visual-question-answering", before `pipeline()` looks into its registry. This is the only function of transformers
-    that the package replaces; another task goes to the original.
+    "visual-question-answering", before `pipeline()` looks into its registry; nothing else of transformers is replaced.
     """
     from transformers import pipelines
 

@@ -51,10 +51,6 @@ class HubHandler(BaseHTTPRequestHandler):
         if self.command != "HEAD":
             self.wfile.write(content)
 
-    def cut(self):
-        self.close_connection = True
-        self.connection.close()
-
     def body(self, limit: int | None = None) -> bytes:
         """What the client sends; of more than `limit` bytes only so many are read."""
         if self.headers.get("Transfer-Encoding") != "chunked":
@@ -81,20 +77,11 @@ class HubHandler(BaseHTTPRequestHandler):
             self.answer(403 if token == READER else 401, {"error": "no"})
         return token == WRITER
 
-    def breaks(self, path: str) -> bool:
-        for beginning, number in self.server.broken_answers.items():
-            if path.startswith(beginning) and number:
-                self.server.broken_answers[beginning] -= 1
-                return True
-        return False
-
     def do_POST(self):
         path, body = unquote(self.path.split("?")[0]), self.body()
         self.server.requests.append(f"POST {path}")
         if path == "/api/validate-yaml":
             self.answer(body={"errors": [], "warnings": []})
-        elif self.breaks(path):
-            self.cut()
         elif not self.may_write():
             return
         elif path == "/api/repos/create":
@@ -151,10 +138,10 @@ class HubHandler(BaseHTTPRequestHandler):
         oid = self.path.removeprefix("/large/")
         if self.server.cuts:
             self.body(self.server.cuts.pop())
-            self.cut()
+            self.close_connection = True
+            self.connection.close()
             return
         content = self.body()
-        self.server.large_uploads.append(oid)
         assert hashlib.sha256(content).hexdigest() == oid
         self.server.large_files[oid] = content
         self.answer()
@@ -196,8 +183,7 @@ class Hub(ThreadingHTTPServer):
     """A Hub at `url`, as HF_ENDPOINT, with `repositories` by name, and the paths of POST `requests`.
 
     Files of at least `large_from` bytes are uploaded apart, as LFS does: `large_files` has their contents by SHA-256,
-    `large_uploads` the names of those that came whole, and `cuts` after how many bytes the next uploads are cut, the
-    last one first. `broken_answers` has beginnings of paths, and how many requests of each are cut.
+    and `cuts` after how many bytes the next uploads are cut, the last one first.
     """
 
     daemon_threads = True
@@ -208,9 +194,7 @@ class Hub(ThreadingHTTPServer):
         self.repositories: dict[str, Repository] = {}
         self.large_from = 2**62
         self.large_files: dict[str, bytes] = {}
-        self.large_uploads: list[str] = []
         self.cuts: list[int] = []
-        self.broken_answers: dict[str, int] = {}
         self.requests: list[str] = []
 
     def handle_error(self, *arguments) -> None:  # of clients that have gone

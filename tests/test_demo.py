@@ -147,6 +147,7 @@ def sources_of(html: str) -> list[str]:
     return re.findall(r"""(?:src|href)=["']([^"']*)""", html)
 
 
+@pytest.mark.slow
 def test_the_page_has_scenes_photographs_and_searches_and_loads_nothing(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(packaged, "PHOTOGRAPHS", {"officer": packaged.PHOTOGRAPHS["officer"]})
     monkeypatch.setattr(page, "NUM_DRAWINGS", 2)

@@ -24,7 +24,7 @@ def examples_of(module: ModuleType) -> list[doctest.DocTest]:
 
 
 @each_row("name", MODULES)
-def test_examples_of(name, tmp_path, monkeypatch):
+def test_examples_of(name, small_meteor, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     examples = examples_of(import_module(name))
     assert examples

@@ -11,9 +11,9 @@ from hf_ngsan.loading.self_test import SELF_TEST
 from hf_ngsan.tasks.captioning_models import new_captioner
 from hf_ngsan.tasks.registry import TASKS, task_class_of
 from tests.loading.test_hub import result_of
-from tests.models.tiny import random_images, tiny_config, tiny_processor
+from tests.models.tiny import tiny_config, tiny_processor
 from tests.outside.configuration_outside import OutsideCaptionerConfig, OutsideLanguageModelConfig
-from tests.outside.modeling_outside import LoudLayer, OutsideCaptioner, OutsideLanguageModel
+from tests.outside.modeling_outside import OutsideCaptioner, OutsideLanguageModel
 from tests.outside.processing_outside import OutsideProcessor
 from tests.tables import each_row
 from tests.tasks.tiny import tiny_training_config
@@ -74,19 +74,6 @@ def test_a_captioner_of_another_package_needs_its_processor_to_be_saved(tmp_path
     assert Path(tmp_path, "captioner", "processing_outside.py").is_file()
     config = json.loads(Path(tmp_path, "captioner", "config.json").read_text())
     assert config["auto_map"]["AutoProcessor"] == "processing_outside.OutsideProcessor"
-
-
-def test_the_last_layer_of_a_decoder_can_be_of_another_kind():
-    model, images = captioner(), random_images([3, 2])
-    kinds = [type(layer) is LoudLayer for layer in model.model.decoder.layers]
-    assert kinds == [False] * (len(kinds) - 1) + [True]
-    words = torch.tensor([[1, 4, 5], [1, 6, 7]])
-    outputs = model.model(**images, decoder_input_ids=words, output_hidden_states=True, output_attentions=True)
-    assert len(outputs.decoder_hidden_states) == len(kinds) + 1
-    assert torch.equal(outputs.decoder_hidden_states[-1], outputs.last_hidden_state)
-    model.model.decoder.layers[-1].loudness = 1.0
-    plain = model.model(**images, decoder_input_ids=words).last_hidden_state
-    torch.testing.assert_close(outputs.last_hidden_state, 2 * plain)
 
 
 @each_row(

@@ -75,13 +75,6 @@ def test_encoded_images_are_features_that_training_reads(batch, vision, tmp_path
     assert len(set(read["image_id"])) == len(READ)
 
 
-def test_a_batch_without_images(captioner):
-    caption = Captioner(str(captioner), column="image")
-    with pytest.raises(ValueError, match="'image'"):
-        caption({"bytes": [b""]})
-    assert caption({"image": [b"no image", b""]}).to_pydict()["caption"] == [None, None]
-
-
 def test_an_embedder_runs_its_text_encoder_once_at_most(batch, guest, monkeypatch):
     embedder, texts = Embedder(str(guest("clip"))), []
     embed = DualEncoder.embed_texts

@@ -33,13 +33,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--image", type=user_path, metavar="FILE", help="image file or URL")
     add("--questions", type=user_path, metavar="FILE.jsonl", help="file of questions about images, one a line")
     add_shared(parser, "--data", required=False)
-    add_shared(parser, "--split", "--limit")
+    add_shared(parser, "--split", "--limit", "--skip-errors")
     add("--top-k", type=positive_int, default=1, metavar="K", help="maximal number of answers (%(default)s)")
     add_shared(parser, "--batch-size", default=64)
     add("--output", type=user_path, metavar="FILE.json", help="write answers to --data in the format of VQA's results")
     add("--json", action="store_true", help="print a JSON object a line: a question, its answers and probabilities")
     add("--save-attention", type=user_path, metavar="DIR", help="write a figure of the attention of each question")
-    add_shared(parser, "--skip-errors")
 
 
 def run(options: argparse.Namespace) -> int:

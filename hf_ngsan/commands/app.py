@@ -14,7 +14,6 @@ The page captions photographs, searches an index by words, and captions an image
 EPILOG = f"""examples:
   hf-ngsan app
   hf-ngsan app --model ngsan-signed-scenes --data scenes
-  hf-ngsan app --index photos.index --port 8080
 
 Ctrl-C ends it. It needs the extra demo. The page works without a network: it loads nothing from other servers.
 
@@ -24,9 +23,8 @@ Ctrl-C ends it. It needs the extra demo. The page works without a network: it lo
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} ({CAPTIONER})")
     add_shared(parser, "--data", required=False, help="dataset of images with regions to drag")
-    add_shared(parser, "--split")
+    add_shared(parser, "--split", "--engine", "--host", "--allowed-host")
     parser.add_argument("--index", type=user_path, metavar="INDEX", help="index to search, written by hf-ngsan index")
-    add_shared(parser, "--engine", "--host", "--allowed-host")
     add_shared(parser, "--port", help="port to listen at (the first free port from 7860)")
 
 

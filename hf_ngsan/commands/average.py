@@ -10,8 +10,7 @@ EPILOG = """examples:
   hf-ngsan train --config nsa_transformer/multi30k data.spec=parallel:DIR,source=en,target=de
   hf-ngsan average --model runs/multi30k --last 5 --output runs/multi30k-average
 
-A run keeps the last training.keep_checkpoints checkpoints. It saves one an epoch, unless training.save_every_steps
-says otherwise."""
+A run keeps its last training.keep_checkpoints checkpoints."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -20,13 +20,11 @@ It writes confidence.json into the captioner's folder.
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--model")
+    add_shared(parser, "--model", "--data", "--limit", "--num-beams")
     encoder = "dual encoder that reads images as the captioner does (%(default)s)"
     parser.add_argument("--dual-encoder", default=DUAL_ENCODER, type=user_path, metavar="DIR", help=encoder)
-    add_shared(parser, "--data")
     add_shared(parser, "--split", default="validation")
     parser.add_argument("--train-split", default="train", metavar="NAME", help="split of the training (%(default)s)")
-    add_shared(parser, "--limit", "--num-beams")
     add_shared(parser, "--batch-size", default=64)
 
 

@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..io.files import read_json_or_none
 from ..io.messages import printable
@@ -13,13 +13,8 @@ from ..io.packaged import CAPTIONER, find_model_folder, is_model
 from . import arguments
 from .arguments import add_shared, user_path
 
-if TYPE_CHECKING:
-    from ..tasks.captioning_files import CaptionedImage
-
 NOT_OF_GRAPHS = ("data", "engine", "generate", "modules", "prompt", "rerank_with", "save_attention", "scores", "text")
-"""Options that the graphs beside a captioner know nothing of."""
-MAX_IMAGES_OF_GRAPHS = 1000
-"""For more than so many, importing torch, which may have a GPU, does not count."""
+MAX_IMAGES_OF_GRAPHS = 1000  # for more, importing torch, which may have a GPU, does not count
 SUMMARY = """Print a caption for each image or video.
 
 The images are files, URLs, folders or those of a dataset. Each line of the output has the name or id of an image, a tab
@@ -27,11 +22,9 @@ and the caption."""
 EPILOG = f"""examples:
   hf-ngsan caption photo.jpg
   hf-ngsan caption --model runs/spatial photo.jpg another.png --save-attention maps
-  hf-ngsan caption --model runs/spatial photos --num-beams 5 --skip-errors
   hf-ngsan caption --model runs/scenes --data scenes --split test --limit 5 --text "the red"
   hf-ngsan caption photo.jpg --generate required_words=dog,grass
   hf-ngsan caption photo.jpg --generate num_beams=6 num_beam_groups=3 num_return_sequences=3
-  hf-ngsan caption photos --json --output captions.jsonl
   hf-ngsan caption photos --scores
 
 --generate takes the arguments of generate() of transformers, and those of three searches: required_words are in every
@@ -47,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     models = f"{arguments.MODEL}; several models form an ensemble ({CAPTIONER}, which comes with the package)"
     add_shared(parser, "--model", required=False, default=[CAPTIONER], nargs="+", help=models)
     add_shared(parser, "--data", required=False)
-    add_shared(parser, "--split", "--limit", *arguments.GENERATION)
+    add_shared(parser, "--split", "--limit", *arguments.GENERATION, "--json", "--output", "--skip-errors")
     add_shared(parser, "--batch-size", default=64)
     add_shared(parser, "--engine", default=None)  # which lets graphs beside the captioner caption
     texts = parser.add_mutually_exclusive_group()
@@ -58,19 +51,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--rerank-with", type=user_path, metavar="DUAL_ENCODER", help=rerank)
     scores = "add mean log-probabilities and, of a calibrated captioner, the probability that the caption is right"
     add("--scores", action="store_true", help=scores)
-    add_shared(parser, "--json", "--output", "--skip-errors")
 
 
 def run(options: argparse.Namespace) -> int:
     # Image files may follow the models without an option between them.
     models = [options.model[0], *filter(is_model, options.model[1:])]
     options.images = [place for place in options.model if place not in models] + options.images
-    paths = list(paths_of_files(options.images, takes_clips(models[0])))[: options.limit]
+    paths = list(paths_of_files(options.images, models[0]))[: options.limit]
     check(options, models, [*paths, options.data])
-    captioned = captioned_by_graphs(options, models, paths)
-    if captioned is None:
-        captioned = captioned_by_model(options, models, paths)
-    return write(options, captioned)
+    by_graphs = captioned_by_graphs(options, models, paths)
+    return write(options, captioned_by_model(options, models, paths) if by_graphs is None else by_graphs)
 
 
 def check(options: argparse.Namespace, models: Sequence[str], inputs: Sequence[str | None]) -> None:
@@ -92,21 +82,19 @@ def takes_clips(model: str) -> bool:
     return isinstance(config, dict) and (config.get("vision_config") or {}).get("kind") == "frames"
 
 
-def paths_of_files(places: Iterable[str], are_clips: bool) -> Iterator[str]:
-    """Yields paths and URLs, with each folder replaced by its images or videos in the order of `hf-ngsan extract`."""
+def paths_of_files(places: Iterable[str], model: str) -> Iterator[str]:
+    """Yields paths and URLs, with each folder replaced by its images, or videos, that a captioner reads."""
     from ..data.images import SUFFIXES, VIDEO_SUFFIXES, sorted_files
 
     for place in places:
         if os.path.isdir(place):
-            suffixes = VIDEO_SUFFIXES if are_clips else SUFFIXES
+            suffixes = VIDEO_SUFFIXES if takes_clips(model) else SUFFIXES
             yield from (str(Path(place, name)) for name in sorted_files(Path(place), suffixes))
         else:
             yield place
 
 
-def captioned_by_graphs(
-    options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]
-) -> "Iterator[CaptionedImage] | None":
+def captioned_by_graphs(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Any:
     """Returns captions by the graphs beside a captioner, which need no torch; None if they cannot do what is asked."""
     asks_more = any(getattr(options, name) for name in NOT_OF_GRAPHS)
     if asks_more or len(models) > 1 or not 0 < len(paths) <= MAX_IMAGES_OF_GRAPHS:
@@ -121,9 +109,7 @@ def captioned_by_graphs(
     return caption_files(captioner, paths, with_scores=options.json, **search)
 
 
-def captioned_by_model(
-    options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]
-) -> "Iterator[CaptionedImage]":
+def captioned_by_model(options: argparse.Namespace, models: Sequence[str], paths: Sequence[str]) -> Iterator[Any]:
     from ..io.processes import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import load_model
@@ -144,8 +130,6 @@ def captioned_by_model(
         dual_encoder, texts = load_model(options.rerank_with, "retrieval")
         given |= {"reranker": Reranker(dual_encoder.to(device), texts), "num_return_sequences": beams}
     use_engine(model.to(device), processor, options.engine or "torch")
-    if options.scores and not options.json and options.output is None:
-        arguments.print_header("image", "caption", "score", *(["confidence"] if given["return_confidence"] else []))
     return caption_images(
         model,
         processor,
@@ -159,11 +143,7 @@ def captioned_by_model(
 
 
 def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str, str]:
-    """Returns the argument `text` of the pipeline: the beginning of captions, or the prompt.
-
-    Raises:
-        ValueError: the captioner takes no prompt, no beginning, or not these words.
-    """
+    """Returns the argument `text` of the pipeline; a ValueError for what this captioner does not take."""
     from ..guests.captioners import guest_of
     from ..loading.models import is_guest
 
@@ -181,7 +161,7 @@ def text_of(options: argparse.Namespace, model: Any, processor: Any) -> dict[str
 
 
 def scores_of(options: argparse.Namespace, model: Any) -> dict[str, bool]:
-    """Returns the arguments of the pipeline for scores and confidence; a note says if there is no confidence."""
+    """Returns the arguments of the pipeline for scores; a note says if there is no confidence."""
     from ..loading.confidence import is_calibrated
 
     if not options.scores:
@@ -207,7 +187,7 @@ def rows_of_dataset(options: argparse.Namespace, model: Any, processor: Any) -> 
     return rows, names
 
 
-def write(options: argparse.Namespace, captioned: "Iterable[CaptionedImage]") -> int:
+def write(options: argparse.Namespace, captioned: Iterable[Any]) -> int:
     """Writes captions, and why images were skipped on the standard error; returns the exit code."""
     from ..tasks.captioning_files import skipped_error
 
@@ -218,14 +198,13 @@ def write(options: argparse.Namespace, captioned: "Iterable[CaptionedImage]") ->
                 errors.append(skipped_error(caption.error, options.skip_errors))
             write_line(json_line(caption) if options.json else text_line(caption, options.scores))
             number += caption.rank == 0
-    for error in errors:
-        print(f"hf-ngsan: skipped: {error}", file=sys.stderr)
     if errors:
+        print(*(f"hf-ngsan: skipped: {error}" for error in errors), sep="\n", file=sys.stderr)
         print(f"hf-ngsan: {len(errors)} of {number} images were skipped.", file=sys.stderr)
     return 2 if errors and len(errors) == number else 0
 
 
-def text_line(found: "CaptionedImage", with_scores: bool) -> str:
+def text_line(found: Any, with_scores: bool) -> str:
     """Returns the columns of a caption: name, caption and, if wanted, its score, confidence and a warning."""
     columns = [printable(found.name), found.caption or ""]
     if with_scores and found.score is not None:
@@ -237,7 +216,7 @@ def text_line(found: "CaptionedImage", with_scores: bool) -> str:
     return "\t".join(columns)
 
 
-def json_line(found: "CaptionedImage") -> str:
+def json_line(found: Any) -> str:
     """Returns a caption with its scores, or the reason for skipping its image, as a JSON object."""
     if found.error is not None:
         return arguments.json_of({"image": found.name, "error": found.error})

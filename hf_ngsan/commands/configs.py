@@ -10,16 +10,14 @@ SUMMARY = """List the packaged training configs, or copy one to change it.
 hf-ngsan train --config NAME takes them."""
 EPILOG = """examples:
   hf-ngsan configs
-  hf-ngsan configs --copy ngsan/scenes
   hf-ngsan configs --copy ngsan/g_san --output mine.yaml"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--copy", metavar="NAME", help="copy this config, with its comments")
-    parser.add_argument(
-        "--output", type=user_path, metavar="FILE.yaml", help="file of the copy (the last part of NAME)"
-    )
-    parser.add_argument("--overwrite", action="store_true", help="replace a file that exists")
+    add = parser.add_argument
+    add("--copy", metavar="NAME", help="copy this config, with its comments")
+    add("--output", type=user_path, metavar="FILE.yaml", help="file of the copy (the last part of NAME)")
+    add("--overwrite", action="store_true", help="replace a file that exists")
 
 
 def run(options: argparse.Namespace) -> None:

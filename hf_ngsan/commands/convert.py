@@ -34,12 +34,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("inputs", nargs="+", type=user_path, metavar="INPUT", help="files or folders of features and annotations")
     add_shared(parser, "--output", required=True, metavar="DIR", help="new folder")
     add("--from", dest="source_format", choices=list(FORMATS), help="format of the inputs, listed below (recognised)")
-    add_shared(parser, "--dtype")
+    add_shared(parser, "--dtype", "--grid-size", "--skip-errors")
     add("--boxes", choices=CONVENTIONS, help="convention of the boxes in the inputs (xyxy, in pixels or normalized)")
-    add_shared(parser, "--grid-size")
     add("--split", metavar="NAME", help="value of the column 'split' if the annotations have none: train, test, ...")
     add_shared(parser, "--images-per-shard", default=256, help="images per shard (%(default)s)")
-    add_shared(parser, "--skip-errors")
 
 
 def run(options: argparse.Namespace) -> None:

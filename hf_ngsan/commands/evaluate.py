@@ -16,9 +16,7 @@ EPILOG = f"""examples:
   hf-ngsan evaluate --model runs/scenes --data scenes --num-beams 3 --output captions.json
   hf-ngsan evaluate --model runs/first runs/second runs/third --data features:DIR
   hf-ngsan evaluate --model DUAL_ENCODER --data features:DIR --folds 5 --output ranks.json
-  hf-ngsan evaluate --model runs/language_model --data features:DIR
   hf-ngsan evaluate --model runs/multi30k --data parallel:DIR,source=en,target=de --output translations.txt
-  hf-ngsan evaluate --model runs/nlvr --data nlvr:DIR --output answers.json
 
 {DATASETS}"""
 
@@ -52,13 +50,11 @@ class TaskOptions:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", nargs="+", help=f"{MODEL}; several models form an ensemble")
-    add_shared(parser, *DATA)
+    add_shared(parser, *DATA, "--engine", "--num-processes")
     add_shared(parser, "--batch-size", default=64)
-    add_shared(parser, "--engine")
     add_shared(parser, "--output", help="write captions (COCO results), ranks, translations or answers (VQA results)")
     recorded = "also write the scores and their settings into the folder of the model, for its card, or into a file"
     parser.add_argument("--record", nargs="?", const="", type=user_path, metavar="FILE", help=recorded)
-    add_shared(parser, "--num-processes")
     parser.set_defaults(task_options=TaskOptions(parser))
 
 
@@ -123,10 +119,7 @@ def run(options: argparse.Namespace) -> None:
 def record(
     options: argparse.Namespace, model: Any, processor: Any, kind: Any, result: Any, rows: int, given: dict
 ) -> None:
-    """Writes the scores, with the settings that they depend on, into the file asked for or the folder of the model.
-
-    The folder also gets outputs of the model, for `hf-ngsan inspect --self-test`.
-    """
+    """Writes the scores and their settings into a file or the model's folder, which also gets a self-test."""
     from ..io.files import write_output
     from ..languages import language_of
     from ..loading.models import find_model_folder
@@ -137,10 +130,8 @@ def record(
     generation = getattr(model, "generation_config", None)
     given = {"language": language_of(getattr(processor, "tokenizer", None)), **given}
     fingerprints = fingerprints_of(kind, result, {} if generation is None else generation.to_dict(), given)
-    where, scores = pick(options, "data", "split"), dict(result.scores)
-    found = RecordedEvaluation(
-        **where, rows=rows, scores=scores, fingerprints=fingerprints, weights=weights_checksum(folder)
-    )
+    facts = {"rows": rows, "scores": dict(result.scores), "fingerprints": fingerprints}
+    found = RecordedEvaluation(**pick(options, "data", "split"), **facts, weights=weights_checksum(folder))
     if options.record:
         write_output(options.record, json.dumps({"model": options.model, **asdict(found)}, indent=1) + "\n")
     else:

@@ -11,19 +11,16 @@ SUMMARY = """Explain an image-text match, or how a caption depends on boxes.
 
 For a match it shows the share of each attention head, for a caption the effect of a change of boxes."""
 EPILOG = f"""examples:
-  hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log"
   hf-ngsan explain --model DUAL_ENCODER photo.jpg "a dog jumps over a log" --figure heads.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual swap --region 0 --other 1 --figure swap.png
   hf-ngsan explain --model runs/scenes --data scenes --counterfactual score
 
-For a dual encoder, the first line has the cosine similarity of image and text, a sum over pairs of an image head and a
-text head; the bias of a projection counts as a head. Each further line has a head, its share and, for a text head, the
-word with the largest weight. For models of transformers, the heads are those of the last layers, and a share is the
-similarity that would be lost without the head, to first order.
+For a dual encoder, the first line has the cosine similarity of image and text. Each further line has a head, its share
+and, for a text head, the word with the largest weight; the bias of a projection counts as a head. Of models of
+transformers, a share is the similarity that would be lost without a head of the last layers, to first order.
 
-For a captioner, --counterfactual changes the box of one region and keeps its features. The output is JSON with the
-captions before and after. "score" exchanges two boxes in many images: on synthetic scenes such that another relation
-becomes true, which "follow" of the captions state (0.5 by chance), on other data at random.
+For a captioner, --counterfactual changes the box of one region; the output is JSON with the captions before and after.
+"score" exchanges two boxes in many images; of scenes "follow" is the share of captions with the new relation.
 
 {DATASETS}"""
 
@@ -32,15 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model")
     parser.add_argument("image", nargs="?", type=user_path, metavar="IMAGE", help="image file or URL")
     parser.add_argument("text", nargs="?", metavar="TEXT", help="text to compare the image with")
-    figure = "draw the heads, or the caption before and after"
-    parser.add_argument("--figure", type=user_path, metavar="FILE", help=figure)
+    parser.add_argument("--figure", type=user_path, metavar="FILE", help="draw the heads, or the captions")
     add_shared(parser, "--output", help="write the JSON to this file (print it)")
     group = parser.add_argument_group("for a captioner")
-    group.add_argument(
-        "--counterfactual",
-        choices=("move", "scale", "mirror", "swap", "score"),
-        help="change of the box of a region: a fifth of the image to the right, twice its size, left and right, ...",
-    )
+    changes = "change of the box of a region: a fifth of the image to the right, twice its size, left and right, ..."
+    group.add_argument("--counterfactual", choices=("move", "scale", "mirror", "swap", "score"), help=changes)
     add_shared(group, "--data", required=False)
     add_shared(group, "--split", "--limit")
     group.add_argument("--row", type=whole_number, default=0, metavar="N", help="row of the split, from 0 (0)")

@@ -1,6 +1,7 @@
 """The command `hf-ngsan export`: a captioner or dual encoder as graphs of ONNX."""
 
 import argparse
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +26,14 @@ caption and search answer by them without PyTorch. The command needs the extra e
 {DATASETS}"""
 IMAGES = 64
 """Default number of images to check."""
-TO_SAVE_MEMORY = "check fewer images with --limit, or "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--model")
+    add_shared(parser, "--model", "--split", "--limit")
     add_shared(parser, "--output", metavar="DIR", help="new folder of the export (onnx/ in the folder of the model)")
-    parser.add_argument(
-        "--check",
-        action="store_true",
-        help="caption images with the model and with the exported files; exit code 1 if they differ",
-    )
+    check = "caption images with the model and with the exported files; exit code 1 if they differ"
+    parser.add_argument("--check", action="store_true", help=check)
     add_shared(parser, "--data", required=False, help="dataset to check on (that of the training run)")
-    add_shared(parser, "--split", "--limit")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -53,8 +49,7 @@ def run(options: argparse.Namespace) -> int:
         return export_captioner(options)
     if options.check or options.data is not None or options.limit is not None:
         raise ValueError(
-            "The graphs of a dual encoder, and those in the folder of a model, compute what the model computes; leave "
-            "other options out, or name a captioner and a new folder with --output."
+            "A dual encoder, and graphs in the folder of a model, have no options of a check; leave them out."
         )
     return export_beside(options, task) if options.output is None else export_dual_encoder(options)
 
@@ -74,11 +69,8 @@ def export_captioner(options: argparse.Namespace) -> int:
             spec, split = data_of(options.model, model, split)
         rows = load_rows(spec, split, with_captions=False, limit=options.limit or IMAGES)
         rows = rows_for(model, processor, rows, spec)
-    write_folder_atomically(
-        Path(options.output),
-        lambda folder: write_exported_captioner(model, processor, folder),
-        manifest=False,
-    )
+    write = partial(write_exported_captioner, model, processor)
+    write_folder_atomically(Path(options.output), write, manifest=False)
     print(f"{options.output} captions without this package: python {Path(options.output) / 'captioner.py'} --help")
     if rows is None:
         return 0
@@ -138,11 +130,11 @@ def export_dual_encoder(options: argparse.Namespace) -> int:
         raise ValueError(f"{options.model} is an exported dual encoder already.")
     model, processor = load_model(options.model, "retrieval")
     differences: list[float] = []
-    write_folder_atomically(
-        Path(options.output),
-        lambda folder: differences.append(write_exported_dual_encoder(model.float(), processor, folder)),
-        manifest=False,
-    )
+
+    def write(folder: Path) -> None:
+        differences.append(write_exported_dual_encoder(model.float(), processor, folder))
+
+    write_folder_atomically(Path(options.output), write, manifest=False)
     print(f"{options.output} embeds images and texts as the model does (largest difference {differences[0]:.1e}).")
     print(f"Index images with it: hf-ngsan index --model {options.output} --images FOLDER --output INDEX")
     return 0

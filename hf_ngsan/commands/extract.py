@@ -3,13 +3,10 @@
 import argparse
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from . import arguments
 from .arguments import add_shared, at_most, between, fraction, whole_number
-
-if TYPE_CHECKING:
-    from ..extraction import ImageChange, ImageList
 
 SUMMARY = """Extract visual features of images or videos into a dataset.
 
@@ -26,32 +23,25 @@ The same command continues an extraction that was killed. A command with other i
 adds them to the folder. An image that cannot be read is an error; with --skip-errors such images are left out, named
 and listed in skipped.json."""
 CHANGES = ("smallest_crop", "flip", "color_jitter", "seed")
-"""Options of the copies."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_shared(parser, "--images", "--image-folder")
-    arguments.add_vision_arguments(parser)
+    add_shared(parser, "--images", "--image-folder", *arguments.VISION_OPTIONS)
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the features")
-    add_shared(
-        parser, "--split", default=None, metavar="NAME", help="train, validation, ...; that of a dataset to read"
-    )
-    add_shared(parser, "--dtype")
+    add_shared(parser, "--split", default=None, metavar="NAME", help="train, validation, ...; of a dataset to read")
     add_shared(parser, "--batch-size", default=16)
-    add_shared(parser, "--engine", *arguments.READING)
-    copies = parser.add_argument_group(
-        "copies",
-        "Features of randomly changed images. Training with augmentation.feature_copies=true takes the features of an\n"
-        "image or of one of its copies, at random in every epoch. Images with left or right in their captions\n"
-        "are not mirrored.",
+    add_shared(parser, "--dtype", "--engine", *arguments.READING, "--num-processes")
+    what = (
+        "Features of randomly changed images, for training with augmentation.feature_copies=true. Images with left or\n"
+        "right in their captions are not mirrored."
     )
+    copies = parser.add_argument_group("copies", what)
     add = copies.add_argument
     add("--copies", type=at_most(100), metavar="N", help="also extract features of N changed copies of each image")
     add("--smallest-crop", type=between(1e-6, 1), default=0.6, metavar="S", help="share of the area (%(default)s)")
     add("--flip", type=fraction, default=0.5, metavar="SHARE", help="share of mirrored images (%(default)s)")
     add("--color-jitter", type=fraction, default=0.2, metavar="S", help="change of brightness, ... (%(default)s)")
     add("--seed", type=whole_number, default=0, metavar="N", help="seed of the changes (%(default)s)")
-    add_shared(parser, "--num-processes")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -93,8 +83,6 @@ def run(options: argparse.Namespace) -> None:
         pace = f" ({result.num_new} new, {result.num_new / result.seconds:.1f} images/s)" if result.num_new else ""
         total = f" The folder has {result.num_rows} in all." if result.num_rows > number else ""
         print(f"{options.output}: features of {number} images{pace}, {len(skipped)} skipped.{total}")
-        if options.copies:
-            print(f"{options.copies} copies of each, for augmentation.feature_copies=true, are beside them.")
         if options.split is None:
             print("They have no split, which training and evaluation need (--split).")
         else:
@@ -103,11 +91,11 @@ def run(options: argparse.Namespace) -> None:
     accelerator.end_training()
 
 
-def vision_fields(options: argparse.Namespace, images: "ImageList") -> dict[str, Any]:
+def vision_fields(options: argparse.Namespace, images: Any) -> dict[str, Any]:
     return arguments.pick(options, *arguments.VISION) | ({"kind": "frames"} if images.of_clips else {})
 
 
-def find_images(options: argparse.Namespace) -> "ImageList":
+def find_images(options: argparse.Namespace) -> Any:
     from ..extraction import list_images
     from ..extraction.extract import check_output_folder
 
@@ -115,7 +103,7 @@ def find_images(options: argparse.Namespace) -> "ImageList":
     return list_images(options.images, options.image_folder, options.split)
 
 
-def change_of_copy(options: argparse.Namespace, number: int) -> "ImageChange":
+def change_of_copy(options: argparse.Namespace, number: int) -> Any:
     from ..extraction import ImageChange
     from ..tasks.caption_rows import AugmentationSettings, ImageAugmentation
 

@@ -2,22 +2,16 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..io.files import check_place
 from ..io.packaged import DUAL_ENCODER, packaged_models
 from .arguments import MODEL, READING, add_shared, key_and_value, pick, print_skipped
 
-if TYPE_CHECKING:
-    from ..extraction import ImageList
-    from ..retrieval import IndexKind
-
 SUMMARY = "Embed images into an index, which search reads."
 EPILOG = """examples:
   hf-ngsan index --images photos --output photos.index
   hf-ngsan index --model DUAL_ENCODER --images images:flickr8k --split train --output flickr8k.index
-  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --prune
-  hf-ngsan index --model DUAL_ENCODER --images photos --output photos.index --backend usearch
   hf-ngsan index --images photos --output photos.index --backend milvus:photos.db --index-type HNSW --index-params M=32
 
 The same command continues an index that was killed. On an existing index it adds new images and embeds changed ones
@@ -28,11 +22,10 @@ such images are left out and named."""
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     help_of_model = f"{MODEL} ({DUAL_ENCODER}, which comes with the package)"
     add_shared(parser, "--model", required=False, default=DUAL_ENCODER, help=help_of_model)
-    add_shared(parser, "--images", "--image-folder")
+    add_shared(parser, "--images", "--image-folder", "--engine", *READING, "--num-processes")
     add_shared(parser, "--output", required=True, metavar="DIR", help="folder of the index")
     add_shared(parser, "--split", default=None, metavar="NAME", help="split of a dataset")
     add_shared(parser, "--batch-size", default=32)
-    add_shared(parser, "--engine")
     parser.add_argument(
         "--backend",
         help="search backend: exact compares every image (default of a new index); usearch finds candidates with an "
@@ -42,7 +35,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     milvus("--index-type", metavar="TYPE", help="such as HNSW, IVF_FLAT or FLAT")
     milvus("--index-params", nargs="+", type=key_and_value, default=[], metavar="NAME=N", help="such as M=32")
     parser.add_argument("--prune", action="store_true", help="remove images that are gone from an existing index")
-    add_shared(parser, *READING, "--num-processes")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -81,13 +73,13 @@ def run(options: argparse.Namespace) -> None:
     accelerator.end_training()
 
 
-def index_kind(options: argparse.Namespace) -> "IndexKind | None":
+def index_kind(options: argparse.Namespace) -> Any:
     from ..retrieval import IndexKind
 
     return None if options.index_type is None else IndexKind(options.index_type, dict(options.index_params))
 
 
-def find_images(options: argparse.Namespace) -> "ImageList":
+def find_images(options: argparse.Namespace) -> Any:
     from ..extraction import list_images
     from ..retrieval import check_backend, check_new_index
 

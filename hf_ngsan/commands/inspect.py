@@ -4,15 +4,12 @@ import argparse
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from ..data.formats import FORMATS
 from ..io.files import read_json_or_none
 from ..io.packaged import folder_of_packaged
 from .arguments import check_files, check_outputs, user_path, whole_number
-
-if TYPE_CHECKING:
-    from ..data.inspection import Findings
 
 SUMMARY = """Describe a file or folder, and name its first problem.
 
@@ -21,13 +18,11 @@ EPILOG = """examples:
   hf-ngsan inspect trainval_36.tsv
   hf-ngsan inspect features --figure regions.png --images photos
   hf-ngsan inspect runs/scenes
-  hf-ngsan inspect photos
   hf-ngsan inspect ngsan-flickr8k --self-test
   hf-ngsan inspect index --verify
 
 The command reads all data to find the first problem."""
-BLANK_SIDE = 400
-"""Width of the blank image that is drawn if the data have no image, in pixels."""
+BLANK_SIDE = 400  # of the image that is drawn if the data have none, in pixels
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,9 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--figure", type=user_path, metavar="FILE", help="draw the boxes of an image and its captions")
     add("--image-id", type=whole_number, metavar="ID", help="id of the image to draw (the first)")
     add("--images", type=user_path, metavar="DIR", help="with --figure: folder of images, if the data have none")
-    add(
-        "--self-test", action="store_true", help="compare a model's outputs with its record; exit code 1 if they differ"
-    )
+    test = "compare a model's outputs with its record; exit code 1 if they differ"
+    add("--self-test", action="store_true", help=test)
     add("--verify", action="store_true", help="compare an index, features or a training run with their checksums")
 
 
@@ -81,11 +75,7 @@ def self_test(name: str) -> int:
 
 
 def verify(path: Path) -> str:
-    """Compares the files of a folder with their checksums, and returns a description of what was compared.
-
-    Raises:
-        ValueError, OSError: a file is damaged or missing, or the folder has no checksums.
-    """
+    """Compares the files of a folder with their checksums, and returns a description of what was compared."""
     from ..io.folders import MANIFEST, check_folder, find_folder
     from ..io.shards import RECORDS, verify_shards
     from ..retrieval import IndexFolder
@@ -114,7 +104,7 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def inspect(path: Path, options: argparse.Namespace) -> "Findings":
+def inspect(path: Path, options: argparse.Namespace) -> Any:
     """Returns the findings in a folder of images, or in data that [`~hf_ngsan.data.inspection.inspect_data`] reads."""
     from ..data.formats import some_files
     from ..data.images.sources import holds_images, is_saved
@@ -188,7 +178,7 @@ def lines_of_index(path: Path) -> list[str]:
     ]
 
 
-def draw(findings: "Findings", options: argparse.Namespace) -> str:
+def draw(findings: Any, options: argparse.Namespace) -> str:
     """Draws the regions and captions of one image into the file of --figure; returns what it shows."""
     import numpy as np
 

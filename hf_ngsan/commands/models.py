@@ -1,7 +1,4 @@
-"""The command `hf-ngsan models`: the trained models that the package brings, and the architectures that it trains.
-
-It reads cards, configurations and training configs, and imports neither torch nor transformers.
-"""
+"""The command `hf-ngsan models`: the trained models that the package brings, and the architectures that it trains."""
 
 import argparse
 import json
@@ -16,13 +13,10 @@ from .arguments import json_of
 
 SUMMARY = """List the packaged models, and what can be trained.
 
-Each packaged model has its size on disk, the data and main score of its card, and its licence; every command takes its
-name as a model. Architectures are listed with the number of packaged training configs."""
+Every command takes the name of a packaged model. Architectures have the number of their packaged training configs."""
 EPILOG = """examples:
   hf-ngsan models
   hf-ngsan models --type captioning
-  hf-ngsan models --type mhsan
-  hf-ngsan models --json
 
 With --type, the training configs are listed too; hf-ngsan train --config NAME makes a model by one."""
 GUESTS = "guests"

@@ -16,9 +16,8 @@ EPILOG = """examples:
   hf-ngsan push runs/scenes user/captioner-of-scenes --dry-run folder
   hf-ngsan push runs/scenes user/captioner-of-scenes --private --license cc-by-4.0
 
-Log in with hf auth login, or set HF_TOKEN. Before anything is uploaded, a process without this package loads the
-checkpoint. The card has the scores of hf-ngsan evaluate --record. A README.md in DIR replaces the card and excludes
---license, --runs and --examples. A model that began as others keeps their licence; --license states another one."""
+Log in with hf auth login, or set HF_TOKEN. The card has the scores of hf-ngsan evaluate --record. A README.md in DIR
+replaces it and excludes --license, --runs and --examples. A model that began as others keeps their licence."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -53,10 +52,7 @@ def run(options: argparse.Namespace) -> None:
     facts = collect_card_facts(options.model, options.runs, license=options.license)
     given = [f"--{name}" for name in ("license", "runs", "examples") if getattr(options, name)]
     if facts.own_card is not None and given:
-        raise ValueError(
-            f"{options.model} has a README.md, which is uploaded unchanged and excludes {' and '.join(given)}; edit "
-            "README.md, or leave the options out."
-        )
+        raise ValueError(f"{options.model} has a README.md, uploaded unchanged: edit it, and omit {', '.join(given)}.")
     model, processor = load_model(options.model)
 
     def write(folder: Path) -> None:

@@ -7,7 +7,6 @@ from .arguments import DATA, DATASETS, add_shared, check_data, check_outputs
 SUMMARY = "Write the captions of a dataset as references for score."
 EPILOG = f"""examples:
   hf-ngsan references --data scenes --split test --output references.json
-  hf-ngsan evaluate --model runs/scenes --data scenes --split test --output captions.json
   hf-ngsan score --predictions captions.json --references references.json
 
 {DATASETS}"""

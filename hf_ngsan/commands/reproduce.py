@@ -8,14 +8,11 @@ from .arguments import DATASETS, add_shared, at_most, pick, positive_int, user_p
 
 SUMMARY = """Train and compare the rows of a paper's table.
 
-Each row is trained with several seeds, a process each. Runs that are finished are skipped, those that were killed
-resume. The table has means and standard deviations over seeds, the paper's numbers, and paired bootstraps over images
-against the baseline, with Holm's correction; it is written as Markdown and JSON, beside a record of every run."""
+Each row is trained with several seeds, a process each; a run that was killed resumes. The table has means and standard
+deviations, the paper's numbers, and paired bootstraps against the baseline, with Holm's correction."""
 EPILOG = f"""examples:
-  hf-ngsan reproduce ngsan --table 4 --data scenes --dry-run
   hf-ngsan reproduce ngsan --table 4 --data scenes
   hf-ngsan reproduce ngsan --table 6 --data features:DIR --scale small --only SAN NG-SAN --seeds 5
-  hf-ngsan reproduce ngsan --table 4 --data scenes --check
   hf-ngsan reproduce ngsan --figure 3 --model runs/reproduce/ngsan-scenes/runs/content-independent-0
 
 Papers: ngsan, rstnet, mhsan and spatial_captioner.
@@ -34,8 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--data", required=False, help="dataset, such as scenes or features:DIR (the paper's)")
     add("--scale", choices=("paper", "small"), help="training configs: the paper's, or small ones for other data")
     add("--seeds", type=positive_int, default=3, metavar="N", help="number of seeds (%(default)s)")
-    first = at_most(MAX_INTEGER, 0)
-    add("--first-seed", type=first, default=0, metavar="N", help="the first of them (%(default)s)")
+    add("--first-seed", type=at_most(MAX_INTEGER, 0), default=0, metavar="N", help="the first of them (%(default)s)")
     add("--only", nargs="+", metavar="ROW", help="rows of the table (all)")
     add("--processes", type=positive_int, metavar="N", help="runs at a time (one per GPU or processor)")
     add("--budget", type=positive_int, metavar="MINUTES", help="begin no run after so many minutes")
@@ -92,10 +88,7 @@ def draw_figure(options: argparse.Namespace, output: Path) -> None:
 
     kinds = {"3": "position", "4": "size"}
     if options.paper != "ngsan" or options.figure not in kinds:
-        raise UnknownTableError(
-            f"There is no figure {options.figure} of {options.paper} here. ngsan has 3 and 4; hf-ngsan visualness "
-            "--figures draws those of rstnet, hf-ngsan explain --figure the heat maps of mhsan."
-        )
+        raise UnknownTableError(f"There is no figure {options.figure} of {options.paper} here; ngsan has 3 and 4.")
     if options.model is None:
         raise ValueError("--figure needs a trained captioner; name it with --model.")
     check_matplotlib()

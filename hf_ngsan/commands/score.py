@@ -9,7 +9,6 @@ DEFAULT_METRICS = ("cider_d", "bleu", "rouge_l", "cider")
 SUMMARY = "Score captions in a COCO result file against references."
 EPILOG = """examples:
   hf-ngsan score --predictions results.json --references captions_val.json
-  hf-ngsan score --predictions results.json --references captions_val.json --metrics bleu cider_d meteor
   hf-ngsan score --predictions results.json --references captions_val.json --per-image scores.json
   hf-ngsan score --compare ours.json theirs.json --references captions_val.json --metrics meteor cider_d
 
@@ -25,15 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     predictions.add_argument("--compare", nargs=2, type=user_path, metavar=("A.json", "B.json"), help=compared)
     captions = "COCO captions of the same split, or JSON lines"
     parser.add_argument("--references", required=True, type=user_path, metavar="CAPTIONS.json", help=captions)
-    parser.add_argument(
-        "--metrics",
-        nargs="+",
-        choices=(*DEFAULT_METRICS, "meteor"),
-        default=list(DEFAULT_METRICS),
-        metavar="METRIC",
-        help="metrics to compute (%(default)s)",
-    )
-    add = parser.add_argument
+    add, known = parser.add_argument, (*DEFAULT_METRICS, "meteor")
+    metrics = "metrics to compute (%(default)s)"
+    add("--metrics", nargs="+", choices=known, default=[*DEFAULT_METRICS], metavar="METRIC", help=metrics)
     add("--clip-score", type=user_path, metavar="DUAL_ENCODER", help="also CLIPScore and RefCLIPScore by this model")
     add("--image-folder", type=user_path, metavar="DIR", help="images, by their names in the file of references")
     add("--truncate-captions", action="store_true", help="cut captions that are too long for --clip-score (refused)")
@@ -116,10 +109,7 @@ def compare(options: argparse.Namespace) -> None:
     )
     missing = set(images) ^ set(others)
     if missing:
-        raise ValueError(
-            f"{' and '.join(options.compare)} have captions of different images, such as {min(missing, key=str)}; a "
-            "paired comparison needs the same."
-        )
+        raise ValueError(f"{' and '.join(options.compare)} have different images, such as {min(missing, key=str)}.")
     of_image = dict(zip(others, second, strict=True))
     metric = CaptionMetrics(metrics=options.metrics, tokenizer=caption_units(options.language))
     scores = compare_captions(metric, first, [of_image[image] for image in images], matched)

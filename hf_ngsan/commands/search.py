@@ -2,14 +2,10 @@
 
 import argparse
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ..io.messages import printable
 from ..io.packaged import find_model_folder
-from .arguments import check_files, check_outputs, pick, positive_int, print_header, user_path
-
-if TYPE_CHECKING:
-    from ..retrieval import Hit, IndexFolder
+from .arguments import check_files, check_outputs, pick, positive_int, user_path
 
 SUMMARY = """Find images of an index by words or by another image.
 
@@ -17,7 +13,6 @@ Each line of the output has the similarity, the name of an image and its caption
 indexes, that of the image stands before its name."""
 EPILOG = """examples:
   hf-ngsan search photos.index "a dog jumps over a log"
-  hf-ngsan search photos.index "a dog jumps over a log" --figure hits.png
   hf-ngsan search photos.index --image photo.jpg --top-k 20
   hf-ngsan search photos-1.index photos-2.index "a dog jumps over a log"
   hf-ngsan search photos.index "a dog jumps over a log" --filter "width > 500"
@@ -48,18 +43,15 @@ def run(options: argparse.Namespace) -> None:
     check_files(options.image)
     check_outputs({"--figure": options.figure}, [options.image, *options.index])
     indexes = [IndexFolder.open(Path(folder)) for folder in options.index]
-    hits = hits_by_graph(options, indexes)
-    if hits is None:
-        hits = hits_by_model(options, indexes)
-    has_captions = any(hit.captions for hit in hits)
-    print_header("similarity", *["index"] * (len(indexes) > 1), "image", *["captions"] * has_captions)
+    by_graph = hits_by_graph(options, indexes)
+    hits = hits_by_model(options, indexes) if by_graph is None else by_graph
     for hit in hits:
         captions = " | ".join(" ".join(caption.split()) for caption in hit.captions)
         folder = [options.index[hit.index_number]] if len(indexes) > 1 else []
         print("\t".join([f"{hit.score:.4f}", *map(printable, [*folder, hit.name]), *filter(None, [captions])]))
 
 
-def hits_by_graph(options: argparse.Namespace, indexes: "list[IndexFolder]") -> "list[Hit] | None":
+def hits_by_graph(options: argparse.Namespace, indexes: list) -> list | None:
     """Returns what the graph of texts beside the model finds, without torch; None if it cannot do what is asked."""
     if options.text is None or options.figure is not None or options.modules:
         return None
@@ -75,7 +67,7 @@ def hits_by_graph(options: argparse.Namespace, indexes: "list[IndexFolder]") -> 
     return search_current(indexes, graph.fingerprint, query, options.top_k, backend, options.filter)
 
 
-def hits_by_model(options: argparse.Namespace, indexes: "list[IndexFolder]") -> "list[Hit]":
+def hits_by_model(options: argparse.Namespace, indexes: list) -> list:
     """Returns what the model finds, and draws it if a figure is wanted."""
     from ..io.processes import make_accelerator
     from ..loading.models import load_model

@@ -14,9 +14,8 @@ EPILOG = """examples:
   hf-ngsan serve --model captioner --port 8000
   curl -F files=@photo.jpg -F num_beams=3 http://127.0.0.1:8000/caption
 
-POST /caption takes the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report the
-state of the server. Ctrl-C or SIGTERM ends it once the current requests are answered. The command needs the extra
-serve."""
+POST /caption takes the files of a form, or JSON {"images": ["BASE64", ...]}. GET /health and GET /metrics report its
+state. Ctrl-C or SIGTERM ends it once the current requests are answered. It needs the extra serve."""
 LIMITS = {
     "images": ("--max-images", 64, "images of a request"),
     "request_bytes": ("--max-bytes", 32_000_000, "bytes of a request"),
@@ -30,10 +29,9 @@ LIMITS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_shared(parser, "--model", required=False, default=CAPTIONER, help=f"{MODEL} ({CAPTIONER})")
-    add_shared(parser, "--host", "--allowed-host")
+    add_shared(parser, "--host", "--allowed-host", "--engine")
     add_shared(parser, "--port", default=8000, help="port to listen at, 0 for any free port (%(default)s)")
     add_shared(parser, "--batch-size", default=32)
-    add_shared(parser, "--engine")
     add = parser.add_argument
     wait = "milliseconds that a batch with free places waits for the next image (%(default)s)"
     add("--wait-ms", type=at_most(1000, 0), default=5, metavar="MS", help=wait)
@@ -49,8 +47,7 @@ def run(options: argparse.Namespace) -> None:
 
         from ..serving import BoundedServer, ServingLimits, create_app
     except ImportError:
-        message = 'hf-ngsan serve needs FastAPI and uvicorn; install them with pip install "hf-ngsan[serve]".'
-        raise ValueError(message) from None
+        raise ValueError('hf-ngsan serve needs FastAPI and uvicorn: pip install "hf-ngsan[serve]".') from None
     from ..io.processes import make_accelerator
     from ..loading.engines import use_engine
     from ..loading.models import load_captioner, reads_images
@@ -60,9 +57,7 @@ def run(options: argparse.Namespace) -> None:
     listen(options.host, options.port).close()  # before the model is loaded
     model, processor = load_captioner(options.model)
     if not reads_images(model.config):
-        raise ValueError(
-            f"{options.model} has no vision encoder and reads no images; give it one with hf-ngsan attach-vision."
-        )
+        raise ValueError(f"{options.model} reads no images; give it a vision encoder with hf-ngsan attach-vision.")
     limits = ServingLimits(**pick(options, *LIMITS, "batch_size", "wait_ms", "allow_urls"))
     use_engine(model.to(make_accelerator().device), processor, options.engine)
     with listen(options.host, options.port) as listening:

@@ -3,12 +3,9 @@
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING
+from typing import Any
 
 from .arguments import DATASETS, add_shared, user_path
-
-if TYPE_CHECKING:
-    from ..training import TrainingConfig
 
 SUMMARY = "Train a model from a training config."
 EPILOG = f"""examples:
@@ -18,9 +15,7 @@ EPILOG = f"""examples:
   hf-ngsan train --config ngsan/scenes --stage auto
 
 {DATASETS}"""
-TO_SAVE_MEMORY = (
-    "continue with --resume and a higher training.gradient_accumulation_steps or a lower evaluation.batch_size, or "
-)
+TO_SAVE_MEMORY = "use --resume, more training.gradient_accumulation_steps or a lower evaluation.batch_size, or "
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,7 +55,7 @@ def run(options: argparse.Namespace) -> None:
     leave_process_group()
 
 
-def config_of(options: argparse.Namespace) -> "TrainingConfig":
+def config_of(options: argparse.Namespace) -> Any:
     from ..tasks import load_training_config
 
     stage = [] if options.stage is None else [f"training.stage={options.stage}"]

@@ -13,7 +13,6 @@ SUMMARY = "Translate sentences, one a line."
 EPILOG = """examples:
   hf-ngsan translate --model runs/multi30k "A dog jumps over a log."
   hf-ngsan translate --model runs/multi30k --input test.en --output test.translated.de
-  hf-ngsan translate --model runs/multi30k --input test.en --json
   cat test.en | hf-ngsan translate --model runs/multi30k --num-beams 1 --batch-size 256
 
 An empty line stays empty. A line with more tokens than data.max_length of the training config is an error;
@@ -23,11 +22,9 @@ An empty line stays empty. A line with more tokens than data.max_length of the t
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("texts", nargs="*", metavar="TEXT", help="sentences to translate (the lines of the standard input)")
-    add_shared(parser, "--model")
+    add_shared(parser, "--model", "--json", "--output", *arguments.GENERATION, "--skip-errors")
     add("--input", type=user_path, metavar="FILE", help="UTF-8 text file, one sentence a line")
-    add_shared(parser, "--json", "--output", *arguments.GENERATION)
     add_shared(parser, "--batch-size", default=64)
-    add_shared(parser, "--skip-errors")
 
 
 def run(options: argparse.Namespace) -> int:

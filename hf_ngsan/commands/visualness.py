@@ -11,9 +11,8 @@ EPILOG = f"""examples:
   hf-ngsan visualness --model runs/rstnet --data features:features --min-count 5
   hf-ngsan visualness --model runs/rstnet --data images:photos --limit 20 --figures figures
 
-The table has a line for each word, the most visual word first: the word, its visualness from 0 to 1 (mean over its
-occurrences), its number of occurrences, and the standard deviation. The figures are words.png with the most and least
-visual words, and ID.png with the coloured caption of each image.
+The table has a line for each word, the most visual one first: word, visualness from 0 to 1 (mean over occurrences), its
+occurrences, and the standard deviation. The figures are words.png and, for the caption of each image, ID.png.
 
 {arguments.DATASETS}"""
 

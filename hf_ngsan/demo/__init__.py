@@ -19,17 +19,10 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--output", type=user_path, default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)"
-    )
-    parser.add_argument(
-        "--seed",
-        type=at_most(MAX_INTEGER, 0),
-        default=0,
-        metavar="N",
-        help="seed of the scenes and, with --train, of the weights (%(default)s)",
-    )
-    parser.add_argument("--train", action="store_true", help="train models of synthetic scenes and compare them")
+    add, seed = parser.add_argument, "seed of the scenes and, with --train, of the weights (%(default)s)"
+    add("--output", type=user_path, default="runs/demo", metavar="DIR", help="folder of the results (%(default)s)")
+    add("--seed", type=at_most(MAX_INTEGER, 0), default=0, metavar="N", help=seed)
+    add("--train", action="store_true", help="train models of synthetic scenes and compare them")
 
 
 def run(options: argparse.Namespace) -> int:

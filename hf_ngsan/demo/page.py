@@ -32,8 +32,7 @@ from ..tasks.retrieval_search import embed_images, embed_texts
 from .training import CHANCE, calm_logs
 
 NUM_SCENES = 100
-NUM_DRAWINGS = 11
-"""Drawings of scenes that are searched together with the photographs: 16 images in all, as for [`NOTHING_FITS`]."""
+NUM_DRAWINGS = 11  # of scenes, searched together with the photographs: 16 images in all, as for NOTHING_FITS
 QUERIES = ("a lion on a rock", "an old woman in a uniform", "a tower", "two boys play football in the snow")
 """Chosen before any was searched for; nothing fits the last one."""
 SCENE_SIDE, PHOTOGRAPH_SIDE, THUMBNAIL_SIDE, MAP_SIDE = 480, 480, 200, 200
@@ -44,23 +43,16 @@ FUNCTION_WORDS = frozenset(
     have had and or but while as in on at of to by for from with without into onto over under up down out off through
     across along around behind beside between near next against towards front back there""".split()  # noqa: SIM905
 )
-"""Words that show nothing, so that a map of their attention says nothing either."""
 SURE = 0.5
-"""Confidence from which a caption counts as sure: more likely than not it is as good as the better half of those of the
-calibration."""
+"""Confidence from which a caption is more likely than not as good as the better half of those of the calibration."""
 NOTHING_FITS = 0.394
-"""Similarity below which no image fits a query. On Flickr8k's validation split, the best of 16 photographs that a
-caption does not describe reaches it as often as the caption's own photograph does not: 22 times in 100
-(`python benchmarks/search_threshold.py`)."""
-DARKEST = 0.25
-"""Brightness of a photograph where a word has no attention."""
-BRIGHT_SHARE = 0.05
-"""Share of a photograph that has its full brightness, where the attention of a word is largest."""
+"""Similarity below which no image fits a query: both errors are equally frequent (`benchmarks/search_threshold.py`)."""
+DARKEST, BRIGHT_SHARE = 0.25, 0.05
+"""Brightness of a photograph where a word has no attention, and the share of it that has its full brightness."""
 COMPLETION: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": 6}
 """Arguments of `generate` for the relation of a caption that breaks off before it."""
 
-Captioner = tuple[Any, Any]
-"""A model and its processor."""
+Captioner = tuple[Any, Any]  # a model and its processor
 Row = Mapping[str, Any]
 
 
@@ -109,10 +101,6 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
         output: folder that gets `index.html`, which has all of its pictures inside, and `photographs/`.
         seed: seed of the scenes, of the test split: no captioner was trained on them.
         num_scenes: scenes whose relations are counted.
-
-    Raises:
-        OSError: the folder is a file, or cannot be written to.
-        MissingBackboneError: the weights of the packaged models of photographs (extra `photos`) are not installed.
     """
     began, output, threads = time.monotonic(), Path(output), torch.get_num_threads()
     check_place(output / "index.html")
@@ -131,11 +119,9 @@ def main(output: str | Path = "runs/demo", seed: int = 0, num_scenes: int = NUM_
     finally:
         torch.set_num_threads(threads)
     environment = jinja2.Environment(autoescape=True, trim_blocks=True, undefined=jinja2.StrictUndefined)
-    environment.filters |= {
-        "scene": lambda row: data_url(draw_scene(row, SCENE_SIDE), "PNG", SCENE_SIDE),
-        "photograph": lambda image: data_url(image, "JPEG", PHOTOGRAPH_SIDE),
-        "thumbnail": lambda image: data_url(image, "JPEG", THUMBNAIL_SIDE),
-    }
+    environment.filters["scene"] = lambda row: data_url(draw_scene(row, SCENE_SIDE), "PNG", SCENE_SIDE)
+    environment.filters["photograph"] = lambda image: data_url(image, "JPEG", PHOTOGRAPH_SIDE)
+    environment.filters["thumbnail"] = lambda image: data_url(image, "JPEG", THUMBNAIL_SIDE)
     page = environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(
         scenes=scenes,
         accuracy=accuracy,
@@ -166,19 +152,17 @@ def two_scenes(captioners: Mapping[str, Captioner], rows: Sequence[Row]) -> dict
     moved = [name for name, box, other in places if (box != other).any()]
     print(f"A scene, and again with the {' and the '.join(moved)} exchanged; true relations:")
     for name in captioners:
-        right = [
-            f"{sum(bool(sentence.answers[name].is_true) for sentence in scene.sentences)} of {len(scene.sentences)}"
-            for scene in (before, after)
-        ]
-        print(f"  {name:14} {right[0]}   after the exchange {right[1]}")
+        right = [[sentence.answers[name].is_true for sentence in scene.sentences] for scene in (before, after)]
+        told = [f"{of_scene.count(True)} of {len(of_scene)}" for of_scene in right]
+        print(f"  {name:14} {told[0]}   after the exchange {told[1]}")
     return {"before": before, "after": after, "moved": moved}
 
 
 def scene_to_change(rows: Sequence[Row]) -> tuple[Row, RelationSwap]:
     """Returns the scene, and the exchange of two of its objects, that turn most of its directions, such as left of.
 
-    Neither object is the landmark, to which the captions relate the others. Of equal ones it is the one that leaves the
-    fewest captions undecided, or else the first. Only the truth decides, and nothing that a captioner says.
+    Neither object is the landmark, to which the captions relate the others; of equal ones it leaves the fewest captions
+    undecided. Only the truth decides, and nothing that a captioner says.
     """
 
     def moves_landmark(row: Row, swap: RelationSwap) -> bool:
@@ -241,11 +225,10 @@ def relation_accuracy(captioners: Mapping[str, Captioner], rows: Dataset) -> dic
 
 
 def copy_photographs(folder: Path) -> list[Path]:
-    """Copies the photographs that installed packages bring into a folder; returns their files."""
+    """Copies the photographs that installed packages bring into a folder; returns its files."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, file in installed_photographs().items():
-        if not (folder / f"{name}.jpg").exists():
-            shutil.copyfile(file, folder / f"{name}.jpg")
+        shutil.copyfile(file, folder / f"{name}.jpg")
     return sorted(folder.glob("*.jpg"))
 
 
@@ -257,11 +240,8 @@ def captions_of_photographs(files: Sequence[Path]) -> dict[str, list[Captioned]]
     options = {"return_attention": True, "return_confidence": True, "attention_side": MAP_SIDE}
     photographs = []
     for file, [answer] in zip(files, captioner([str(file) for file in files], **options), strict=True):
-        looked = [
-            (word, lit(answer["image"], weights))
-            for word, weights in zip(answer["words"], answer["attention"], strict=True)
-            if word not in FUNCTION_WORDS
-        ]
+        maps = zip(answer["words"], answer["attention"], strict=True)
+        looked = [(word, lit(answer["image"], weights)) for word, weights in maps if word not in FUNCTION_WORDS]
         words, confidence, is_unlike = answer["generated_text"], answer["confidence"], answer["unlike_training"]
         photographs.append(Captioned(file.name, load_image(file), words, confidence, is_unlike, looked))
     photographs.sort(key=lambda photograph: (photograph.is_unlike, -photograph.confidence))
@@ -269,10 +249,8 @@ def captions_of_photographs(files: Sequence[Path]) -> dict[str, list[Captioned]]
     for photograph in photographs:
         unlike = ", unlike its training" if photograph.is_unlike else ""
         print(f"  {photograph.name}: {photograph.caption} ({photograph.confidence:.0%} sure{unlike})")
-    return {
-        "sure": [photograph for photograph in photographs if photograph.is_sure],
-        "unsure": [photograph for photograph in photographs if not photograph.is_sure],
-    }
+    sure = [photograph for photograph in photographs if photograph.is_sure]
+    return {"sure": sure, "unsure": [photograph for photograph in photographs if not photograph.is_sure]}
 
 
 def searched(images: Mapping[str, Image.Image], top_k: int = 3) -> list[dict[str, Any]]:

@@ -5,15 +5,12 @@ import json
 import logging
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Mapping
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
-
-from tqdm.auto import tqdm
 
 from ..data import draw_scene, extra_scores_of
 from ..data.scenes import Statement
@@ -42,15 +39,13 @@ VARIANTS: Sections = {
     "NG-SAN signed": {"geometry_features": "signed"},
 }
 """Fields of the configuration that make a variant of NG-SAN."""
-
 FROM_PIXELS = "from pixels"
-
 IN_BRIEF: Sections = {
     "data": {"spec": "scenes:size=8000,validation=200,test=500,images=true,image_size=64"},
     "training": {"epochs": 6, "num_threads": 1},
     "evaluation": {"every_epochs": 6},
 }
-"""Changes to the packaged config of pixels that limit training to minutes; relations are then learnt less well."""
+"""Changes to the packaged config of pixels that limit training to minutes."""
 
 SEARCH = "MHSAN"
 SMALL_TEXT = {"word_embedding_size": 32, "hidden_size": 64, "num_hidden_layers": 1, "dropout": 0, "input_dropout": 0}
@@ -65,8 +60,7 @@ COMPARED = ("SAN", "NG-SAN", "NG-SAN signed", FROM_PIXELS)
 SHOWN = "NG-SAN signed"
 NUM_CAPTIONS = 20
 NUM_HITS, NUM_PRINTED = 9, 3
-CHANCE = 0.5
-"""Share of right relations without geometry, since the two answers to a prompt are equally likely."""
+CHANCE = 0.5  # share of right relations without geometry: both answers to a prompt are equally likely
 
 
 def scenes_config(variant: str, output_dir: Path, seed: int = 0, changes: Sections | None = None) -> TrainingConfig:
@@ -97,25 +91,13 @@ def folder_name(variant: str) -> str:
 
 
 def train_side_by_side(configs: Mapping[str, TrainingConfig]) -> None:
-    """Trains and scores each variant in its own process, with one progress bar for all."""
+    """Trains and scores each variant in its own process."""
     print(f"Training {', '.join(configs)} on synthetic scenes, side by side: some minutes on two cores.", flush=True)
-    total = sum(config.training.epochs for config in configs.values())
-    with (
-        ProcessPoolExecutor(len(configs), mp_context=get_context("spawn"), initializer=be_silent) as pool,
-        tqdm(total=total, unit=" epochs", desc="training", leave=False, disable=None) as bar,
-    ):
+    with ProcessPoolExecutor(len(configs), mp_context=get_context("spawn"), initializer=be_silent) as pool:
         runs = {pool.submit(train_and_score, config): name for name, config in configs.items()}
-        while runs:
-            done, _ = wait(runs, timeout=1, return_when=FIRST_COMPLETED)
-            bar.update(sum(map(finished_epochs, configs.values())) - bar.n)
-            for run in done:
-                name, seconds = runs.pop(run), round(run.result()["training_seconds"])
-                bar.write(f"  {name}: trained in {seconds // 60}:{seconds % 60:02d} min", file=sys.stdout)
-
-
-def finished_epochs(config: TrainingConfig) -> int:
-    history = config.output_dir / "history.jsonl"
-    return len(history.read_text(encoding="utf-8").splitlines()) if history.is_file() else 0
+        for run in as_completed(runs):
+            seconds = round(run.result()["training_seconds"])
+            print(f"  {runs[run]}: trained in {seconds // 60}:{seconds % 60:02d} min", flush=True)
 
 
 def be_silent() -> None:  # exceptions of a worker process reach the main process
@@ -173,16 +155,10 @@ def main(
 
     Args:
         output: folder that gets the training runs with `scores.json` and captions of the test scenes, `model/` (NG-SAN
-            signed with its code) and its `captions.json` and `figure.png`, `pixel-model/` with `scene.png` and the
-            attention maps `words.png`, `scenes.index/` and `hits.png`.
+            signed with its code), `pixel-model/`, `scenes.index/`, and captions and figures by them.
         seed: seed of scenes and weights.
         changes, pixel_changes, search_changes: sections with keys to change of the training configs of captioners of
             regions, of the captioner of pixels, and of the dual encoder.
-
-    Raises:
-        ConfigError: the folder has captioners of another training config.
-        OSError: the folder is a file, or cannot be written to.
-        MissingPlotsError: matplotlib is not installed.
     """
     check_matplotlib()
     output = Path(output)
@@ -227,10 +203,8 @@ def use(config: TrainingConfig, output: Path) -> None:
     rows = load_rows(config.data.spec, "test", limit=NUM_CAPTIONS)
     captioner = pipeline("image-to-text", model=str(folder))  # type: ignore[call-overload]  # a task of ours
     captions = [found[0]["generated_text"] for found in captioner(rows)]
-    entries = [
-        {"image_id": row["image_id"], "caption": caption, "references": row["captions"]}
-        for row, caption in zip(rows, captions, strict=True)
-    ]
+    own = zip(rows["image_id"], captions, rows["captions"], strict=True)
+    entries = [dict(zip(("image_id", "caption", "references"), entry, strict=True)) for entry in own]
     write_text_atomically(output / "captions.json", json.dumps(entries, indent=1) + "\n")
     print(f"Captions of test scenes, in {output / 'captions.json'}:")
     for entry in entries[:3]:
@@ -284,12 +258,10 @@ def search_scenes(config: TrainingConfig, output: Path) -> None:
     folder = output / "scenes.index"
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier model
     index = IndexFolder.begin(folder, description)
-    drawings = []
-    for row in rows:
-        file = io.BytesIO()
+    files = [io.BytesIO() for _ in rows]
+    for row, file in zip(rows, files, strict=True):
         draw_scene(row, THUMBNAIL_SIDE).save(file, "JPEG", quality=85)
-        drawings.append(file.getvalue())
-    index.write_shard(0, names, embeddings, thumbnails=drawings)
+    index.write_shard(0, names, embeddings, thumbnails=[file.getvalue() for file in files])
     query = rows[0]["captions"][0]
     hits = search_images(model, processor, index, text=query, top_k=NUM_HITS)
     print(f'\nhf-ngsan search {folder} "{query}"')

@@ -1,12 +1,4 @@
-"""Visual features of images, extracted once into a dataset that training and evaluation read.
-
-```python
-model, image_processor = load_vision("microsoft/resnet-50", grid_size=(7, 7))
-extract_features(model, image_processor, "photos", "features", split="train")
-```
-
-Names are imported when used, so that importing this package imports nothing heavy.
-"""
+"""Visual features of images, extracted once into a dataset that training and evaluation read."""
 
 from typing import TYPE_CHECKING
 

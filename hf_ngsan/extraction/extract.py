@@ -34,12 +34,10 @@ from .image_list import SKIP_ERRORS, ExtractionError, ImageChange, ImageList, Pr
 FORMAT = 1
 METADATA = "extraction.json"
 PACKAGES = ("hf-ngsan", "torch", "transformers", "pillow", "numpy", "datasets")
-"""Libraries that features depend on."""
 MAX_IMAGES_PER_SHARD = 256
 MIN_SHARDS = 64
 """Shards of a folder with enough images, so that many processes get equal shares."""
-MAX_WAIT = timedelta(days=30)
-"""How long a process that has finished its share waits for the others."""
+MAX_WAIT = timedelta(days=30)  # of a process that has finished its share
 Result = TypeVar("Result")
 
 
@@ -53,16 +51,12 @@ class ExtractionResult(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """Images of one shard, as batches of positions in the list.
-
-    Batches are cut at the same places whichever images are missing, so that an image is in the same batch in every run.
-    A retry has only images that could not be read before.
-    """
+    """Images of one shard."""
 
     generation: int
     number: int
-    batches: tuple[tuple[int, ...], ...]
-    is_retry: bool
+    batches: tuple[tuple[int, ...], ...]  # positions in the list; an image is in the same batch in every run
+    is_retry: bool  # of images that could not be read before
 
 
 class FeatureFolder(ShardFolder):
@@ -214,7 +208,6 @@ def columns_of(description: Mapping) -> Features:
 def rows_of_batch(
     model: PreTrainedModel, images: ImageList, split: str | None, description: Mapping, batch: PreparedBatch
 ) -> list[dict]:
-    """Returns rows of the feature contract."""
     if not batch.positions:
         return []
     listed = [images.images[position] for position in batch.positions]
@@ -240,9 +233,6 @@ def encoded(
 ) -> list[dict[str, Any]]:
     """Returns what a model sees of each image: `visual_features` `(N, D)` of a dtype, float32 `visual_boxes` `(N, 4)`
     unless it sees frames, and of regions `objects`, the names of their classes, and `object_scores`.
-
-    Raises:
-        ExtractionError: features that are not finite, or too large for the dtype; `names` of the images are for it.
     """
     options = {"output_detections": True} if model.config.kind == "regions" else {}
     with torch.inference_mode():
@@ -364,7 +354,6 @@ def plan_chunks(
 
 
 def extraction_accelerator() -> Accelerator:
-    """Returns an accelerator with a long timeout, since images take unequal time."""
     return make_accelerator(kwargs_handlers=[InitProcessGroupKwargs(timeout=MAX_WAIT)])
 
 
@@ -377,5 +366,4 @@ def on_main_process(accelerator: Accelerator, work: Callable[[], Result]) -> Res
 
 
 def lock_of(folder: Path, work: str) -> FolderLock:
-    """Returns the lock of a folder; `work` names the command in messages."""
     return FolderLock(folder, ExtractionError(f"Another {work} is writing {folder}; wait for it or choose another."))

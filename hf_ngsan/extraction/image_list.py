@@ -52,23 +52,14 @@ class ListedImage(NamedTuple):
 
 @dataclass(frozen=True)
 class ImageList:
-    """Images in the order in which they become rows.
+    """Images in the order in which they become rows."""
 
-    Attributes:
-        source: name of the folder, JSON file or dataset in messages.
-        images: at least one image.
-        folder: folder of the file names.
-        rows: rows with a column `image`, or with `video` or `frames`, if the source is a dataset.
-        has_captions: whether every image has captions.
-        notes: sentences about images that were left out.
-    """
-
-    source: str
+    source: str  # name of the folder, JSON file or dataset in messages
     images: tuple[ListedImage, ...]
     folder: Path = Path()
-    rows: "datasets.Dataset | None" = None
-    has_captions: bool = False
-    notes: tuple[str, ...] = ()
+    rows: "datasets.Dataset | None" = None  # with a column `image`, `video` or `frames`, if the source is a dataset
+    has_captions: bool = False  # whether every image has captions
+    notes: tuple[str, ...] = ()  # sentences about images that were left out
 
     def __len__(self) -> int:
         return len(self.images)
@@ -84,35 +75,30 @@ class ImageList:
         row = self.rows[index]
         if row.get("frames") is not None:
             return [load_image(frame) for frame in row["frames"]], None
-        content, path = self.stored(index)
-        modified = self.mtime_ns
-        if content is None and path.is_file():
-            modified, content = path.stat().st_mtime_ns, path.read_bytes()
+        content, path, stamp = self.content(index)
         sampling = getattr(image_processor, "num_frames", None), getattr(image_processor, "seconds_per_frame", None)
         frames = read_frames(content or path, sampling[0] or NUM_FRAMES, sampling[1], self.images[index].file_name)
-        return frames.images, None if content is None else stamp_of_content(content, modified)
+        return frames.images, stamp
 
     def read(self, index: int, least_side: int | None = None) -> tuple["Image", FileStamp | None]:
-        """Returns an image, upright and in RGB, and the stamp of its file or stored bytes, if it has any.
+        """Returns an image, upright and in RGB, reduced to `least_side` or more, and the stamp of its file or bytes."""
+        content, path, stamp = self.content(index)
+        stored = {"bytes": content, "path": path}
+        if self.rows is None:
+            return load_image(stored, least_side=least_side), stamp
+        try:
+            is_plain = self.rows.features["image"].mode is None
+            return load_image(stored if is_plain else self.rows[index]["image"], least_side=least_side), stamp
+        except Exception:  # such as of a member of an archive; errors of the dataset name the row
+            return load_image(self.rows[index]["image"]), stamp
 
-        [`~hf_ngsan.models.image_processing_captioning.load_image`] tells what `least_side` is, and what it raises.
-        """
+    def content(self, index: int) -> tuple[bytes | None, Path, FileStamp | None]:
+        """Returns the bytes of an image, its path, and the stamp of the bytes; without a file there are none."""
         content, path = self.stored(index)
         modified = self.mtime_ns
         if content is None and path.is_file():
             modified, content = path.stat().st_mtime_ns, path.read_bytes()
-        stored = {"bytes": content, "path": path}
-        if self.rows is None:
-            image = load_image(stored, least_side=least_side)
-        else:
-            try:
-                image = load_image(
-                    stored if self.rows.features["image"].mode is None else self.rows[index]["image"],
-                    least_side=least_side,
-                )
-            except Exception:  # such as of a member of an archive; errors of the dataset name the row
-                image = load_image(self.rows[index]["image"])
-        return image, None if content is None else stamp_of_content(content, modified)
+        return content, path, None if content is None else stamp_of_content(content, modified)
 
     def is_unchanged(self, index: int, stamp: FileStamp) -> bool:
         """Returns whether an image still has this stamp, or no longer exists."""
@@ -252,11 +238,7 @@ def images_of_coco_file(file: Path, folder: Path | None) -> ImageList:
 
 @dataclass(frozen=True)
 class ImageChange:
-    """A change of images before extraction, such as a random crop.
-
-    It takes `{"image_id", "image", "captions"}` and returns this with the changed image, which must not depend on the
-    order or process of reading. Features of changes with different descriptions (JSON) do not mix.
-    """
+    """A change of `{"image_id", "image", "captions"}` before extraction, in any order; the description is JSON."""
 
     change: Callable[[Mapping[str, Any]], Mapping[str, Any]]
     description: Mapping[str, Any]
@@ -351,11 +333,7 @@ def load_batches(
     change: ImageChange | None = None,
     thumbnail_side: int = 0,
 ) -> Iterator[PreparedBatch]:
-    """Yields the batches of these positions in the list, prepared and in order, and shows the progress of `work`.
-
-    `num_workers` processes prepare them, this process if it is 0; `None` stands for the processors that each process of
-    the accelerator has on this machine, 4 at most.
-    """
+    """Yields the batches of these positions in the list, prepared and in order, and shows the progress of `work`."""
     if num_workers is None:
         processors = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
         num_workers = min(max(processors // int(os.environ.get("LOCAL_WORLD_SIZE", accelerator.num_processes)), 1), 4)

@@ -1,9 +1,4 @@
-"""Loading of vision encoders, from any kind of model that has one, with image processors that crop nothing.
-
-```python
-model, image_processor = load_vision("PekingU/rtdetr_r50vd", num_regions=36)
-```
-"""
+"""Loading of vision encoders, from any kind of model that has one, with image processors that crop nothing."""
 
 import logging
 import os
@@ -68,10 +63,8 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
             )
         check_whole_images(image_processor)
         return vision.eval(), image_processor
-    image_size, sampling = fields.pop("image_size", None), {}
-    for name_of_field in ("num_frames", "seconds_per_frame"):
-        if name_of_field in fields:
-            sampling[name_of_field] = fields.pop(name_of_field)
+    image_size = fields.pop("image_size", None)
+    sampling = {field: fields.pop(field) for field in ("num_frames", "seconds_per_frame") if field in fields}
     with quiet_loading():
         if model_type == "ngsan_vision":
             model, report = VisionModel.from_pretrained(folder, output_loading_info=True)
@@ -83,17 +76,13 @@ def load_vision(name: str | os.PathLike, **fields: Any) -> tuple[VisionModel, Ca
     image_processor = load_image_processor(folder, model.config.kind, str(name), image_size, own_image_size(model))
     if image_size is not None:
         check_size(model.backbone, image_size, image_size)
-    for name_of_field, value in sampling.items():
-        setattr(image_processor, name_of_field, value)
+    for field, value in sampling.items():
+        setattr(image_processor, field, value)
     return model.eval(), image_processor
 
 
 def check_backbone(name: str | os.PathLike, **fields: Any) -> tuple[str, str | None, dict]:
-    """Checks the arguments of [`load_vision`] without loading weights, and raises its errors.
-
-    Returns:
-        Place of the model, its `model_type`, and the fields of its [`VisionConfig`] and `image_size`, if given.
-    """
+    """Checks arguments of [`load_vision`] without loading weights; returns folder, `model_type` and given fields."""
     fields = {key: value for key, value in fields.items() if value is not None}
     if is_packaged(name):
         find_packaged_weights(str(name))
@@ -127,14 +116,10 @@ def load_image_processor(
     image_size: int | None = None,
     own_size: int | None = None,
 ) -> CaptioningImageProcessor:
-    """Returns the preprocessing that the folder of a trained model describes, for whole images.
+    """Returns the preprocessing that the folder of a trained model describes, without crops, which would move regions.
 
-    Regions and cells refer to the whole image; the usual crop of a classifier, or of CLIP, would move them. The whole
-    image is resized to the square that would be cropped instead, whatever its shape. `image_size` replaces the size
-    that is described; a backbone without a description gets ImageNet's normalization and `own_size`.
-
-    Raises:
-        ValueError: it crops images, has no usable size, or is unknown for a detection model.
+    The whole image is resized to the square that would be cropped, or to `image_size`. A backbone without a description
+    gets ImageNet's normalization and `own_size`; for a detection model that is a ValueError.
     """
     name = name or str(source)
     try:

@@ -48,8 +48,11 @@ from .provenance import backbone_settings, unusual_settings, weights_checksum
 ENGINES = ("torch", "onnx", "auto")
 TOLERANCE = 1e-4
 """Allowed difference of outputs, as a share of their largest value."""
-NO_EFFECT = {"return_dict", "use_cache", "pixel_values"}
-"""Arguments of an encoder or decoder of words and visual features that change nothing."""
+USUAL = {
+    *("visual_boxes", "attention_mask", "input_ids", "position_ids", "inputs_embeds", "cache"),
+    *("encoder_hidden_states", "encoder_attention_mask", "return_dict", "use_cache", "pixel_values"),
+}
+"""Arguments of an encoder or decoder that a graph reads, or that change nothing."""
 logger = logging.getLogger(__name__)
 
 
@@ -231,29 +234,22 @@ class EncoderInEngine(PartInEngine):
         super().__init__(part, graph)
         self.config = config
 
-    def __call__(
-        self,
-        visual_features: torch.Tensor,
-        visual_boxes: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        **options: Any,
-    ) -> BaseModelOutput:
-        given = {"visual_features": visual_features, "visual_boxes": visual_boxes, "attention_mask": attention_mask}
-        inputs = {"visual_features": visual_features}
-        if self.config.reads_boxes and visual_boxes is not None:
-            inputs["visual_boxes"] = visual_boxes
+    def __call__(self, visual_features: torch.Tensor, **given: Any) -> BaseModelOutput:
+        inputs, boxes = {"visual_features": visual_features}, given.get("visual_boxes")
+        if self.config.reads_boxes and boxes is not None:
+            inputs["visual_boxes"] = boxes
         images, regions, size = visual_features.shape
         fits = (  # for inputs of other shapes PyTorch raises the error
             size == self.config.visual_feature_size
             and number_of_regions(self.config) in (None, regions)
-            and (not self.config.reads_boxes or getattr(visual_boxes, "shape", None) == (images, regions, 4))
+            and (not self.config.reads_boxes or getattr(boxes, "shape", None) == (images, regions, 4))
         )
-        is_usual = is_all_real(attention_mask) and not asks_for_more(options) and self.may_run(*inputs.values())
-        if not (is_usual and fits):
-            return self.in_torch(**given, **options)
+        is_usual = is_all_real(given.get("attention_mask")) and not asks_for_more(given)
+        if not (fits and is_usual and self.may_run(*inputs.values())):
+            return self.in_torch(visual_features, **given)
         hidden_states = self.run(inputs)["hidden_states"]
         if self.agrees is None:
-            outputs = self.in_torch(**given)
+            outputs = self.in_torch(visual_features, **given)
             self.compare([hidden_states], [outputs.last_hidden_state])
             return outputs
         return BaseModelOutput(last_hidden_state=hidden_states)
@@ -265,7 +261,7 @@ class DecoderInEngine(PartInEngine):
     name = "decoder"
 
     def __call__(self, **given: Any) -> Any:
-        inputs = self.inputs_of(**given) if self.may_run() else None
+        inputs = self.inputs_of(given) if self.may_run() else None
         if inputs is None:
             return self.in_torch(**given)
         cache: Any = given["cache"]
@@ -279,26 +275,17 @@ class DecoderInEngine(PartInEngine):
             layer.keys, layer.values = (outputs[f"{kind}_{index}"].flatten(0, 1) for kind in ("keys", "values"))
         return BaseModelOutputWithPastAndCrossAttentions(last_hidden_state=hidden_states, cache=cache)
 
-    def inputs_of(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        encoder_hidden_states: torch.Tensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
-        cache: Any = None,
-        inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool | None = None,
-        **options: Any,
-    ) -> dict[str, torch.Tensor] | None:
+    def inputs_of(self, given: Mapping[str, Any]) -> dict[str, torch.Tensor] | None:
         """Returns the inputs of the graph, or None for arguments that are not those of a step without padding."""
-        if not use_cache or input_ids is None or input_ids.shape[1] != 1 or asks_for_more(options):
+        input_ids, position_ids, cache = (given.get(name) for name in ("input_ids", "position_ids", "cache"))
+        states, masks = given.get("encoder_hidden_states"), ("attention_mask", "encoder_attention_mask")
+        if not given.get("use_cache") or input_ids is None or input_ids.shape[1] != 1 or asks_for_more(given):
             return None
         if not isinstance(cache, CaptionCache) or not isinstance(cache.self_attention_cache, DynamicCache):
             return None
-        if encoder_hidden_states is None or not is_all_real(attention_mask) or not is_all_real(encoder_attention_mask):
+        if states is None or not all(is_all_real(given.get(name)) for name in masks):
             return None
-        past, images = cache.get_seq_length(), len(encoder_hidden_states)
+        past, images = cache.get_seq_length(), len(states)
         if past == 0 or len(input_ids) % images or (position_ids is not None and bool((position_ids != past).any())):
             return None
         captions = images, len(input_ids) // images
@@ -317,6 +304,6 @@ def is_all_real(mask: torch.Tensor | None) -> bool:
     return mask is None or bool((mask == 1).all())
 
 
-def asks_for_more(options: Mapping[str, Any]) -> bool:
+def asks_for_more(given: Mapping[str, Any]) -> bool:
     """Returns whether a call wants something besides the usual outputs, such as attention weights."""
-    return any(value is not None and value is not False for name, value in options.items() if name not in NO_EFFECT)
+    return any(value is not None and value is not False for name, value in given.items() if name not in USUAL)

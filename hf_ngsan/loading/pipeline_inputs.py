@@ -15,6 +15,7 @@ from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.base import Pipeline
 
 from ..guests.captioners import batches
+from ..models.attention_maps import attention_maps
 from ..models.image_processing_captioning import ImageError, least_side_of, load_image
 from ..models.pipeline_image_to_text import ImageToTextPipeline
 from ..models.processing_captioning import (
@@ -26,6 +27,7 @@ from ..models.processing_captioning import (
     pad_visual_inputs,
 )
 
+PIXELS = ("pixel_values", "pixel_mask")
 CLIPS = ("frames", "video")
 """Keys of clips: a list of images, or a file."""
 FRAME_SIDE = 160
@@ -34,28 +36,17 @@ FRAME_SIDE = 160
 
 @dataclass
 class Item:
-    """One input, from its reading to its answers.
+    """One input, from its reading to its answers."""
 
-    Attributes:
-        name: of the input in errors.
-        pixels, features: outputs of the image processor, or `(num_regions, visual_feature_size)` in place of an image.
-        size, image: width and height of its attention maps, if requested, and its image at this size.
-        frames: of a clip, for figures of the attention, if requested.
-        boxes: `(num_regions, 4)` within [0, 1]; of the maps, once it is answered.
-        text: beginning of its caption, or the question about it.
-        error: reason why it could not be read.
-        answers: what the pipeline returns for it.
-    """
-
-    name: str
-    pixels: Any = None
-    size: tuple[int, int] | None = None
-    image: Image.Image | None = None
-    frames: list[Image.Image] | None = None
-    features: np.ndarray | None = None
-    boxes: np.ndarray | None = None
-    text: str = ""
-    error: Exception | None = None
+    name: str  # in errors
+    pixels: Any = None  # outputs of the image processor
+    size: tuple[int, int] | None = None  # width and height of its attention maps, if requested
+    image: Image.Image | None = None  # at this size
+    frames: list[Image.Image] | None = None  # of a clip, for figures of the attention, if requested
+    features: np.ndarray | None = None  # `(num_regions, visual_feature_size)`, in place of an image
+    boxes: np.ndarray | None = None  # `(num_regions, 4)` within [0, 1]; of the maps, once it is answered
+    text: str = ""  # beginning of its caption, or the question about it
+    error: Exception | None = None  # reason why it could not be read
     answers: list[dict] = field(default_factory=list)
 
 
@@ -69,18 +60,15 @@ class Batch:
 
 @dataclass
 class ItemReader:
-    """Reads inputs for the processor and configuration of a model; has no model, so that it can be sent to workers.
-
-    `text` is the beginning of captions for inputs without one, `attention_side` the longest side of maps.
-    """
+    """Reads inputs for the processor and configuration of a model; has no model, so that it can be sent to workers."""
 
     mask_name: ClassVar[str] = "attention_mask"  # the model's name for the mask of regions
 
     processor: Any
     config: Any
-    text: str = ""
+    text: str = ""  # of inputs without one
     with_maps: bool = False
-    attention_side: int | None = None
+    attention_side: int | None = None  # longest side of maps
 
     def try_to_read(self, source: Any, index: int | None = None) -> Item:
         """Reads an input; an error is kept in the item."""
@@ -186,7 +174,7 @@ class ItemReader:
             check_boxes(item.boxes, len(item.boxes), item.name)
         if self.with_maps:
             self.prepare_maps(item, image)
-        if item.boxes is not None:
+        if self.with_maps or item.boxes is not None:
             check_whole_images(image_processor)
         try:
             item.pixels = image_processor(image, return_tensors="pt")
@@ -285,12 +273,7 @@ def unreadable(name: str, error: Exception, fault: str = "cannot be read") -> Im
 
 
 def pad_pixels(images: Sequence[Mapping[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Joins `pixel_values` `(1, C, height, width)` and, if any, `pixel_mask` `(1, height, width)` of images.
-
-    Returns:
-        `pixel_values` `(B, C, height, width)`, with 0 to the right of and below smaller images, and then, or if an
-        image has one, `pixel_mask` `(B, height, width)`, 1 = image.
-    """
+    """Joins `pixel_values` `(1, C, height, width)` of images, padded by 0 with a `pixel_mask` `(B, height, width)`."""
     pixels = [image["pixel_values"] for image in images]
     if pixels[0].ndim == 5:  # of clips `(1, T, C, height, width)`, shorter ones with frames of 0 behind
         frames = pad_sequence([clip[0] for clip in pixels], batch_first=True)
@@ -364,19 +347,32 @@ class ItemPipeline(ImageToTextPipeline):
     """A pipeline whose inputs are read, collated and answered as items, some of which may have failed."""
 
     text_key: ClassVar[str] = "generated_text"  # of an answer, which is None for an input that was skipped
+    reader_class: ClassVar[type[ItemReader]] = ItemReader
 
-    def __call__(self, inputs: Any, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:
         if inputs is not None and images is not None:
             raise ValueError("Inputs are given twice: as the first argument, and as image or images.")
         inputs = streamable(images if inputs is None else inputs)
         return [] if isinstance(inputs, list) and not inputs else Pipeline.__call__(self, inputs, **kwargs)
 
-    def reader(self, **preprocess_params: Any) -> ItemReader:
-        """Returns the reader of its inputs."""
-        raise NotImplementedError
+    def _sanitize_parameters(  # type: ignore[override]
+        self,
+        text: str | None = None,
+        return_attention: bool | None = None,
+        attention_side: int | None = None,
+        generate_kwargs: dict | None = None,
+        **kwargs: Any,
+    ) -> tuple[dict, dict, dict]:
+        preprocess = {"text": text, "with_maps": return_attention, "attention_side": attention_side}
+        asked = {} if return_attention is None else {"return_attention": return_attention}
+        given = {name: value for name, value in preprocess.items() if value is not None}
+        return given, {**(generate_kwargs or {}), **kwargs, **asked}, {}
 
-    def answer(self, items: list[Item], inputs: BatchFeature, **options: Any) -> None:
-        """Answers items that have the same kinds of inputs."""
+    def reader(self, **preprocess_params: Any) -> ItemReader:
+        return self.reader_class(self.processor, self.model.config, **preprocess_params)
+
+    def answer(self, items: list[Item], inputs: BatchFeature, **options: Any) -> list[dict]:
+        """Returns the answers for items that have the same kinds of inputs, as many for each, one after the other."""
         raise NotImplementedError
 
     def _forward(self, batch: Batch, on_error: str = "raise", **options: Any) -> list[Item]:  # type: ignore[override]
@@ -387,15 +383,47 @@ class ItemPipeline(ImageToTextPipeline):
                 raise item.error
             item.answers = [{self.text_key: None, "error": str(item.error)}]
         for items, inputs in batch.groups:
-            self.answer(items, inputs, **options)
+            answers = self.answer(items, inputs, **options)
+            each = len(answers) // len(items)
+            for row, item in enumerate(items):
+                item.answers = answers[row * each : (row + 1) * each]
         return batch.items
 
-    def place_maps(self, items: list[Item], inputs: BatchFeature, mask: str) -> None:
+    def with_visual_tokens(self, inputs: BatchFeature) -> tuple[BatchFeature, dict[str, Any]]:
+        """Replaces pixels by visual tokens, once for answers and attention; returns the pixels too.
+
+        Members of an ensemble make their own tokens.
+        """
+        if "pixel_values" not in inputs or not hasattr(self.model, "model"):
+            return inputs, {}
+        mask = self.reader_class.mask_name
+        pixels = {name: inputs[name] for name in PIXELS if name in inputs}
+        regions = {name: inputs[name] for name in ("visual_boxes", mask) if name in inputs}
+        seen = dict(self.model.model.get_visual_tokens(**pixels, **regions))
+        seen[mask] = seen.pop("attention_mask")
+        rest = {name: value for name, value in inputs.items() if name not in pixels | regions}
+        return BatchFeature(rest | seen), pixels
+
+    def place_maps(self, items: list[Item], inputs: BatchFeature) -> None:
         """Gives items that get attention maps the boxes of their real regions; others get none."""
         for row, item in enumerate(items):
             item.boxes = None
             if item.size is not None and inputs.get("visual_boxes") is not None:
-                item.boxes = inputs["visual_boxes"][row][inputs[mask][row].bool()].float().cpu().numpy()
+                is_real = inputs[self.reader_class.mask_name][row].bool()
+                item.boxes = inputs["visual_boxes"][row][is_real].float().cpu().numpy()
+
+    def postprocess(self, item: Item, **postprocess_parameters: Any) -> list[dict]:  # type: ignore[override]
+        """Turns attention weights into maps: one input at a time in the calling process, since maps are large."""
+        if item.frames is not None:
+            return [{**answer, "frames": item.frames} for answer in item.answers]
+        answers = [{**answer} for answer in item.answers]
+        for answer in answers if item.size is not None and item.boxes is not None else ():
+            for name in {"attention", "answer_attention"} & answer.keys():
+                maps = attention_maps(np.atleast_2d(answer[name]), item.boxes, *item.size)
+                answer[name] = maps if answer[name].ndim == 2 else maps[0]
+            if "attention" in answer and item.image is not None:
+                answer["image"] = item.image
+        return answers
 
     def preprocess(self, inputs: Any, **preprocess_params: Any) -> Any:  # type: ignore[override]
         reader = self.reader(**preprocess_params)
@@ -425,7 +453,3 @@ class ItemPipeline(ImageToTextPipeline):
         for batch in DataLoader(items, num_workers=num_workers, batch_size=batch_size, collate_fn=reader.collate):
             for item in self.forward(batch, **forward_params):
                 yield self.postprocess(item, **postprocess_params)
-
-
-def without_none(arguments: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value is not None}

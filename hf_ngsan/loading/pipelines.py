@@ -4,23 +4,18 @@ from collections.abc import Sequence
 from functools import cached_property
 from typing import Any
 
-import numpy as np
 from transformers import AutoProcessor
 from transformers.feature_extraction_utils import BatchFeature
 from transformers.pipelines.image_text_to_text import ImageTextToTextPipeline as StockPipeline
 
 from ..guests.captioners import Guest, generated, guest_of, image_text_processor
-from ..models.attention_maps import attention_maps, question_attention, word_attention, word_visualness_pairs
+from ..models.attention_maps import question_attention, word_attention, word_visualness_pairs
 from ..models.decoding import with_search
 from ..models.pipeline_translation import TranslationPipeline as PlainTranslationPipeline
-from ..models.processing_captioning import check_whole_images
 from ..models.text_scores import TextScores, text_scores
 from ..registry import own_model_types
 from .engines import use_engine
-from .pipeline_inputs import GuestReader, Item, ItemPipeline, ItemReader, QuestionReader, without_none
-
-PIXELS = ("pixel_values", "pixel_mask")
-VISUAL_INPUTS = (*PIXELS, "visual_boxes", "attention_mask")
+from .pipeline_inputs import GuestReader, Item, ItemPipeline, QuestionReader
 
 
 class CaptioningPipeline(ItemPipeline):
@@ -98,28 +93,6 @@ class CaptioningPipeline(ItemPipeline):
         super().__init__(model, processor=processor, **kwargs)
         use_engine(model, processor, engine)
 
-    def _sanitize_parameters(  # type: ignore[override]
-        self,
-        text: str | None = None,
-        return_attention: bool | None = None,
-        attention_side: int | None = None,
-        generate_kwargs: dict | None = None,
-        **kwargs: Any,
-    ) -> tuple[dict, dict, dict]:
-        preprocess = {"text": text, "with_maps": return_attention, "attention_side": attention_side}
-        forward = {**(generate_kwargs or {}), **kwargs}
-        if return_attention is not None:
-            forward["return_attention"] = return_attention
-        return without_none(preprocess), forward, {}
-
-    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
-        return super().__call__(inputs, images, **kwargs)
-
-    def reader(self, **preprocess_params: Any) -> ItemReader:
-        if preprocess_params.get("with_maps"):
-            check_whole_images(self.processor.image_processor)
-        return ItemReader(self.processor, self.model.config, **preprocess_params)
-
     def answer(
         self,
         items: list[Item],
@@ -129,20 +102,18 @@ class CaptioningPipeline(ItemPipeline):
         return_scores: bool = False,
         return_confidence: bool = False,
         **generate_kwargs: Any,
-    ) -> None:
+    ) -> list[dict]:
         is_adaptive = getattr(self.model.config, "adaptive_attention", False) and hasattr(self.model, "word_visualness")
         if return_visualness and not is_adaptive:
             raise ValueError("return_visualness=True needs a captioner with adaptive attention, such as RSTNet.")
         if (return_attention or return_confidence) and not hasattr(self.model, "model"):
             raise ValueError("return_attention and return_confidence need one captioner, not an ensemble.")
-        tokenizer, inputs, pixels = self.processor.tokenizer, self.with_visual_tokens(inputs.to(self.device)), {}
-        if "visual_features" in inputs:
-            pixels = {name: inputs.pop(name) for name in PIXELS if name in inputs}
+        tokenizer = self.processor.tokenizer
+        inputs, pixels = self.with_visual_tokens(inputs.to(self.device))
         sequences = self.model.generate(**inputs, **with_search(generate_kwargs, self.processor))
         sequences = getattr(sequences, "sequences", sequences)
         texts = [text.strip() for text in self.processor.batch_decode(sequences, skip_special_tokens=True)]
         answers: list[dict] = [{"generated_text": text} for text in texts]
-        share_answers(items, answers)
         if return_scores or return_confidence:
             add_scores(answers, text_scores(self.model, tokenizer, inputs, sequences))
         if return_confidence:
@@ -158,15 +129,8 @@ class CaptioningPipeline(ItemPipeline):
             attention = word_attention(self.model, tokenizer, inputs, sequences)
             for answer, (words, weights) in zip(answers, attention, strict=True):
                 answer.update(words=words, attention=weights)
-            self.place_maps(items, inputs, "attention_mask")
-
-    def with_visual_tokens(self, inputs: BatchFeature) -> BatchFeature:
-        """Adds visual tokens to pixels, once for captions and attention; members of an ensemble make their own."""
-        if "pixel_values" not in inputs or not hasattr(self.model, "model"):
-            return inputs
-        visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
-        kept = {name: inputs[name] for name in inputs if name not in visual or name in PIXELS}
-        return BatchFeature(kept | self.model.model.get_visual_tokens(**visual))
+            self.place_maps(items, inputs)
+        return answers
 
     @cached_property
     def confidence(self) -> Any:
@@ -175,25 +139,6 @@ class CaptioningPipeline(ItemPipeline):
 
         return Confidence.load(self.model.name_or_path, self.device)
 
-    def postprocess(self, item: Item, **postprocess_parameters: Any) -> list[dict]:  # type: ignore[override]
-        """Turns attention weights into maps: one input at a time in the calling process, since maps are large."""
-        if item.frames is not None:
-            return [{**answer, "frames": item.frames} for answer in item.answers]
-        if item.size is None or item.boxes is None:
-            return item.answers
-        more = {} if item.image is None else {"image": item.image}
-        return [
-            {**answer, "attention": attention_maps(answer["attention"], item.boxes, *item.size), **more}
-            for answer in item.answers
-        ]
-
-
-def share_answers(items: list[Item], answers: list[dict]) -> None:
-    """Gives each item its answers, which lie next to each other."""
-    each = len(answers) // len(items)
-    for row, item in enumerate(items):
-        item.answers = answers[row * each : (row + 1) * each]
-
 
 def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
     for answer, of_text in zip(answers, scores, strict=True):
@@ -201,12 +146,7 @@ def add_scores(answers: list[dict], scores: Sequence[TextScores]) -> None:
 
 
 class GuestCaptioningPipeline(CaptioningPipeline):
-    r"""Captions images with a captioner of transformers: BLIP, GIT, ViT-GPT2, Florence-2, models that chat, ...
-
-    Inputs and outputs are those of [`CaptioningPipeline`], without features, regions, attention, visualness and
-    confidence; captions are those of the model's own `generate` with the same arguments. `text` is the beginning of
-    every caption, or for models that take prompts the prompt, such as `"<DETAILED_CAPTION>"` of Florence-2.
-    """
+    """Captions images with a captioner of transformers, as its own `generate` does; `text` may be its prompt."""
 
     def __init__(
         self, model: Any, *, processor: Any = None, tokenizer: Any = None, image_processor: Any = None, **kwargs: Any
@@ -220,7 +160,7 @@ class GuestCaptioningPipeline(CaptioningPipeline):
 
     def answer(  # type: ignore[override]
         self, items: list[Item], inputs: BatchFeature, return_scores: bool = False, **generate_kwargs: Any
-    ) -> None:
+    ) -> list[dict]:
         for name in ("return_attention", "return_visualness", "return_confidence"):
             if generate_kwargs.pop(name, False):
                 raise ValueError(
@@ -230,7 +170,7 @@ class GuestCaptioningPipeline(CaptioningPipeline):
         answers: list[dict] = [{"generated_text": text} for text in self.guest.decode(sequences, inputs)]
         if return_scores:
             add_scores(answers, text_scores(self.model, self.guest.tokenizer, inputs, sequences))
-        share_answers(items, answers)
+        return answers
 
 
 ImageToTextPipeline = CaptioningPipeline  # its public name, that of the task
@@ -277,63 +217,33 @@ class VisualQuestionAnsweringPipeline(ItemPipeline):
     """
 
     text_key = "answer"
+    reader_class = QuestionReader
 
     def __init__(self, model: Any, **kwargs: Any) -> None:
         refuse_models_of_others("visual-question-answering", model)
         super().__init__(model, **kwargs)
 
-    def _sanitize_parameters(  # type: ignore[override]
-        self,
-        question: str | None = None,
-        top_k: int | None = None,
-        return_attention: bool | None = None,
-        attention_side: int | None = None,
-        on_error: str | None = None,
-    ) -> tuple[dict, dict, dict]:
-        preprocess = {"text": question, "with_maps": return_attention, "attention_side": attention_side}
-        forward = {"top_k": top_k, "return_attention": return_attention, "on_error": on_error}
-        return without_none(preprocess), without_none(forward), {}
+    def _sanitize_parameters(self, question: str | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:
+        return super()._sanitize_parameters(question, **kwargs)
 
-    def __call__(self, inputs: Any = None, image: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
+    def __call__(self, inputs: Any = None, image: Any = None, **kwargs: Any) -> Any:
         return super().__call__(inputs, image, **kwargs)
-
-    def reader(self, **preprocess_params: Any) -> ItemReader:
-        return QuestionReader(self.processor, self.model.config, **preprocess_params)
 
     def answer(  # type: ignore[override]
         self, items: list[Item], inputs: BatchFeature, top_k: int = 5, return_attention: bool = False
-    ) -> None:
-        inputs = self.with_regions(inputs.to(self.device))
+    ) -> list[dict]:
+        inputs, _ = self.with_visual_tokens(inputs.to(self.device))
         scores = self.model(**inputs).logits.float().sigmoid().cpu()
         best = scores.topk(min(top_k, scores.shape[-1]))
         labels = self.model.config.id2label
-        for item, *of_item in zip(items, best.values.tolist(), best.indices.tolist(), strict=True):
-            item.answers = [{"answer": labels[label], "score": score} for score, label in zip(*of_item, strict=True)]
+        pairs = zip(best.values.flatten().tolist(), best.indices.flatten().tolist(), strict=True)
+        answers = [{"answer": labels[label], "score": score} for score, label in pairs]
         if return_attention:
             attention = question_attention(self.model, self.processor.tokenizer, inputs)
-            for item, (words, weights, regions) in zip(items, attention, strict=True):
-                item.answers[0] |= {"words": words, "attention": weights, "answer_attention": regions}
-            self.place_maps(items, inputs, "visual_attention_mask")
-
-    def with_regions(self, inputs: BatchFeature) -> BatchFeature:
-        """Replaces pixels by visual features, boxes and mask, once for answers and attention."""
-        if "pixel_values" not in inputs:
-            return inputs
-        names = (*PIXELS, "visual_boxes", "visual_attention_mask")
-        seen = self.model.model.get_visual_tokens(**{name: inputs[name] for name in names if name in inputs})
-        rest = {name: value for name, value in inputs.items() if name not in names}
-        visual = {"visual_features": seen.visual_features, "visual_boxes": seen.visual_boxes}
-        return BatchFeature({**rest, **visual, "visual_attention_mask": seen.attention_mask})
-
-    def postprocess(self, item: Item, **postprocess_parameters: Any) -> list[dict]:  # type: ignore[override]
-        """Turns the attention weights of the best answer into maps."""
-        if item.size is None or item.boxes is None:
-            return item.answers
-        best, *others = item.answers
-        weights = np.concatenate([best["attention"], best["answer_attention"][None]])
-        *maps, of_answer = attention_maps(weights, item.boxes, *item.size)
-        more = {} if item.image is None else {"image": item.image}
-        return [{**best, "attention": np.stack(maps), "answer_attention": of_answer, **more}, *others]
+            for answer, (words, weights, regions) in zip(answers[:: best.values.shape[-1]], attention, strict=True):
+                answer |= {"words": words, "attention": weights, "answer_attention": regions}
+            self.place_maps(items, inputs)
+        return answers
 
 
 class TranslationPipeline(PlainTranslationPipeline):

@@ -90,7 +90,7 @@ class DocumentFrequency:
         eos_token_id: int | None = None,
         ignored_token_ids: Sequence[int] = (),
     ) -> DocumentFrequency:
-        """Counts the n-grams of a corpus.
+        """Counts the n-grams of a corpus of two images or more.
 
         Args:
             captions: for each image the list of its captions. A caption is a string, or a sequence of token ids (list,
@@ -98,10 +98,6 @@ class DocumentFrequency:
             tokenizer: makes words of strings; see [`CaptionMetric`].
             eos_token_id: token ids only: the end token. It is counted, everything after it is not.
             ignored_token_ids: token ids only: tokens to leave out, such as the start token.
-
-        Raises:
-            ValueError: there are fewer than two images (with one, every weight would be log 1 = 0), an image has no
-                captions, or a caption is of the wrong type.
         """
         rows = []
         for row, image in enumerate(captions):
@@ -193,12 +189,7 @@ class DocumentFrequency:
 
     @classmethod
     def load(cls, path: str | os.PathLike) -> DocumentFrequency:
-        """Loads a file that `save` wrote.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: the file is not a document-frequency file, or is damaged.
-        """
+        """Loads a file that `save` wrote; raises a ValueError for another file, or a damaged one."""
         try:
             with np.load(path, allow_pickle=False) as arrays:
                 header = json.loads(arrays["header"].tobytes())
@@ -231,16 +222,9 @@ def cider_scores(
     num_documents: int,
     variant: Literal["cider_d", "cider"] = "cider_d",
 ) -> np.ndarray:
-    """Scores the candidates of each image against its references; see [`CiderD`] and [`Cider`].
+    """Returns the score from 0 to 10 of each candidate, float64 `(candidates,)`; see [`CiderD`] and [`Cider`].
 
-    Args:
-        groups: the captions.
-        log_frequencies: float64 `(groups.num_ngrams,)`, the logarithm of each n-gram's document frequency.
-        num_documents: the number of documents behind these frequencies.
-        variant: "cider_d" is eq. 4 of the paper, "cider" eq. 2 and 3.
-
-    Returns:
-        float64 `(candidates,)`, a score from 0 to 10 for each candidate; 0 for an empty one.
+    `log_frequencies`, float64 `(groups.num_ngrams,)`, has the logarithm of each n-gram's frequency in `num_documents`.
     """
     weights = groups.counts * (np.log(float(num_documents)) - log_frequencies)[groups.ngrams]
     vectors = groups.sequences * ORDER + groups.orders
@@ -344,9 +328,6 @@ class CiderDReward:
 
         Args:
             references: for each image the list of its captions as token ids (lists, arrays or tensors).
-
-        Raises:
-            ValueError: an image has no references, or token ids are no integers.
         """
         images = [list(image) for image in references]
         for row, image in enumerate(images):
@@ -372,9 +353,6 @@ class CiderDReward:
 
         Returns:
             `torch.DoubleTensor` of shape `(R,)` on the device of `candidate_ids`.
-
-        Raises:
-            ValueError: numbers do not fit, an image index is out of range, or an image has no references.
         """
         import torch
 

@@ -70,9 +70,6 @@ class ClipScore:
 
         Returns:
             `clip_score` and, with references, `ref_clip_score`; both from 0 to `weight` or 1.
-
-        Raises:
-            ValueError: numbers that differ, no images, an image that cannot be read, or a text that is too long.
         """
         numbers = [len(texts) for texts in references or ()]
         if not len(images) == len(predictions) == len(images if references is None else numbers) > 0 or 0 in numbers:

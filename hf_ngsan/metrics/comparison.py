@@ -38,13 +38,9 @@ def compare(differences: np.ndarray, resamples: int = RESAMPLES, level: float = 
     twice the smaller share of resampled means on either side of 0, itself counted as one more resample.
 
     Args:
-        differences: `(images,)`, the score of one system minus that of the other.
-        resamples: number of resamples.
-        level: of the interval.
-        seed: of the resamples.
-
-    Raises:
-        ValueError: fewer than 20 images.
+        differences: `(images,)`, the score of one system minus that of the other; at least 20, or a ValueError is
+            raised.
+        resamples, level, seed: number and seed of the resamples, and level of the interval.
     """
     number = len(differences)
     if number < MIN_ITEMS:
@@ -84,18 +80,14 @@ class ComparedScore:
 def compare_captions(
     metric: "CaptionMetric", first: Sequence[str], second: Sequence[str], references: Sequence[Sequence[str]]
 ) -> dict[str, ComparedScore]:
-    """Compares the captions of two systems by a paired bootstrap over images (see [`compare`]).
+    """Compares the captions of two systems by a paired bootstrap over images (see [`compare`]), by name of the metric.
+
+    The mean difference over images is not that of the corpus for BLEU and METEOR.
 
     Args:
         metric: such as [`CaptionMetrics`].
         first, second: one caption an image of each system.
         references: for each image the list of its captions.
-
-    Returns:
-        By name of the metric. The mean difference over images is not that of the corpus for BLEU and METEOR.
-
-    Raises:
-        ValueError: captions do not fit the references, or there are fewer than 20 images.
     """
     one, other = (metric.compute(predictions=those, references=references, per_image=True) for those in (first, second))
     images = [scores.pop("per_image") for scores in (one, other)]

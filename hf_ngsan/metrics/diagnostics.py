@@ -24,27 +24,21 @@ BAD_ENDINGS = frozenset(
 def caption_diagnostics(
     captions: Sequence[str], tokenizer: TokenizerChoice = "ptb", vocabulary: Iterable[str] | None = None
 ) -> dict[str, Any]:
-    """Measures the marks of broken generation in a set of captions.
+    """Measures the marks of broken generation in a set of captions, at least one.
 
     Args:
         captions: the generated captions.
-        tokenizer: "ptb", an object with `tokenize(list of strings)`, or `None` for tokenized text.
+        tokenizer: as for [`~hf_ngsan.metrics.evaluation.CaptionMetric`].
         vocabulary: the words the model can say.
 
     Returns:
-        `dict`, shares between 0 and 1:
-
-        - `num_captions`; `empty`, the share of captions without a word; `distinct_captions`, the share of different
-          ones
-        - `bad_endings`: the share of captions that end with a word like "a", "with" or "of" (`BAD_ENDINGS`)
-        - `stutter`: the share with one word twice in a row; `repeated_2_grams`, `..._3_grams`, `..._4_grams`: the share
-          in which some n-gram of that length occurs twice
-        - `distinct_1`, `distinct_2`: different words and bigrams divided by all (Li et al., 2016)
-        - `mean_length`, `length_histogram` (`{words: captions}`)
-        - `vocabulary_size`: number of different words used; with `vocabulary` also `vocabulary_used`, the share of it
-
-    Raises:
-        ValueError: there are no captions.
+        `num_captions`, and shares between 0 and 1: `empty`, captions without a word; `distinct_captions`, different
+            ones;
+        `bad_endings`, those that end with a word like "a", "with" or "of"; `stutter`, those with one word twice in a
+        row; `repeated_2_grams`, `..._3_grams`, `..._4_grams`, those with such an n-gram twice; `distinct_1`,
+        `distinct_2`: different words and bigrams divided by all (Li et al., 2016). Also `mean_length`,
+        `length_histogram` (`{words: captions}`), `vocabulary_size`, the number of different words used, and with
+        `vocabulary` `vocabulary_used`, the share of it.
 
     Example:
 

@@ -24,12 +24,7 @@ Scores: TypeAlias = tuple[Mapping[str, float], Mapping[str, np.ndarray]]
 
 
 class CaptionCorpus:
-    """The tokenized prediction and references of each image, and their n-grams, with predictions as candidates.
-
-    Raises:
-        ValueError: no image, different numbers of predictions and references, an image without references, or something
-            that is not a string.
-    """
+    """The tokenized prediction and references of each image, and their n-grams, with predictions as candidates."""
 
     def __init__(
         self, predictions: Sequence[str], references: Sequence[Sequence[str]], tokenizer: TokenizerChoice = "ptb"
@@ -109,7 +104,7 @@ class CaptionMetric(evaluate.Metric):
             Values by names of metrics; with `num_process` above 1 `None` in all processes but the first.
 
         Raises:
-            ValueError: see [`CaptionCorpus`].
+            ValueError: no image, other numbers of references, an image without any, or something that is no string.
         """
         if self.writer is None and self.num_process == 1 and predictions is not None and references is not None:
             return self._compute(predictions, references, **kwargs)  # no need to pass through Arrow
@@ -151,15 +146,12 @@ class CiderD(CaptionMetric):
 
     Eq. 4 of Vedantam et al. (2015): clipped tf-idf vectors, a Gaussian penalty on the difference in length (sigma 6,
     length counted in bigrams as the public code does), times 10. With `document_frequency=None` the references of the
-    scored images give the frequencies, as in pycocoevalcap; with one, its frequencies and its number of documents are
-    used, as the rewards of self-critical training do.
+    scored images, two at least, give the frequencies, as in pycocoevalcap; else its frequencies and number of documents
+    are used, as the rewards of self-critical training do.
 
     Args:
         document_frequency: frequencies of another corpus, such as the training captions.
         kwargs: arguments of [`CaptionMetric`].
-
-    Raises:
-        ValueError: (from `compute`) a single image and no `document_frequency`.
     """
 
     variant: Literal["cider_d", "cider"] = "cider_d"
@@ -186,10 +178,6 @@ class Cider(CiderD):
     The mean over references and over n-gram orders 1 to 4 of the cosine between tf-idf vectors, without clipping and
     length penalty, times 10 as in the public code of the authors, so it lies between 0 and 10 as CIDEr-D does. The
     paper also stems words before; this does not. Use `CiderD` to compare with published numbers.
-
-    Args:
-        document_frequency: frequencies of another corpus, such as the training captions.
-        kwargs: arguments of [`CaptionMetric`].
     """
 
     variant = "cider"
@@ -328,11 +316,10 @@ def rouge_l_score(prediction: str, references: Sequence[str]) -> float:
     """Returns the F-measure of the best precision and recall over the tokenized references of an image.
 
     Words are divided by the plain blank only, as in the public scorer: "1 1/2", which the tokenizer writes with a
-    no-break space, is one word here and two in BLEU and CIDEr. An empty prediction scores 0 (the public scorer gives
-    it 1 beside an empty reference).
+    no-break space, is one word here and two in BLEU and CIDEr.
     """
     if not prediction:
-        return 0.0
+        return 0.0  # the public scorer gives it 1 beside an empty reference
     words = prediction.split(" ")
     positions: dict[str, int] = {}
     for index, word in enumerate(words):

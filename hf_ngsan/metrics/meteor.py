@@ -2,9 +2,8 @@
 
 All matches of a caption and a reference are found: the same word, the same stem, a synonym, or a paraphrase of several
 words (Denkowski and Lavie, 2011, section 2). A beam search over the words of the reference then chooses matches that do
-not overlap: those that cover most, then those in fewest chunks, which are runs of matches that follow each other in
-both. The published description leaves details open, and what the program does differs from it in two; both were found
-from its answers, and they change scores:
+not overlap: those that cover most, then those in fewest chunks. The program differs from the description in two
+details, found from its answers, which change scores:
 
 - Coverage is counted in whole words of weight 1 for the same word and 1/2 for paraphrases, cut to an integer on each
   side. A stem or synonym counts nothing, so that one with a rival is left out if it opens a chunk.

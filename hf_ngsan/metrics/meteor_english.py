@@ -1,10 +1,9 @@
 """What METEOR knows of English: its words, their stems, function words, synonyms and paraphrases.
 
-Words are those of its option `-norm`, a variant of the tokenizer of Moses, as the program answers for English. Stems
-are those of the English stemmer of Snowball ("Porter2") as it was until 2024: version 3 of Snowball stems some words
-differently ("added", "geologist"), so its packages do not fit.
-https://snowballstem.org/algorithms/english/stemmer.html has the steps by the names used here. The rest is read from the
-installed pycocoevalcap.
+Words are those of its option `-norm`, a variant of the tokenizer of Moses. Stems are those of the English stemmer of
+Snowball ("Porter2", https://snowballstem.org/algorithms/english/stemmer.html) as it was until 2024: version 3 stems
+some words differently ("added", "geologist"), so its packages do not fit. The rest is read from the installed
+pycocoevalcap.
 """
 
 import gzip
@@ -245,10 +244,7 @@ class Lexicon:
 
 
 class Paraphrases:
-    """The table of paraphrases, indexed once and then mapped into memory.
-
-    A phrase is known by its number, the place of its key among the sorted keys of all phrases.
-    """
+    """The table of paraphrases, mapped into memory; the number of a phrase is the place of its key among all."""
 
     def __init__(self, folder: Path) -> None:
         table = folder / "data" / "paraphrase-en.gz"
@@ -305,9 +301,8 @@ def keys_of_phrases(numbers: np.ndarray) -> Iterator[np.ndarray]:
 def index_table(table: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Reads the table, whose lines are a probability, a phrase and its paraphrase by turns.
 
-    Returns:
-        `(words, keys, starts, targets)`: the words in the order of their numbers, as text with a word a line; the
-        sorted keys of all phrases; where the paraphrases of each phrase begin; and the numbers of the paraphrases.
+    Returns the words in the order of their numbers, as text with a word a line; the sorted keys of all phrases; where
+    the paraphrases of each phrase begin; and the numbers of the paraphrases.
     """
     numbers: dict[str, int] = {}
     keys = array("Q")

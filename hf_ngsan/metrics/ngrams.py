@@ -1,8 +1,7 @@
 """Counting the n-grams of many word sequences at once, exactly, with integer arrays.
 
-A word is its place in a vocabulary, or a token id. BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical
-reward rest on one table: which n-gram occurs how often in which caption. `count_ngrams` makes it with one stable sort
-an order. An n-gram is named by the number of its first n - 1 words and its last word, so nothing is hashed.
+BLEU, CIDEr, CIDEr-D, document frequencies and the self-critical reward rest on one table: which n-gram occurs how often
+in which caption. An n-gram is named by the number of its first n - 1 words and its last word, so nothing is hashed.
 """
 
 from __future__ import annotations
@@ -122,15 +121,9 @@ def count_documents(ngrams: np.ndarray, images: np.ndarray, size: int) -> np.nda
 def cut_sequences(
     sequences: TokenIdSequences, eos_token_id: int | None = None, ignored_token_ids: Sequence[int] = ()
 ) -> WordSequences:
-    """Cuts each sequence after its first end token and leaves out padding and ignored tokens.
+    """Cuts sequences of token ids after their first end token, if any, and leaves out ignored and negative ids.
 
-    Args:
-        sequences: an array or tensor of token ids `(R, T)`, or a list of lists, arrays or tensors `(T,)`.
-        eos_token_id: the end token, which stays; `None` cuts nothing.
-        ignored_token_ids: tokens to leave out. Negative ids are always left out.
-
-    Raises:
-        ValueError: the ids are no integers.
+    Sequences are an array or tensor `(R, T)`, or a list of lists, arrays or tensors `(T,)`.
     """
     if hasattr(sequences, "ndim"):
         matrix = as_integers(sequences)
@@ -163,17 +156,16 @@ def as_integers(values: TokenIds | TokenIdSequences) -> np.ndarray:
 class ScoredGroups:
     """Reference and candidate captions of a set of images as one table of n-grams.
 
-    The image of each caption is int64; those of references do not decrease; each image of a candidate has a reference.
+    The images of references do not decrease, and each image of a candidate has a reference. All arrays are int64.
 
     Attributes:
-        images, lengths: int64 `(sequences,)`. Sequences are numbered image by image, an image's references before its
-            candidates.
-        references, candidates: int64, the numbers of the reference and candidate sequences, in the order given.
+        images, lengths: `(sequences,)`, numbered image by image, an image's references before its candidates.
+        references, candidates: the numbers of these sequences, in the order given.
         levels (`list[NGramLevel]`): the n-grams of all captions by order.
-        ngrams, sequences, counts, orders: int64 `(E,)`, the entries of all levels one after another: which n-gram
+        ngrams, sequences, counts, orders: `(E,)`, the entries of all levels one after another: which n-gram
             (numbered through all levels), in which sequence, how often, and the level it belongs to (from 0).
-        candidate_entries (`(C,)`), reference_entries: int64, the entries of candidates and those of references.
-        shared_starts, shared_numbers: int64 `(C,)`: the references that share n-gram and image with a candidate entry
+        candidate_entries (`(C,)`), reference_entries: the entries of candidates and those of references.
+        shared_starts, shared_numbers: `(C,)`: the references that share n-gram and image with a candidate entry
             stand in `reference_entries[start : start + number]`.
     """
 

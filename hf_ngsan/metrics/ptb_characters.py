@@ -1,10 +1,9 @@
 """The kinds of characters that Penn Treebank tokenization distinguishes.
 
-`simplify` replaces each character by one that stands for its kind, so that the lexical rules can be written with
-small character classes. ASCII stands for itself. The kinds are those of Unicode 6.2, from which the tables of Stanford
-CoreNLP 3.4.1 were made; later characters, and all beyond the Basic Multilingual Plane (emoji, rare ideographs), are
-unknown to it. A character beyond that plane counts as two, since Java counts UTF-16 code units: `split_pairs` divides
-it, and `join_pairs` undoes that.
+`simplify` replaces each character by one that stands for its kind, so that the lexical rules can be written with small
+character classes. The kinds are those of Unicode 6.2, from which the tables of Stanford CoreNLP 3.4.1 were made; later
+characters, and all beyond the Basic Multilingual Plane (emoji, rare ideographs), are unknown to it. The latter count as
+two, as Java counts UTF-16 code units: `split_pairs` divides them, and `join_pairs` undoes that.
 """
 
 import unicodedata

@@ -1,4 +1,4 @@
-"""Recall@K, median rank and mAP@R of image-text retrieval; ranks by counting instead of sorting.
+"""Recall@K and median rank of image-text retrieval; ranks by counting instead of sorting.
 
 The rank of an item is one more than the number of items before it. Counting them takes one comparison per item; the
 usual argsort of every row sorts all of them to look up one.
@@ -6,7 +6,7 @@ usual argsort of every row sorts all of them to look up one.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -79,20 +79,13 @@ def retrieval_metrics(
 def retrieval_ranks(
     similarity: np.ndarray | torch.Tensor, caption_images: Sequence[int] | np.ndarray | torch.Tensor | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the rank of the right answer to each query; 1 is the first place.
+    """Returns the rank of the right answer to each query, 1 for the first place; equal similarities keep their order.
 
-    Equal similarities are ordered by index, as in a stable sort.
-
-    Args:
-        similarity: array or tensor `(images, captions)`, larger is more similar.
-        caption_images: `(captions,)`, the image of each caption; see `retrieval_metrics`.
+    Arguments and errors are those of [`retrieval_metrics`].
 
     Returns:
         `(image_to_text, text_to_image)`: int64 `(images,)` and `(captions,)`. An image's rank is that of the best of
         its captions.
-
-    Raises:
-        ValueError: see `retrieval_metrics`.
     """
     similarity, caption_images = check_similarity(similarity, caption_images)
     by_image = np.argsort(caption_images, kind="stable")
@@ -128,52 +121,6 @@ def retrieval_ranks(
     text_ranks = np.empty(len(own), dtype=np.int64)
     text_ranks[by_image] = 1 + before + before_in_block
     return image_ranks, text_ranks
-
-
-def map_at_r(similarity: np.ndarray | torch.Tensor, positives: Mapping[int, Collection[int]]) -> float:
-    """Returns the mean average precision at R (Musgrave et al. 2020), as in ECCV Caption (Chun et al. 2022).
-
-    R is the number of right answers of a query. Its score is the mean over the ranks r = 1, …, R: a right answer at
-    rank r counts with the precision of the first r answers, a wrong one with 0.
-
-    Args:
-        similarity: array or tensor `(queries, items)`, larger is more similar; of equal items the first comes first.
-        positives: the right items of each query; queries that are left out do not count.
-
-    Returns:
-        The mean over queries, in percent.
-
-    Raises:
-        ValueError: there are no queries, a query or item does not exist, or a similarity is not a number.
-
-    Example:
-
-    ```python
-    >>> import numpy as np
-    >>> from hf_ngsan.metrics.retrieval import map_at_r
-    >>> map_at_r(np.array([[0.9, 0.5, 0.7]]), {0: [0, 1]})  # right at rank 1, wrong at rank 2
-    50.0
-
-    ```
-    """
-    if not positives:
-        raise ValueError("positives is empty: give at least one query with its right items.")
-    values = as_array(similarity)
-    scores = []
-    for query, items in positives.items():
-        right = np.unique(np.asarray(list(items), dtype=np.int64))
-        if not (0 <= query < len(values) and len(right) and 0 <= right[0] <= right[-1] < values.shape[1]):
-            raise ValueError(
-                f"Query {query} has the right items {right.tolist()!s:.100}; it needs one at least, and both must lie "
-                f"within the {values.shape} of similarity."
-            )
-        row = values[query]
-        if np.isnan(row).any():
-            raise ValueError(f"similarity holds a value that is not a number, at query {query}.")
-        is_right = np.isin(np.argsort(-row, kind="stable")[: len(right)], right)
-        precisions = np.cumsum(is_right) / np.arange(1, len(is_right) + 1)
-        scores.append(float(np.mean(precisions * is_right)))
-    return 100 * float(np.mean(scores))
 
 
 def check_similarity(

@@ -24,25 +24,22 @@ class PTBTokenizer:
     out of the result. That removes quotes, commas, colons, semicolons, dashes and full stops, but leaves brackets (as
     "-lrb-"), "?!", "$", "%" and other symbols, because its list has the brackets in upper case.
 
-    The abbreviation at the end of a caption can keep or lose its dot because of the caption after it ("12th Ave S."
-    before "A man ..."): the evaluation hands all captions to the tokenizer as one text. `joined=True` does the same and
-    is what the metrics of this package use; the default takes each caption alone, so that its tokens depend on nothing
-    else.
-
     Differences from the original that remain, all found by comparing millions of strings:
 
     - Line ends inside a caption (line feed, carriage return, vertical tab, form feed, U+2028, U+2029) count as blanks.
       The evaluation does so for the line feed only; any other moves every later caption by one there.
     - A quoted attribute of an SGML tag that goes over a line end (`<a b='` in one caption, `'>` in a later one)
       swallows the lines between in the original; here a token never leaves its caption.
-    - Unicode of different versions: the original knows the letters of Unicode 6.2, like the table here, but lower case
-      comes from Java's or Python's own tables, which differ for the youngest letters, and for a capital sigma after a
-      hyphen at the end of a word.
+    - Lower case comes from Java's or Python's own tables, which differ for the youngest letters, and for a capital
+        sigma
+      after a hyphen at the end of a word.
     - A rule looks 400 characters far, which keeps the time linear: a tag or a URL that is longer may fall apart,
       and a sentence that begins after more blanks than that does not end the one before. Long words stay whole.
 
     Args:
-        joined: tokenize the captions of a call as one text, a caption a line, as the evaluation does.
+        joined: tokenize the captions of a call as one text, a caption a line, as the evaluation and the metrics of this
+            package do: the abbreviation at the end of a caption can keep or lose its dot because of the caption after
+                it.
         keep_punctuation: leave punctuation in.
 
     Example:
@@ -60,14 +57,7 @@ class PTBTokenizer:
         self.keep_punctuation = keep_punctuation
 
     def tokenize(self, captions: Iterable[str]) -> list[str]:
-        """Tokenizes captions.
-
-        Returns:
-            For each caption its tokens with a blank between; a token may hold a no-break space ("1 1/2").
-
-        Raises:
-            ValueError: a caption is no string, or `captions` is one.
-        """
+        """Returns for each caption its tokens with a blank between; a token may hold a no-break space ("1 1/2")."""
         if isinstance(captions, str):
             raise ValueError("tokenize takes a list of captions, not one string; write tokenize([caption]).")
         lines = []

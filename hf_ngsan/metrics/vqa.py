@@ -95,16 +95,9 @@ def tidy(answer: str) -> str:
 def vqa_accuracy(answer: str, human_answers: Sequence[str]) -> float:
     """Returns how right an answer is, in [0, 1]: the mean over the people of min(1, n / 3).
 
-    n is the number of *other* people who gave this answer. All answers are normalised first, unless all people wrote
-    the same: then they are compared unchanged, as in the official evaluation. A single human answer, such as the class
-    of a classification, makes the answer right or wrong.
-
-    Args:
-        answer: answer of the model.
-        human_answers: answers of people, ten in VQA.
-
-    Raises:
-        ValueError: there are no human answers.
+    n is the number of *other* people who gave this answer, ten people in VQA. All answers are normalised first, unless
+    all people wrote the same: then they are compared unchanged, as in the official evaluation. A single human answer,
+    such as the class of a classification, makes the answer right or wrong; none at all are a ValueError.
     """
     if not human_answers:
         raise ValueError("There are no human answers to compare with.")

@@ -202,8 +202,7 @@ class MultiHeadAttention(nn.Module):
         value_states: torch.Tensor | None = None,
         **kwargs: Any,
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """
-        Args:
+        """Args:
             hidden_states (`torch.FloatTensor` of shape `(batch_size, query_length, hidden_size)`).
             encoder_hidden_states (`torch.FloatTensor` of shape `(num_images, num_regions, hidden_size)`, *optional*):
                 keys and values for cross-attention; `num_images` divides `batch_size`.
@@ -212,9 +211,8 @@ class MultiHeadAttention(nn.Module):
             value_states (*optional*): inputs of the values where they differ from those of the keys.
             kwargs: `position_bias`, broadcastable to the scores; `attn_implementation`, for this call.
 
-        Returns:
-            The output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length, key_length)`
-            (`None` unless the implementation is eager).
+        Returns the output, shaped as `hidden_states`, and the weights `(batch_size, num_heads, query_length,
+        key_length)`, `None` unless the implementation is eager.
         """
         query = self.q_proj(hidden_states)
         if self.query_norm is not None:

@@ -26,22 +26,18 @@ def word_attention(
     """Returns the cross-attention over visual tokens for every word of generated captions.
 
     One teacher-forced pass over the finished captions gives the weights of the decoding steps, whether greedy, sampled
-    or of beams. Other threads may call the model at the same time; its training mode is restored.
+    or of beams.
 
     Args:
         model: a captioner of this package, with encoder and decoder in `model.model`.
         tokenizer: the model's.
         inputs: outputs of the processor for B images; prefixes and labels are ignored.
-        sequences (`torch.LongTensor` of shape `(B * C, length)`): result of `generate()`, start token included;
-            C captions an image, those of one image next to each other.
+        sequences (`torch.LongTensor` of shape `(B * C, length)`): result of `generate()`, start token included.
         layer: a decoder layer; None for the mean over all. The mean over heads is taken in either case.
 
     Returns:
         For each sequence its T words, without special tokens, and float32 weights `(T, N)` over the real visual
         tokens of its image; each row sums to 1.
-
-    Raises:
-        ValueError: no such layer.
     """
     visual: Any = {name: value for name, value in inputs.items() if name not in NOT_FOR_THE_ENCODER}
     sequences = sequences.to(model.device)
@@ -74,16 +70,11 @@ def word_visualness_pairs(
     model: Any, tokenizer: PreTrainedTokenizerBase, inputs: Mapping[str, torch.Tensor], sequences: torch.Tensor
 ) -> list[list[tuple[str, float]]]:
     """Returns the words of each sequence, without special tokens, with their visualness (see `word_visualness`)."""
-    silent = set(tokenizer.all_special_ids)
-    visualness = model.word_visualness(inputs, sequences)
-    return [
-        [
-            (str(tokenizer.convert_ids_to_tokens(token)), value)
-            for token, value in zip(ids, values, strict=True)
-            if token not in silent
-        ]
-        for ids, values in zip(sequences.tolist(), visualness.tolist(), strict=True)
-    ]
+    silent, captions = set(tokenizer.all_special_ids), []
+    for ids, values in zip(sequences.tolist(), model.word_visualness(inputs, sequences).tolist(), strict=True):
+        pairs = zip(map(str, tokenizer.convert_ids_to_tokens(ids)), ids, values, strict=True)
+        captions.append([(word, value) for word, token, value in pairs if token not in silent])
+    return captions
 
 
 def mean_over_heads(layers: Sequence[torch.Tensor], layer: int | None) -> torch.Tensor:
@@ -114,13 +105,10 @@ def evaluation_mode(model: PreTrainedModel) -> Iterator[None]:
 
 
 def attention_maps(weights: np.ndarray, boxes: np.ndarray, width: int, height: int) -> np.ndarray:
-    """Turns weights of visual tokens into maps of the image's size.
+    """Turns weights `(T, N)` of visual tokens with boxes `(N, 4)` into maps of the image, float32 `(T, height, width)`.
 
     If the boxes are the cells of a grid, row by row, a pixel has the bilinear interpolation of the weights between the
     centres of cells; else it has the sum of the weights of the regions around it.
-
-    Takes weights `(T, N)`, boxes `(N, 4)` within [0, 1] and the size of the image in pixels; returns float32 `(T,
-    height, width)`. Raises a ValueError where the numbers of boxes and weights differ.
     """
     weights, boxes = np.asarray(weights, dtype=np.float32), np.asarray(boxes, dtype=np.float32)
     if boxes.shape != (weights.shape[-1], 4):
@@ -174,15 +162,14 @@ def question_attention(
     inputs: Mapping[str, torch.Tensor],
     layer: int | None = None,
 ) -> list[tuple[list[str], np.ndarray, np.ndarray]]:
-    """Returns the distribution of each word of a question over the regions of its image.
+    """Returns the distribution of each word of a question over the regions of its image; see [`word_attention`].
 
     In guided attention each region has weights of the words. The weights of a word from all regions, divided by
-    their sum, show to which regions it matters. Arguments are those of [`word_attention`].
+    their sum, show to which regions it matters.
 
     Returns:
-        For each question its T words (unknown ones as the tokenizer's unknown token), float32 weights `(T, N)` over
-        the N real regions, each row with the sum 1, and float32 weights `(N,)` of the regions in the answer, with
-        the sum 1: the mean over the glimpses of the reduction of the image.
+        For each question its T words, float32 weights `(T, N)` over the N real regions, each row with the sum 1, and
+        those `(N,)` of the regions in the answer: the mean over the glimpses of the reduction of the image.
     """
     with evaluation_mode(model), torch.inference_mode():
         outputs: Any = model(**inputs, output_attentions=True, return_dict=True, attn_implementation="eager")
@@ -207,6 +194,3 @@ def question_attention(
 def shares(weights: np.ndarray) -> np.ndarray:
     """Divides weights, which are not negative, by their sum over the last axis."""
     return weights / np.maximum(weights.sum(-1, keepdims=True), np.finfo(np.float32).tiny)
-
-
-__all__ = ["attention_maps", "word_attention", "word_visualness_pairs"]

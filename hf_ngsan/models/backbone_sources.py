@@ -30,10 +30,7 @@ def packaged_config(name: str) -> dict[str, Any]:
 
 
 def preprocessing_of_variant(name: str) -> dict[str, Any]:
-    """Returns the settings of an image processor without cropping for a variant of EfficientNet-Lite.
-
-    As in the authors' code, pixels become `(x - 127) / 128` at the size of training, by bicubic interpolation.
-    """
+    """Returns the settings of an image processor: pixels become `(x - 127) / 128`, as in the authors' code."""
     side = IMAGE_SIZES[name]
     return {
         "size": {"height": side, "width": side},
@@ -50,9 +47,7 @@ def read_source(name: str) -> tuple[str, dict]:
     try:
         config, _ = PreTrainedConfig.get_config_dict(name)
     except OSError as error:
-        raise OSError(
-            f"pretrained is {name!r}, but there is no such folder, and it cannot be read from the Hub."
-        ) from error
+        raise OSError(f"pretrained is {name!r}: there is no such folder, and the Hub cannot be read.") from error
     return kind_of_source(name, config), config
 
 
@@ -67,8 +62,8 @@ def kind_of_source(name: str | PathLike, config: dict) -> str:
     if is_backbone:
         return "grid"
     raise ValueError(
-        f"{name} is a model of type {model_type!r}, which is neither a backbone such as ResNet, DINOv2, ViT, CLIP or "
-        "SigLIP nor a detection model such as RT-DETR; give the folder or Hub name of one of these itself."
+        f"{name} is a model of type {model_type!r}, neither a backbone such as ResNet, DINOv2, ViT, CLIP or SigLIP nor "
+        "a detection model such as RT-DETR."
     )
 
 
@@ -91,6 +86,3 @@ def has_patch_encoder(model_type: str) -> bool:
     part = CONFIG_MAPPING[model_type].sub_configs_defaults.get("vision_config")
     kind = getattr(part, "config_class", part)  # AutoConfig for a model that can have any encoder, such as LLaVA
     return getattr(kind, "model_type", None) in PATCH_ENCODERS
-
-
-__all__ = ["packaged_config", "preprocessing_of_variant", "read_source"]

@@ -446,12 +446,8 @@ class CaptioningForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
             decoder_input_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): the words so far,
                 C captions an image, those of one image next to each other; made from `labels` if absent.
-            decoder_attention_mask (`torch.Tensor` of shape `(batch_size * C, length)`, *optional*).
-            decoder_position_ids (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*).
-            decoder_inputs_embeds (`torch.FloatTensor` of shape `(batch_size * C, length, hidden_size)`, *optional*).
+            decoder_attention_mask, decoder_position_ids, decoder_inputs_embeds, cache, use_cache: as for every decoder.
             encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            cache (`EncoderDecoderCache`, *optional*).
-            use_cache (`bool`, *optional*).
             labels (`torch.LongTensor` of shape `(batch_size * C, length)`, *optional*): captions with their end token;
                 -100 at padding. Beside `decoder_input_ids` each label is the token after its input.
             pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images in place of

@@ -7,13 +7,6 @@ from .parts import *  # noqa: F403  # transformers copies what a checkpoint's pa
 
 LARGE = {"hidden_size": 1024, "intermediate_size": 4096, "pooled_size": 2048}
 """Differences of the large model of the authors' release from the small one."""
-VISUAL_QUESTION_ANSWERING_PIPELINE = {
-    "visual-question-answering": {
-        "impl": "pipeline_visual_question_answering.VisualQuestionAnsweringPipeline",
-        "pt": ["AutoModelForVisualQuestionAnswering"],
-        "type": "multimodal",
-    }
-}
 
 
 @strict
@@ -33,29 +26,20 @@ class MCANConfig(ConfigWithVision):
         vocab_size (`int`, defaults to 20573): words of questions, padding and the unknown word among them.
         word_embedding_size (`int`, defaults to 300): dimension of a word vector.
         visual_feature_size (`int`, *optional*): feature dimension of a region; that of the vision encoder, or 2048.
-        hidden_size (`int`, defaults to 512): dimension of words and regions in all layers.
         num_hidden_layers (`int`, defaults to 6): layers L of the encoder (question), and of the decoder (image).
-        num_attention_heads (`int`, defaults to 8): heads h; divides `hidden_size`.
-        intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
-        dropout (`float`, defaults to 0.1): on sublayer outputs, inside the feed-forward blocks and the reductions.
-        attention_dropout (`float`, defaults to 0.1): on attention weights.
         reduction_hidden_size (`int`, defaults to 512): hidden units of the attention that reduces words, or regions, to
             one vector.
         num_glimpses (`int`, defaults to 1): attention maps of a reduction; their sums are joined.
         pooled_size (`int`, defaults to 1024): dimension of that vector, and of the fused one.
         geometric_bias (`list[str]`, defaults to `[]`): any of `"content"` (eq. 11), `"query"` (eq. 12) and `"key"`
             (eq. 13 of Guo et al. 2020), summed, in the self-attention of the image; `[]` for none.
-        geometry_hidden_size (`int`, defaults to 64): geometric channels d_g of each head.
-        geometry_features (`str`, defaults to `"unsigned"`): `"unsigned"` (eq. 8, which cannot tell left from right) or
-            `"signed"` (our extension, see [`geometry.relative_geometry`]).
         norm_eps (`float`, defaults to 1e-6): added to the standard deviation in the normalizations.
         loss_reduction (`str`, defaults to `"mean"`): of the binary cross-entropy, summed over the answers: the mean
             over questions, or their `"sum"`, as released.
         initializer_range (`float`, defaults to 1.0): standard deviation of the initial word vectors.
         pad_token_id (`int`, defaults to 0).
-        vision_config (`dict` or [`VisionConfig`], *optional*): a vision encoder, from pixels to features and boxes;
-            `None` for a model of visual features.
-        features_provenance (`dict`, *optional*): provenance of the training features, if known.
+        hidden_size, num_attention_heads, intermediate_size, dropout, attention_dropout, geometry_hidden_size,
+            geometry_features, vision_config, features_provenance: as in [`NGSANConfig`].
         num_labels, id2label, label2id: as for every classifier of transformers: the answers.
 
     Raises:
@@ -65,7 +49,13 @@ class MCANConfig(ConfigWithVision):
     model_type = "mcan"
     attribute_map = {"residual_dropout": "dropout"}
     attention_bias = True
-    remote_pipelines = VISUAL_QUESTION_ANSWERING_PIPELINE
+    remote_pipelines = {
+        "visual-question-answering": {
+            "impl": "pipeline_visual_question_answering.VisualQuestionAnsweringPipeline",
+            "pt": ["AutoModelForVisualQuestionAnswering"],
+            "type": "multimodal",
+        }
+    }
     remote_classes = {
         "AutoConfig": "configuration_mcan.MCANConfig",
         "AutoModel": "modeling_mcan.MCANModel",

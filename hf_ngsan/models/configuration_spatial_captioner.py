@@ -33,13 +33,11 @@ class SpatialCaptionerConfig(CaptionerConfig):
         residual_dropout (`float`, defaults to 0.0): on sublayer outputs and inside the feed-forward blocks, where the
             paper names none.
         attention_temperature (`str`, defaults to `"key_length"`): divisor of attention scores: `"key_length"`:
-            sqrt(d_len + d_attn), eq. 2, with d_len the number of keys that a query may attend to - the words up to and
-            including its own, the real grid cells -, so that caching, beams and padding change nothing; `"head_dim"`:
+            sqrt(d_len + d_attn), eq. 2, with d_len the number of keys that a query may attend to; `"head_dim"`:
             sqrt(d_attn), as in Vaswani et al. 2017.
         position_embedding (`str`, defaults to `"sequence"`): sinusoids that are added to image features: `"sequence"`:
-            of the number of a cell, counted row by row (inferred from the paper); `"boxes"`: of the place and size of
-            its box, our extension, which encodes columns as clearly as rows and suits regions too;
-            `hidden_size` must then be a multiple of 8.
+            of the number of a cell, counted row by row (inferred); `"boxes"`: of the place and size of its box, our
+            extension, which suits regions too; `hidden_size` must then be a multiple of 8.
         attention_bias (`bool`, defaults to `False`): whether the projections of attention have biases; eq. 1 and 3 show
             none, unlike eq. 4.
         initializer_range, use_cache, tokens, tie_word_embeddings, features_provenance: as in [`NGSANConfig`].

@@ -51,10 +51,6 @@ class VisionConfig(HubConfig):
         feature_dtype (`str`, *optional*): `"float16"` rounds the visual features as stored ones are.
         feature_size (`int`, *optional*): feature dimension of a visual token. It follows from `backbone_config`, except
             for some detection models.
-
-    Raises:
-        ValueError: an unknown field, fields that do not fit together, or no backbone where `pretrained` says; the
-            message names the field.
     """
 
     model_type = "ngsan_vision"

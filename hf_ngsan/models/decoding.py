@@ -18,18 +18,13 @@ NEVER = float("-inf")
 
 
 class StepwiseDecoder:
-    """Runs a captioner word by word, with the cache that `generate()` has prepared, if any."""
+    """Runs a captioner word by word, with the cache that `generate()` has prepared, if any, from `(rows, length)`."""
 
     def __init__(self, model: Any, sequences: torch.Tensor, model_kwargs: dict) -> None:
-        """Begins captions `(rows, length)`; `model_kwargs` are the further inputs of the model."""
         self.model = model
         self.sequences = sequences
         self.kwargs = model_kwargs
         self.is_first = True
-
-    @property
-    def length(self) -> int:
-        return self.sequences.shape[1]
 
     def step(self) -> Any:
         """Returns the outputs of the model for the words that it has not seen, or for all without a cache."""
@@ -50,15 +45,10 @@ class StepwiseDecoder:
 
     def choose(self, rows: torch.Tensor, words: torch.Tensor) -> None:
         """Continues some of the sequences by one word each; `rows` and `words` have as many entries as before."""
-        self.sequences = self.sequences[rows]
-        self.append(words)
+        self.sequences = torch.cat([self.sequences[rows], words[:, None]], dim=1)
         cache = self.kwargs.get("cache", self.kwargs.get("past_key_values"))
         if cache is not None:
             cache.reorder_cache(rows)
-
-    def append(self, words: torch.Tensor) -> None:
-        """Continues every sequence by one word."""
-        self.sequences = torch.cat([self.sequences, words[:, None]], dim=1)
 
 
 class Kept(NamedTuple):
@@ -70,7 +60,7 @@ class Kept(NamedTuple):
 
 
 class EndedCaptions:
-    """The best finished captions of each image, by the rules of transformers' beam search.
+    """The best `size` finished captions of each image, by the rules of transformers' beam search.
 
     `is_open` `(images,)` is whether better captions may be found, and `scores` `(images, size)` are those of the
     captions, the best first, minus infinity for none.
@@ -79,7 +69,6 @@ class EndedCaptions:
     def __init__(
         self, images: int, size: int, input_ids: torch.Tensor, generation_config: Any, stopping_criteria: Any
     ) -> None:
-        """Keeps `size` captions, and continues as many beams, of each image, from beginnings `(rows, length)`."""
         self.size = size
         self.prefix_length = input_ids.shape[1]
         self.settings = generation_config
@@ -99,8 +88,8 @@ class EndedCaptions:
     def advance(self, sequences: torch.Tensor, sums: torch.Tensor, ranking: torch.Tensor, may_end: bool = True) -> Kept:
         """Takes the captions that end with their next word, or drops them, and continues the best others.
 
-        Sequences are `(images, beams, length)`; `sums` are the log-probabilities of their continuations, and `ranking`
-        the scores for the choice of beams, both `(images, beams, vocab_size)`.
+        Sequences are `(images, beams, length)`; the log-probabilities `sums` of their continuations, and `ranking`, by
+        which beams are chosen, are `(images, beams, vocab_size)`.
         """
         vocab_size = ranking.shape[-1]
         number = min(self.most_candidates, ranking[0].numel())
@@ -174,15 +163,13 @@ def diverse_beam_search(
     words with which captions end have none. Whatever the penalty, a group finds other captions than those before it.
 
     Args:
-        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
-            them; `num_beams` counts the beams of all groups.
+        model, ..., model_kwargs: as `generate()` gives them; `num_beams` counts the beams of all groups.
         num_beam_groups: groups of beams; `num_beams` is a multiple of it.
         diversity_penalty: 0 or more.
 
     Returns:
         Sequences `(batch_size * num_return_sequences, length)`, or with `return_dict_in_generate` an output that has
-        them and `sequences_scores`: for each image the best of every group, the first group's first, then their second
-        best and so on.
+        them and `sequences_scores`: for each image the best of every group, then their second best and so on.
     """
     check_settings("diverse_beam_search", generation_config)
     beams = generation_config.num_beams
@@ -214,7 +201,7 @@ def diverse_beam_search(
             words.append(kept.words)
         decoder.choose(torch.stack(rows, dim=1).flatten(), torch.stack(words, dim=1).flatten())
         for number, group in enumerate(ended):
-            group.close(scores[:, number], decoder.length)
+            group.close(scores[:, number], decoder.sequences.shape[1])
     best = [group.best() for group in ended]
     found, found_scores = (torch.stack(of_groups, dim=2) for of_groups in zip(*best, strict=True))
     return answer(found.flatten(1, 2), found_scores.flatten(1, 2), input_ids.shape[1], generation_config)
@@ -247,17 +234,10 @@ def constrained_beam_search(
     """Searches for the most probable captions that have certain words, in any order.
 
     Grid beam search (Hokamp and Liu 2017) for single words: the captions that have k of the required words compete for
-    `num_beams` beams of their own, for each k; only those that have all may end.
+    `num_beams` beams of their own, for each k; only those that have all may end. A ValueError says that none has all.
 
     Args:
-        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
-            them.
         required_words: for each required word the ids of the tokens any of which will do, such as its forms.
-
-    Returns:
-        Sequences `(batch_size * num_return_sequences, length)`, for each image the best first, or with
-        `return_dict_in_generate` an output that has them and `sequences_scores`. A ValueError says that no caption has
-        all words.
     """
     check_settings("constrained_beam_search", generation_config)
     vocab_size = model.config.get_text_config(decoder=True).vocab_size
@@ -287,7 +267,7 @@ def constrained_beam_search(
         scores = torch.cat([of_bank.scores for of_bank in kept], dim=1)
         rows = torch.cat([first_rows + of_bank.beams for of_bank in kept], dim=1)
         decoder.choose(rows.flatten(), torch.cat([of_bank.words for of_bank in kept], dim=1).flatten())
-        ended.close(scores, decoder.length)
+        ended.close(scores, decoder.sequences.shape[1])
     if not bool((ended.scores[:, 0] > NEVER).all()):
         raise ValueError(
             f"No caption of at most {generation_config.max_length - ended.prefix_length} new tokens has all "
@@ -313,13 +293,8 @@ def contrastive_search(
     last hidden states of the decoder. There is one caption an image.
 
     Args:
-        model, input_ids, logits_processor, stopping_criteria, generation_config, model_kwargs: as `generate()` gives
-            them.
         penalty_alpha: alpha, between 0 (greedy search) and 1.
         candidates: how many of the most probable words are compared.
-
-    Returns:
-        Sequences `(batch_size, length)`, or with `return_dict_in_generate` an output that has them.
     """
     check_settings("contrastive_search", generation_config)
     if not 0 <= penalty_alpha <= 1:
@@ -361,7 +336,7 @@ def contrastive_search(
 
 
 def states_of(outputs: Any) -> Any:
-    """Returns the hidden states of the decoder, under whatever name a model has them; `None` if it has none."""
+    """Returns the hidden states of the decoder, or `None` if a model has none."""
     return getattr(outputs, "decoder_hidden_states", None) or getattr(outputs, "hidden_states", None)
 
 
@@ -410,9 +385,7 @@ SEARCHES = {  # by the option of a pipeline that asks for them
 def with_search(options: Mapping[str, Any], processor: Any) -> dict[str, Any]:
     """Returns arguments of `generate()` with the search of one of the options (see `SEARCHES`).
 
-    Args:
-        options: arguments of `generate()`; `required_words` are strings, or lists of strings any of which will do.
-        processor (`CaptioningProcessor`): the captioner's.
+    `required_words` are strings, or lists of strings any of which will do.
     """
     asked = [name for name in SEARCHES if options.get(name) is not None]
     if not asked or options.get("custom_generate") is not None:
@@ -434,6 +407,3 @@ def id_of_word(word: str, processor: Any) -> int:
     if len(ids) != 1 or ids[0] in processor.tokenizer.all_special_ids:
         raise ValueError(f"The required word {word!r} is no single word that this captioner knows; give another.")
     return ids[0]
-
-
-__all__ = ["StepwiseDecoder", "constrained_beam_search", "contrastive_search", "diverse_beam_search", "with_search"]

@@ -108,14 +108,11 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     @torch.no_grad()
     def generate(self, inputs: torch.Tensor | None = None, *args: Any, **kwargs: Any) -> Any:
         """Captions images as transformers' `generate()`, but without visualness and static caches."""
-        if kwargs.pop("return_visualness", False):
-            raise ValueError("return_visualness is not supported: each member of an ensemble has its own visualness.")
-        if kwargs.get("cache_implementation") is not None:
-            raise ValueError("cache_implementation is not supported by an ensemble; leave it out.")
-        if inputs is not None and inputs.ndim == 4:
-            kwargs["pixel_values"], inputs = inputs, None
-        elif inputs is not None:
-            kwargs["visual_features"], inputs = inputs, None
+        for name in ("return_visualness", "cache_implementation"):
+            if kwargs.pop(name, None):
+                raise ValueError(f"{name} is not supported by an ensemble; leave it out.")
+        if inputs is not None:
+            kwargs["pixel_values" if inputs.ndim == 4 else "visual_features"], inputs = inputs, None
         visual = {name: kwargs.pop(name) for name in INPUTS if kwargs.get(name) is not None}
         if kwargs.get("encoder_outputs") is None:
             kwargs["encoder_outputs"] = self.encode(**visual)
@@ -146,11 +143,8 @@ class EnsembleForConditionalGeneration(WordGenerationMixin, HubPreTrainedModel):
     ) -> Seq2SeqLMOutput:
         """Has the arguments of each captioner, and the processor that takes the logarithm of the mean's sum over words.
 
-        A cache that is no [`EnsembleCache`] is taken for an empty one.
-
-        Returns:
-            `Seq2SeqLMOutput` whose `logits` `(batch_size * C, length, vocab_size)` are the mean of the members'
-            log-probabilities, in float32; it is not normalized.
+        `logits` `(batch_size * C, length, vocab_size)` are the mean of the members' log-probabilities, in float32,
+        which is not normalized. A cache that is no [`EnsembleCache`] is taken for an empty one.
         """
         refuse_unknown_keywords(self, kwargs)
         if encoder_outputs is None:

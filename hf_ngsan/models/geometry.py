@@ -24,7 +24,7 @@ def center_and_size(boxes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.Tensor:
-    r"""Returns relative position and size of every pair of boxes: eq. 8 of Guo et al. 2020.
+    """Returns relative position and size of every pair of boxes: eq. 8 of Guo et al. 2020.
 
     With r_x = (x_j - x_i) / w_i and r_y = (y_j - y_i) / h_i the channels are
 
@@ -33,15 +33,9 @@ def relative_geometry(boxes: torch.Tensor, features: str = "unsigned") -> torch.
     - `"signed"` (our extension): the first two become asinh(r / 0.2), a smooth odd function of the ratio. Where |r| is
       well above 0.1 it equals sign(r) (log|r| - log 0.1): the paper's feature with a sign; around 0 it is linear.
 
-    Scaling or translating all boxes together changes nothing.
-
-    Args:
-        boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` in any unit.
-        features (`str`): `"unsigned"` or `"signed"`.
-
-    Returns:
-        `torch.FloatTensor` of shape `(batch_size, num_regions, num_regions, 4)`, float32 whatever the input, finite
-        and with finite gradients; `[b, i, j]` describes region j as seen from region i.
+    Scaling or translating all boxes together changes nothing. Boxes `(batch_size, num_regions, 4)` in any unit become
+    float32 `(batch_size, num_regions, num_regions, 4)`, finite and with finite gradients; `[b, i, j]` describes region
+    j as seen from region i.
     """
     return geometry_of_pairs(*center_and_size(boxes), features)
 

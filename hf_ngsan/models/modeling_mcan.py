@@ -32,16 +32,13 @@ class MCANOutput(ModelOutput):
     """Outputs for questions and their images.
 
     Args:
-        loss (`()`), logits (`(batch_size, num_labels)`): of the classifier; the sigmoid of a logit scores its answer.
+        loss, logits (`(batch_size, num_labels)`): of the classifier; the sigmoid of a logit scores its answer.
         last_hidden_state (`(batch_size, num_regions, hidden_size)`): of the model without classifier: the image.
         pooler_output (`(batch_size, pooled_size)`): question and image, reduced, summed and normalized.
         encoder_last_hidden_state (`(batch_size, num_words, hidden_size)`): the question.
         question_glimpses, image_glimpses (`(batch_size, num_glimpses, num_words or num_regions)`): weights of the words
             and of the regions in their reductions; rows sum to 1.
-        encoder_hidden_states, decoder_hidden_states: inputs of all layers and the output of the last.
-        encoder_attentions, decoder_attentions: self-attention of words and of regions in each layer.
-        cross_attentions: of each layer, `(batch_size, num_heads, num_regions, num_words)`: weights of the words for
-            each region.
+        cross_attentions: of each layer, `(batch_size, num_heads, num_regions, num_words)`.
     """
 
     loss: torch.Tensor | None = None
@@ -59,10 +56,7 @@ class MCANOutput(ModelOutput):
 
 
 class UnbiasedLayerNorm(nn.Module):
-    """weight * (x - mean) / (std + eps) + bias with the unbiased standard deviation, as in the authors' release.
-
-    `torch.nn.LayerNorm` divides by the number of channels, not by one less, and adds eps to the variance.
-    """
+    """weight * (x - mean) / (std + eps) + bias with the unbiased standard deviation, unlike `torch.nn.LayerNorm`."""
 
     def __init__(self, size: int, eps: float):
         super().__init__()
@@ -86,10 +80,7 @@ class MCANEncoderLayer(EncoderLayer):
 
 
 class MCANDecoderLayer(MCANEncoderLayer):
-    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...).
-
-    With `config.geometric_bias` the self-attention is geometry-aware (section 6.3 of Guo et al. 2020).
-    """
+    """SGA unit: self-attention of the image, attention guided by the question, feed-forward, each Norm(x + ...)."""
 
     def __init__(self, config: MCANConfig):
         super().__init__(config, make_geometric_bias(config))
@@ -137,8 +128,7 @@ class GlimpseReduction(nn.Module):
 def additive_mask(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
     """Returns a mask `(batch_size, 1, 1, length)` to be added to scores; `None` for none.
 
-    It is finite, so that queries with only padding attend to all of it equally, as in the authors' release; with a
-    boolean mask the result would depend on the attention implementation.
+    It is finite, so that queries with only padding attend to all of it equally with any attention implementation.
     """
     if mask is None:
         return None
@@ -161,10 +151,7 @@ class MCANPreTrainedModel(HubPreTrainedModel):
 
 
 class MCANEncoder(MCANPreTrainedModel):
-    """Reads questions: word vectors, an LSTM, SA units.
-
-    The LSTM reads padding too, as in the authors' release; behind the words padding has no effect.
-    """
+    """Reads questions: word vectors, an LSTM, which reads padding too, as in the authors' release, and SA units."""
 
     input_modalities = ["text"]
     _can_record_outputs = {
@@ -276,28 +263,16 @@ class MCANModel(MCANPreTrainedModel):
         pixel_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MCANOutput:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
-                words.
-            pixel_values (`torch.FloatTensor` of shape `(batch_size, 3, height, width)`, *optional*): images, for a
-                model with a vision encoder.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
-                default all but padding tokens is real.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
-                word vectors in place of words.
-            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`, *optional*):
-                features of regions or grid cells, in place of images.
-            visual_attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 =
-                padding; by default a region is padding if all its features are 0, as in the authors' release.
-            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): `x1, y1, x2, y2`
-                divided by the image's width and height; needed by models with a geometric bias. With images, the
-                regions to encode in place of a grid.
-            pixel_mask (`torch.LongTensor` of shape `(batch_size, height, width)`, *optional*): 1 = pixel, 0 = padding.
-
-        Raises:
-            ValueError: neither or both of images and features, or of words and vectors; inputs of a wrong shape; boxes
-                missing.
+        """Args:
+        input_ids (`torch.LongTensor` of shape `(batch_size, num_words)`): one question an image, padded behind its
+            words.
+        attention_mask (`torch.Tensor` of shape `(batch_size, num_words)`, *optional*): 1 = word, 0 = padding; by
+            default all but padding tokens is real.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, num_words, word_embedding_size)`, *optional*):
+            word vectors in place of words.
+        pixel_values, pixel_mask, visual_features, visual_attention_mask, visual_boxes: as for
+            [`~modeling_mhsan.MHSANModel.get_image_features`]; models with a geometric bias need the boxes of
+            features. By default a region is padding if all its features are 0, as in the authors' release.
         """
         if (input_ids is None) == (inputs_embeds is None) or (pixel_values is None) == (visual_features is None):
             raise ValueError("Give input_ids or inputs_embeds, and pixel_values or visual_features; never both.")
@@ -348,9 +323,7 @@ class MCANModel(MCANPreTrainedModel):
         visual_boxes: torch.Tensor | None = None,
         visual_attention_mask: torch.Tensor | None = None,
     ) -> Any:
-        """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`; raises a ValueError without a
-        vision encoder.
-        """
+        """Encodes images into `visual_features`, `visual_boxes` and `attention_mask`."""
         vision = vision_of(self)
         return vision(pixel_values, pixel_mask, visual_boxes=visual_boxes, attention_mask=visual_attention_mask)
 
@@ -398,14 +371,10 @@ class MCANForVisualQuestionAnswering(MCANPreTrainedModel):
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> MCANOutput:
-        r"""
-        Args:
-            input_ids, ..., pixel_mask: see [`MCANModel`].
-            labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
-                answer.
-
-        Raises:
-            ValueError: see [`MCANModel`]; or labels of another shape than the logits.
+        """Args:
+        input_ids, ..., pixel_mask: see [`MCANModel`].
+        labels (`torch.FloatTensor` of shape `(batch_size, num_labels)`, *optional*): score in [0, 1] of each
+            answer.
         """
         outputs = self.model(
             input_ids,

@@ -28,15 +28,11 @@ from .text_encoders import layers_of, make_text_encoder, pretrained_text_weights
 class MHSANImageFeatures(BaseModelOutputWithPooling):
     """An image in the joint space.
 
-    Args:
-        last_hidden_state (`torch.FloatTensor` of shape `(batch_size, num_regions, hidden_size)`): cells or regions.
-        pooler_output (`torch.FloatTensor` of shape `(batch_size, projection_dim)`): the embedding, of length 1.
-        attentions (`tuple(torch.FloatTensor)`, *optional*): one tensor `(batch_size, num_image_heads, num_regions)`,
-            the map of each head; rows sum to 1. `None` without heads.
-        hidden_states (`tuple(torch.FloatTensor)`, *optional*): of the backbone of a model with a vision encoder.
-        visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): where the cells or
-            regions are, if known.
-        attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
+    `last_hidden_state` `(batch_size, num_regions, hidden_size)` are its cells or regions, `pooler_output` `(batch_size,
+    projection_dim)` its embedding, of length 1, and `attentions` one tensor `(batch_size, num_image_heads,
+    num_regions)`, the map of each head; rows sum to 1. `hidden_states` are those of the backbone; `visual_boxes`
+    `(batch_size, num_regions, 4)` and `attention_mask` `(batch_size, num_regions)`, 1 = real, say where cells or
+    regions are.
     """
 
     visual_boxes: torch.Tensor | None = None
@@ -47,15 +43,8 @@ class MHSANImageFeatures(BaseModelOutputWithPooling):
 class MHSANOutput(ModelOutput):
     """Similarities of images and captions, as [`~transformers.models.clip.modeling_clip.CLIPOutput`] has them.
 
-    Args:
-        loss (`torch.FloatTensor` of shape `()`, *optional*): with `return_loss=True`.
-        logits_per_image (`torch.FloatTensor` of shape `(num_images, num_texts)`): cosine similarities divided by the
-            configuration's temperature.
-        logits_per_text (`torch.FloatTensor` of shape `(num_texts, num_images)`).
-        text_embeds (`torch.FloatTensor` of shape `(num_texts, projection_dim)`): of length 1.
-        image_embeds (`torch.FloatTensor` of shape `(num_images, projection_dim)`): of length 1.
-        text_model_output (`BaseModelOutputWithPooling`): see [`MHSANModel.get_text_features`].
-        vision_model_output (`MHSANImageFeatures`): see [`MHSANModel.get_image_features`].
+    `logits_per_image` `(num_images, num_texts)` are cosine similarities divided by the configuration's temperature;
+    `loss` comes with `return_loss=True`. Embeddings have length 1.
     """
 
     loss: torch.Tensor | None = None
@@ -86,10 +75,7 @@ class MultiHeadPooling(nn.Module):
         self.activation = activation
 
     def forward(self, states: torch.Tensor, mask: torch.Tensor | None = None) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns the heads, `(batch_size, num_heads * size)`, and their weights, `(batch_size, num_heads, length)`.
-
-        States are `(batch_size, length, size)`, the mask `(batch_size, length)`, 1 = real, 0 = padding.
-        """
+        """Returns the heads, `(batch_size, num_heads * size)`, and their weights, `(batch_size, num_heads, length)`."""
         scores = self.scores(self.activation(self.hidden(self.dropout(states)))).mT
         if mask is not None:
             scores = scores.masked_fill(mask[:, None] == 0, torch.finfo(scores.dtype).min)
@@ -339,13 +325,11 @@ class MHSANModel(HubPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutputWithPooling:
-        r"""
-        Args:
+        """Args:
             input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
             attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding; by
                 default all but padding tokens is real.
-            token_type_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): for encoders of
-                transformers that take them.
+            token_type_ids (*optional*): for encoders of transformers that take them.
             inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, size)`, *optional*): word vectors in place
                 of words.
 

@@ -1,7 +1,7 @@
 """MHSAN's encoder of texts: word vectors and simple recurrent units (Lei et al. 2018), in plain PyTorch.
 
-A layer computes the matrix products of all time steps at once. Only a recurrence of vectors remains for each step, with
-hand-written gradients: [`SRURecurrence`] has the derivation.
+The matrix products of all time steps are one. Only a recurrence of vectors remains for each step, with hand-written
+gradients: [`SRURecurrence`] has the derivation.
 """
 
 import math
@@ -42,9 +42,6 @@ class MHSANTextConfig(HubConfig):
             were trained with releases of `sru` up to 2.1.4.
         initializer_range (`float`, defaults to 0.1): standard deviation of the initial word vectors (inferred).
         pad_token_id (`int`, defaults to 0).
-
-    Raises:
-        ValueError: sizes that do not fit together or a switch with an unknown value; the message names the field.
     """
 
     model_type = "mhsan_text"
@@ -91,9 +88,6 @@ class SRURecurrence(torch.autograd.Function):
       At the last step dL/dc_T of the returned memory takes the place of the terms of t + 1.
     - c_0 is the same without h_0: dc_0 = dq_1 v_r + dc_1 (f_1 + a_1 v_f).
     - The peepholes are shared by all steps and rows: dv_f = sum_t dp_t c_(t-1) and dv_r = sum_t dq_t c_(t-1).
-
-    Only dc_t depends on dc_(t+1), with a factor that is known for all steps beforehand: each step of the loop is one
-    multiplication and one addition.
     """
 
     @staticmethod
@@ -108,17 +102,10 @@ class SRURecurrence(torch.autograd.Function):
         dropout_mask: torch.Tensor | None,
         activation: str,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        r"""
-        Args:
-            candidates, forget_inputs, reset_inputs, skip (`torch.FloatTensor` of shape `(length, batch_size, size)`):
-                u, p, q and s above. A forget input of infinity keeps the memory as it is.
-            peephole (`torch.FloatTensor` of shape `(2, size)`): v_f and v_r.
-            initial (`torch.FloatTensor` of shape `(batch_size, size)`): c_0.
-            dropout_mask (`torch.FloatTensor` of shape `(batch_size, size)`, *optional*): m, the same for all steps.
-            activation: g, `"tanh"`, `"identity"` or `"relu"`.
+        """Takes u, p, q and s above, `(length, batch_size, size)`, v_f and v_r `(2, size)`, c_0, m and g.
 
-        Returns:
-            h of all steps, `(length, batch_size, size)`, and c of the last one.
+        m `(batch_size, size)` is the same for all steps; a forget input of infinity keeps the memory as it is. Returns
+        h of all steps, and c of the last one.
         """
         forget_weights, reset_weights = peephole
         memory = torch.empty(len(candidates) + 1, *initial.shape, dtype=candidates.dtype, device=candidates.device)
@@ -257,7 +244,7 @@ class SRULayer(GradientCheckpointingLayer):
 
 
 class SRU(nn.Module):
-    r"""A stack of simple recurrent units (Lei et al. 2018), of any number of layers and one direction or both.
+    """A stack of simple recurrent units (Lei et al. 2018), of any number of layers and one direction or both.
 
     In each layer, with x_t the input, W of the sizes that fit, and x_t itself, times `scale_x`, in place of W_s x_t
     where input and output have one size:
@@ -266,18 +253,13 @@ class SRU(nn.Module):
     - c_t = f_t * c_(t-1) + (1 - f_t) * W x_t
     - h_t = r_t * g(c_t) + (1 - r_t) * W_s x_t
 
-    Positions that are padding change nothing: they leave the memory as it is and their output is 0, before real ones
-    and behind them.
+    Positions that are padding change nothing, before real ones and behind them, and their output is 0.
 
     Args:
-        input_size: dimension of the inputs.
-        hidden_size: dimension of one direction.
-        num_layers: layers, one on the other.
-        dropout: rate on g(c_t) - W_s x_t, in all layers but the last. It and `input_dropout`, the rate on the inputs of
-            matrix products (`rnn_dropout` of the released package), draw one mask for all time steps.
-        options: `bidirectional` (a second half of the channels reads backwards, in each layer), `activation` (g),
-            `highway` (the term of the skip connection), `highway_bias` (initial b_r) and `scale_x`, as in
-            [`MHSANTextConfig`]; sqrt(1 + 2 exp(highway_bias)) is the `scale_x` of releases up to 2.1.4.
+        input_size, hidden_size, num_layers: dimension of the inputs and of one direction, and number of layers.
+        dropout: rate on g(c_t) - W_s x_t, in all layers but the last, with one mask for all time steps, as
+            `input_dropout`, the rate on the inputs of matrix products (`rnn_dropout` of the released package).
+        options: those of [`MHSANTextConfig`]; sqrt(1 + 2 exp(highway_bias)) is `scale_x` of releases up to 2.1.4.
     """
 
     def __init__(
@@ -296,16 +278,10 @@ class SRU(nn.Module):
         attention_mask: torch.Tensor | None = None,
         initial_memory: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        r"""
-        Args:
-            inputs (`torch.FloatTensor` of shape `(batch_size, length, input_size)`).
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding.
-            initial_memory (`torch.FloatTensor` of shape `(num_layers, batch_size, output_size)`, *optional*): c_0 of
-                each layer.
+        """Takes inputs `(batch_size, length, input_size)`, a mask, 1 = real, and c_0 of each layer.
 
-        Returns:
-            Outputs of the last layer, `(batch_size, length, output_size)`, and the final memories `(num_layers,
-            batch_size, output_size)`, forward channels before backward ones.
+        Returns outputs of the last layer, `(batch_size, length, output_size)`, and the final memories, shaped as
+        `initial_memory`, `(num_layers, batch_size, output_size)`, forward channels before backward ones.
         """
         states, memories = inputs, []
         padding = None if attention_mask is None else (attention_mask == 0).T[..., None]
@@ -353,14 +329,7 @@ class MHSANTextModel(HubPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*).
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = real, 0 = padding, on any
-                side.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, length, word_embedding_size)`, *optional*): word
-                vectors in place of words.
-        """
+        """Takes words `(batch_size, length)` or their vectors, and a mask, 1 = real, 0 = padding, on any side."""
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give input_ids or inputs_embeds, and not both.")

@@ -70,12 +70,7 @@ class NGSANEncoder(NGSANPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        """Has the visual arguments of [`NGSANForConditionalGeneration.forward`].
-
-        Raises:
-            ValueError: features of another dimension than the configuration's, boxes missing although the configuration
-                has a geometric bias or absolute geometry, boxes or mask of another number.
-        """
+        """Has the visual arguments of [`NGSANForConditionalGeneration.forward`]."""
         refuse_unknown_keywords(self, kwargs)
         config = self.config
         check_visual_features(visual_features, attention_mask, config.visual_feature_size)

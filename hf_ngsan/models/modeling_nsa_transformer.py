@@ -23,8 +23,6 @@ if TYPE_CHECKING:  # names the file, so that saving with code copies it
 
 
 class NSATransformerPreTrainedModel(HubPreTrainedModel):
-    """Declarations of the model and each of its parts."""
-
     config: NSATransformerConfig
     main_input_name = "input_ids"
     input_modalities = ["text"]
@@ -59,17 +57,7 @@ class NSATransformerEncoder(NSATransformerPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
-            attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding,
-                on either side; positions count tokens only.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*): in
-                place of `input_ids`, before scaling and positions.
-
-        Raises:
-            ValueError: neither or both of `input_ids` and `inputs_embeds`.
-        """
+        """Has the arguments of [`NSATransformerForConditionalGeneration.forward`] about the source."""
         refuse_unknown_keywords(self, kwargs)
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("Give the encoder exactly one of input_ids and inputs_embeds.")
@@ -186,14 +174,15 @@ class NSATransformerForConditionalGeneration(NSATransformerPreTrainedModel, Word
         labels: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> Seq2SeqLMOutput:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
-            attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding.
-            inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*).
-            encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
-            decoder_input_ids, ..., labels, and what is returned: as for a captioner, see
-                [`~captioning.CaptioningForConditionalGeneration.forward`].
+        """Args:
+        input_ids (`torch.LongTensor` of shape `(batch_size, source_length)`): tokens of the source.
+        attention_mask (`torch.Tensor` of shape `(batch_size, source_length)`, *optional*): 1 = token, 0 = padding,
+            on either side; positions count tokens only.
+        inputs_embeds (`torch.FloatTensor` of shape `(batch_size, source_length, hidden_size)`, *optional*): in
+            place of `input_ids`, before scaling and positions.
+        encoder_outputs (`BaseModelOutput`, *optional*): result of the encoder, to skip it.
+        decoder_input_ids, ..., labels, and what is returned: as for a captioner, see
+            [`~captioning.CaptioningForConditionalGeneration.forward`].
         """
         return self.predict_words(
             labels,

@@ -37,9 +37,6 @@ class NGSANResNeXtConfig(ConvolutionalConfig):
             of the checkpoint, in training too, as in the detectors of detectron2.
         out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
             `"stem"`, `"stage1"` and so on; the last by default.
-
-    Raises:
-        ValueError: sizes that do not fit together; the message names the field.
     """
 
     model_type = "ngsan_resnext"
@@ -157,21 +154,7 @@ def make_stage(config: NGSANResNeXtConfig, stage: int) -> nn.Sequential:
 
 
 class NGSANResNeXtBackbone(ConvolutionalBackbone):
-    r"""ResNeXt or ResNet without pooling and classifier. ResNeXt-101 32x8d has 86.74 M parameters.
-
-    Example:
-
-    ```python
-    >>> import torch
-    >>> from hf_ngsan.models.modeling_resnext import NGSANResNeXtConfig
-    >>> from hf_ngsan.models.modeling_resnext import NGSANResNeXtBackbone
-
-    >>> backbone = NGSANResNeXtBackbone(NGSANResNeXtConfig(depths=[1, 1, 1, 1])).eval()
-    >>> list(backbone(torch.zeros(1, 3, 224, 224)).feature_maps[-1].shape)
-    [1, 2048, 7, 7]
-
-    ```
-    """
+    r"""ResNeXt or ResNet without pooling and classifier. ResNeXt-101 32x8d has 86.74 M parameters."""
 
     config: NGSANResNeXtConfig
     base_model_prefix = "resnext"

@@ -44,10 +44,7 @@ def grid_shape(config: RSTNetConfig, number: int) -> tuple[int, int]:
     side = int(math.sqrt(number))  # which torch.compile can trace, unlike math.isqrt, where sizes are dynamic
     rows, columns = config.grid_size or (side, side)
     if rows * columns != number:
-        raise ValueError(
-            f"{number} visual tokens are no grid of {rows} x {columns} cells; give visual_boxes, or set grid_size in "
-            "the configuration."
-        )
+        raise ValueError(f"{number} visual tokens are no {rows} x {columns} grid; give visual_boxes, or set grid_size.")
     return rows, columns
 
 
@@ -65,9 +62,8 @@ def grid_boxes(rows: int, columns: int, device: torch.device | None = None) -> t
 def grid_positions(rows: int, columns: int, channels: int, device: torch.device | None = None) -> torch.Tensor:
     """Returns codes `(rows * columns, channels)` of the cells of a grid, row by row.
 
-    Row and column numbers, counted from 1 and divided by their number, so that the last is 2 pi, have sines and cosines
-    in turn, of wavelengths up to 10000 * 2 pi: first those of the row, then those of the column, half of the channels
-    each.
+    Row and column, counted from 1 and divided by their number, so that the last is 2 pi, have sines and cosines in
+    turn, of wavelengths up to 10000 * 2 pi, in half of the channels each.
     """
     half = channels // 2
     steps = torch.arange(half, dtype=torch.float32, device=device)
@@ -156,8 +152,7 @@ class RSTNetEncoderLayer(TransformerLayer):
 class AdaptiveAttention(MultiHeadAttention):
     """Cross-attention with the language signal as one more key and value of each query: eq. 17-20 of Zhang et al. 2021.
 
-    One softmax runs over the visual tokens and the language signal, so that each word weighs the two. The weights have
-    no dropout, and are computed the same way for any attention implementation. In training,
+    The weights have no dropout, and are computed the same way for any attention implementation. In training,
     `config.language_signal_dropout` of the words attend to the visual tokens alone.
     """
 
@@ -298,17 +293,10 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        r"""
-        Args:
-            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`): of grid
-                cells, row by row, or of regions with boxes.
-            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): ignored if the
-                configuration names a `grid_size`, or has no geometry. Without boxes the tokens must be a square grid.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
+        """Has the visual arguments of [`RSTNetForConditionalGeneration.forward`]; cells are given row by row.
 
-        Raises:
-            ValueError: features of another dimension than the configuration's, boxes or a mask of another number, or
-                visual tokens that are no such grid.
+        Boxes are ignored if the configuration names a `grid_size`, or has no geometry; without boxes the tokens must be
+        a square grid, or a ValueError is raised.
         """
         refuse_unknown_keywords(self, kwargs)
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)
@@ -345,8 +333,7 @@ class RSTNetEncoder(RSTNetPreTrainedModel):
 class RSTNetDecoder(RSTNetPreTrainedModel, WordDecoder):
     """Plain decoder layers and one adaptive layer, with the frozen language model (section 3.3).
 
-    The keys and values of the language model lie in the cache of the decoder, behind those of its layers, so that the
-    language signal of each word is computed once and beams are reordered together.
+    The keys and values of the language model lie in the decoder's cache, behind those of its layers.
     """
 
     main_input_name = "input_ids"
@@ -426,10 +413,7 @@ class RSTNetModel(RSTNetPreTrainedModel, CaptioningModel):
 
 
 class CompetingFinishedBeams(LogitsProcessor):
-    """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best.
-
-    Beam search without an end token then equals the release's.
-    """
+    """Continues a finished caption with padding, at no cost, so that it stays a beam while it is among the best."""
 
     def __init__(self, eos_token_ids: list[int], pad_token_id: int):
         self.eos_token_ids = eos_token_ids
@@ -489,13 +473,8 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
     ) -> Any:
         """Captions images; see [`~captioning.CaptioningForConditionalGeneration.generate`].
 
-        Args:
-            inputs, args, kwargs: as there.
-            return_visualness (`bool`, defaults to `False`): with `return_dict_in_generate=True` the output also has
-                `visualness`, of the shape of its `sequences` (see [`word_visualness`]).
-
-        Raises:
-            ValueError: the captioner has no visualness, or `return_dict_in_generate` is not True.
+        With `return_visualness=True` and `return_dict_in_generate=True` the output also has `visualness`, of the shape
+        of its `sequences` (see [`word_visualness`]).
         """
         settings = kwargs.get("generation_config") or self.generation_config
         inputs = self.replace_pixels(inputs, kwargs)
@@ -527,11 +506,7 @@ class RSTNetForConditionalGeneration(RSTNetPreTrainedModel, CaptioningForConditi
                 C captions an image, those of one image next to each other.
 
         Returns:
-            `torch.FloatTensor` of shape `(B * C, length)`: at `[i, t]` the value of the word `sequences[i, t]`, in [0,
-            1]; 0 at the start token, also behind padding on the left, and at padding.
-
-        Raises:
-            ValueError: the captioner has no adaptive attention.
+            `torch.FloatTensor` of shape `(B * C, length)`, in [0, 1]; 0 at the start token and at padding.
         """
         if not self.config.adaptive_attention:
             raise ValueError("The captioner has no visualness, as its configuration has adaptive_attention=False.")

@@ -48,9 +48,8 @@ class RSTNetLanguageModelOutput(ModelOutput):
 class WordPositions(nn.Module):
     """Codes of the positions of words, added to embeddings that are not scaled.
 
-    With `config.position_embedding = "sinusoidal"` they are the sinusoids of Vaswani et al. 2017, which have no end;
-    with `"table"` a fixed table in the checkpoint, as in the authors' release: row 0 for padding, row t for the t-th
-    word, up to `config.max_position_embeddings` words.
+    They are the sinusoids of Vaswani et al. 2017, which have no end, or with `config.position_embedding = "table"` a
+    fixed table in the checkpoint, as in the authors' release: row 0 for padding, row t for the t-th word.
     """
 
     table: torch.Tensor | None
@@ -78,8 +77,8 @@ class WordPositions(nn.Module):
             return sinusoids(position_ids, self.hidden_size).to(dtype)
         if not torch.compiler.is_compiling() and int(position_ids.max()) >= self.max_length:
             raise ValueError(
-                f"A caption of {int(position_ids.max()) + 1} tokens is longer than the model's table of positions "
-                f"(max_position_embeddings={self.max_length}); give a smaller max_new_tokens, or shorter captions."
+                f"A caption of {int(position_ids.max()) + 1} tokens is longer than the model's table of positions, "
+                f"max_position_embeddings={self.max_length}."
             )
         rows = position_ids + 1
         mask = current_mask(attention_mask, position_ids.shape[-1])
@@ -219,10 +218,6 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         Args:
             words: the captions' vocabulary in the order of its ids; special tokens as the text encoder writes them.
             pieces_of: returns the ids of the pieces of a word, at least one.
-
-        Raises:
-            ValueError: another number of words than the model's `vocab_size`, a word without pieces, or a model that
-                reads caption ids.
         """
         if self.word_pieces is None:
             raise ValueError("This language model reads caption ids (language_tokenization='caption_ids').")
@@ -269,20 +264,14 @@ class RSTNetLanguageModel(HubPreTrainedModel):
         with_logits: bool = True,
         **kwargs: Any,
     ) -> RSTNetLanguageModelOutput:
-        r"""
-        Args:
-            input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the words so far, the start
-                token first; made from `labels` if absent.
-            attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
-                either side.
-            position_ids, cache, use_cache (*optional*): as for every decoder.
-            labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token; -100
-                at padding. A start token in front is dropped. Beside `input_ids` each label is the word after its
-                input.
-            with_logits (`bool`, defaults to `True`): `False` leaves out the predictions.
-
-        Raises:
-            ValueError: there are neither words nor labels, or the cache lacks words before these.
+        """Args:
+        input_ids (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): the words so far, the start
+            token first; made from `labels` if absent.
+        attention_mask (`torch.Tensor` of shape `(batch_size, length)`, *optional*): 1 = word, 0 = padding, on
+            either side.
+        labels (`torch.LongTensor` of shape `(batch_size, length)`, *optional*): captions with their end token; -100
+            at padding. Beside `input_ids` each label is the word after its input.
+        with_logits (`bool`, defaults to `True`): `False` leaves out the predictions.
         """
         refuse_unknown_keywords(self, kwargs)
         start: Any = self.config.bos_token_id

@@ -110,18 +110,9 @@ class SpatialCaptionerEncoder(SpatialCaptionerPreTrainedModel):
         attention_mask: torch.Tensor | None = None,
         **kwargs: Unpack[TransformersKwargs],
     ) -> BaseModelOutput:
-        r"""
-        Args:
-            visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, visual_feature_size)`): of grid
-                cells, row by row.
-            visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`, *optional*): needed with
-                `position_embedding="boxes"`, else ignored: the order of the cells defines their places.
-            attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): 1 = real, 0 = padding.
-                Positions count real cells only.
+        """Has the visual arguments of [`SpatialCaptionerForConditionalGeneration.forward`]; cells are given row by row.
 
-        Raises:
-            ValueError: features of another dimension than the configuration's, boxes missing, boxes or a mask of
-                another number.
+        Boxes are needed with `position_embedding="boxes"`, else ignored. Positions count real cells only.
         """
         refuse_unknown_keywords(self, kwargs)
         check_visual_features(visual_features, attention_mask, self.config.visual_feature_size)

@@ -31,9 +31,6 @@ class NGSANVGGConfig(ConvolutionalConfig):
             scratch.
         out_features (`list[str]`, *optional*), out_indices (`list[int]`, *optional*): stages whose maps to return, of
             `"stage1"` and so on; the last by default.
-
-    Raises:
-        ValueError: sizes that do not fit together; the message names the field.
     """
 
     model_type = "ngsan_vgg"
@@ -80,21 +77,7 @@ class VGGStage(nn.Module):
 
 
 class NGSANVGGBackbone(ConvolutionalBackbone):
-    r"""VGG without its last pooling and its classifier. VGG-11 has 9.22 M parameters.
-
-    Example:
-
-    ```python
-    >>> import torch
-    >>> from hf_ngsan.models.modeling_vgg import NGSANVGGConfig
-    >>> from hf_ngsan.models.modeling_vgg import NGSANVGGBackbone
-
-    >>> backbone = NGSANVGGBackbone(NGSANVGGConfig()).eval()
-    >>> list(backbone(torch.zeros(1, 3, 224, 224)).feature_maps[-1].shape)
-    [1, 512, 14, 14]
-
-    ```
-    """
+    r"""VGG without its last pooling and its classifier. VGG-11 has 9.22 M parameters."""
 
     config: NGSANVGGConfig
     base_model_prefix = "vgg"

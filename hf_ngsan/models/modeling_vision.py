@@ -25,16 +25,13 @@ BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 @dataclass
 class VisionOutput(ModelOutput):
-    """Visual tokens.
+    """Visual tokens; `hidden_states` are those of the backbone, `classes` and `scores` those of detected regions.
 
     Args:
         visual_features (`torch.FloatTensor` of shape `(batch_size, num_regions, feature_size)`): 0 at padding.
         visual_boxes (`torch.FloatTensor` of shape `(batch_size, num_regions, 4)`): `x1, y1, x2, y2` within [0, 1];
             none of frames.
         attention_mask (`torch.LongTensor` of shape `(batch_size, num_regions)`): 1 = real, 0 = padding.
-        hidden_states (`tuple(torch.FloatTensor)`, *optional*): hidden states of the backbone, if requested.
-        classes (`torch.LongTensor` of shape `(batch_size, num_regions)`, *optional*): detected classes; -1 of cells.
-        scores (`torch.FloatTensor` of shape `(batch_size, num_regions)`, *optional*): their scores in [0, 1].
     """
 
     visual_features: torch.Tensor | None = None
@@ -118,8 +115,7 @@ class VisionModel(HubPreTrainedModel):
                 of the grid's cells: each is the mean of 7 x 7 points of the feature map within its box.
             attention_mask (`torch.Tensor` of shape `(batch_size, num_regions)`, *optional*): which of these regions, or
                 of the frames of clips, are real.
-            output_hidden_states (`bool`, *optional*): also return the hidden states of the backbone, of images of one
-                size.
+            output_hidden_states (`bool`, *optional*): also return those of the backbone, of images of one size.
         """
         refuse_unknown_keywords(self, kwargs)
         frames = None

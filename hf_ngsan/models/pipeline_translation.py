@@ -6,22 +6,15 @@ from transformers.pipelines.base import Pipeline
 
 
 class TranslationPipeline(Pipeline):
-    r"""Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
-
-    A checkpoint with code works without the package: `pipeline("translation", model=DIR, trust_remote_code=True)`. With
-    hf-ngsan imported, `pipeline("translation", model=DIR)` has the same translations and also their scores.
+    """Translates texts with a model of `AutoModelForSeq2SeqLM` and its tokenizer.
 
     Call arguments:
-        inputs: a text, or a list, generator or dataset column of texts.
-        batch_size (`int`, *optional*): texts that are translated together.
+        inputs: a text, or a list, generator or dataset column of texts; a ValueError for one without a word.
         generate_kwargs (`dict`, *optional*) or any argument of `generate()`: `num_beams=5`, `num_return_sequences=3`, …
 
     Returns:
-        For a text a list of `{"translation_text": str}`, one for each returned sequence; for several texts a list (for
-        a generator or a column an iterator) of such lists.
-
-    Raises:
-        ValueError: an input that is no text, or has no word.
+        For a text a list of `{"translation_text": str}`, one for each returned sequence; for several a list (for a
+        generator or a column an iterator) of such lists.
     """
 
     model: Any
@@ -30,8 +23,7 @@ class TranslationPipeline(Pipeline):
     _load_image_processor: Any = False
     _load_feature_extractor: Any = False
     _load_tokenizer: Any = True
-    # Arguments of generate() given to the constructor are kept here, by `_sanitize_parameters`.
-    _pipeline_calls_generate = False
+    _pipeline_calls_generate = False  # `_sanitize_parameters` keeps arguments of generate() of the constructor
 
     def _sanitize_parameters(self, generate_kwargs: dict | None = None, **kwargs: Any) -> tuple[dict, dict, dict]:
         return {}, {**(generate_kwargs or {}), **kwargs}, {}

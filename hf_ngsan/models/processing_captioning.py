@@ -45,7 +45,7 @@ class CaptioningProcessor(ProcessorMixin):
 
     Args:
         image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
-            a [`CaptioningImageProcessor`] or that of the backbone.
+            a [`CaptioningImageProcessor`] or that of the backbone. VGG-11 takes what the former makes by default.
         tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
     """
 
@@ -155,8 +155,8 @@ class CaptioningProcessor(ProcessorMixin):
         return images if isinstance(images, list) else [images]
 
     def read_clip(self, video: Any) -> list[Any]:
-        """Returns the frames of a clip: those of a list, or some of a file (path, bytes, or a `dict` of `datasets`)."""
-        if isinstance(video, (list, tuple)):
+        """Returns the frames of a clip: those of a list or array, or some of a file (path, bytes, or of `datasets`)."""
+        if isinstance(video, (list, tuple)) or getattr(video, "ndim", 0) == 4:
             return list(video)
         if isinstance(video, Mapping):
             video = video["path"] if video.get("bytes") is None else video["bytes"]

@@ -13,11 +13,6 @@ class MCANProcessor(MHSANProcessor):
     """Turns images into pixels, pads visual features and boxes, tokenizes questions and cuts long ones.
 
     As in the authors' release, a question is cut to the tokenizer's `model_max_length` words.
-
-    Args:
-        image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
-            a [`CaptioningImageProcessor`] or that of the backbone.
-        tokenizer (`PreTrainedTokenizerFast`): a word-level tokenizer that pads behind the words.
     """
 
     text_kwargs = {"padding": True, "padding_side": "right", "return_token_type_ids": False, "truncation": True}

@@ -10,13 +10,7 @@ from .processing_captioning import TOKENIZING, Arrays, CaptioningProcessor, pad_
 
 
 class MHSANProcessor(CaptioningProcessor):
-    """Turns images into pixels, pads visual features and boxes, tokenizes texts.
-
-    Args:
-        image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder;
-            a [`CaptioningImageProcessor`] or that of the backbone.
-        tokenizer (`PreTrainedTokenizerFast`): a word-level tokenizer, or that of the text encoder.
-    """
+    """Turns images into pixels, pads visual features and boxes, tokenizes texts, with any tokenizer."""
 
     text_kwargs = {"padding": True, "return_token_type_ids": False}
 

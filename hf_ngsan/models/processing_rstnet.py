@@ -4,12 +4,7 @@ from .processing_captioning import CaptioningProcessor
 
 
 class RSTNetProcessor(CaptioningProcessor):
-    """The processor of [`RSTNetForConditionalGeneration`] and [`RSTNetLanguageModel`]: a [`CaptioningProcessor`].
-
-    Args:
-        image_processor (`BaseImageProcessor`, *optional*): for models with a vision encoder.
-        tokenizer (`PreTrainedTokenizerFast`): word-level tokenizer with pad, start, end and unknown tokens.
-    """
+    """The processor of [`RSTNetForConditionalGeneration`] and [`RSTNetLanguageModel`]: a [`CaptioningProcessor`]."""
 
 
 __all__ = ["RSTNetProcessor"]

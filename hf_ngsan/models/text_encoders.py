@@ -38,9 +38,7 @@ def config_of_text_encoder(fields: Mapping) -> PreTrainedConfig:
     rest = copy.deepcopy(dict(fields))
     model_type = rest.pop("model_type", None)
     if model_type not in CONFIG_MAPPING:
-        raise ConfigurationError(
-            f"The text encoder has the unknown model_type {model_type!r}; give one of transformers, such as 'bert'."
-        )
+        raise ConfigurationError(f"The text encoder has the unknown model_type {model_type!r}; 'bert' is one of many.")
     return CONFIG_MAPPING[model_type].from_dict(rest)
 
 
@@ -61,9 +59,7 @@ def layers_of(encoder: Any) -> nn.ModuleList:
     total = encoder.config.num_hidden_layers
     stacks = [one for one in encoder.modules() if isinstance(one, nn.ModuleList) and len(one) == total]
     if len(stacks) != 1:
-        raise ConfigurationError(
-            f"The layers of a {encoder.config.model_type} encoder cannot be found; leave frozen_text_layers out."
-        )
+        raise ConfigurationError(f"The layers of {encoder.config.model_type} are not found; omit frozen_text_layers.")
     return stacks[0]
 
 
@@ -73,8 +69,6 @@ def pretrained_text_weights(encoder: Any, name: str) -> dict[str, torch.Tensor]:
     loaded, report = type(encoder).from_pretrained(source, config=encoder.config, output_loading_info=True)
     missing = {weight for weight in report["missing_keys"] if not weight.startswith("pooler.")}
     if missing:
-        raise ConfigurationError(
-            f"The text encoder {name!r} lacks {len(missing)} weights of this configuration, {min(missing)} among them."
-        )
+        raise ConfigurationError(f"The text encoder {name!r} lacks {len(missing)} weights, {min(missing)} among them.")
     weights = loaded.state_dict()
     return {key: weights[key] for key in encoder.state_dict()}

@@ -1,7 +1,7 @@
 """Log-probabilities of generated texts: how likely a model finds each word, whatever search has found it.
 
-They are those of the model's own distribution over its whole vocabulary, without penalties, temperature and suppressed
-tokens. `generate()` itself is made to write the sequences again, so this works for every model that has it.
+They are those of the model's own distribution, without penalties, temperature and suppressed tokens. `generate()`
+itself is made to write the sequences again, so this works for every model that has it.
 """
 
 from collections.abc import Mapping
@@ -43,13 +43,7 @@ class Rewritten(StoppingCriteria):
 
 @torch.inference_mode()
 def token_log_probabilities(model: Any, inputs: Mapping[str, Any], sequences: torch.Tensor) -> torch.Tensor:
-    """Returns log-probabilities `(B * C, new_tokens)` of generated tokens; 0 behind their ends.
-
-    Args:
-        model: in evaluation mode.
-        inputs: the arguments of `generate()` for B inputs.
-        sequences (`torch.LongTensor` of shape `(B * C, length)`): what `generate()` returned, C for each input.
-    """
+    """Returns log-probabilities `(B * C, new_tokens)` of new tokens of `sequences` `(B * C, length)`; 0 behind ends."""
     number = len(next(value for value in inputs.values() if torch.is_tensor(value)))
     with torch.random.fork_rng(devices=[]):  # one token is left at each step, but it is drawn
         found = model.generate(
@@ -105,6 +99,3 @@ def words_of_tokens(
             sums[len(words) - 1] = sums.get(len(words) - 1, 0.0) + value
     whole = str(tokenizer.decode([*before, *tokens], skip_special_tokens=True)).split()
     return [(whole[place], value) for place, value in sums.items()]
-
-
-__all__ = ["TextScores", "behind_end", "text_scores", "token_log_probabilities", "words_of_tokens"]

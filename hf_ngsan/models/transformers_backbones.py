@@ -3,7 +3,6 @@
 import copy
 import inspect
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,10 +24,7 @@ PATCH_ENCODERS = {
     "vit": (1, "pooler"),
     "vit_msn": (1, None),
 }
-"""Encoders of transformers that give states of patches and no feature maps -> the number of tokens that stand before
-the patches (class token, registers, ...), and the module that only pools the states, which is left out."""
-
-
+"""Encoders of patches without feature maps -> number of tokens before the patches, and the module that only pools."""
 DETR_STRIDE = 32
 """Pixels of a side of a cell in the one feature map of DETR and its kin."""
 
@@ -78,12 +74,11 @@ def stage_names(backbone: Any) -> list[str]:
 def feature_size_of(kind: str, backbone: Any) -> int:
     """Returns the channels of a backbone's feature maps together, or of a detection model's queries."""
     if kind == "regions":
-        for field in ("d_model", "hidden_size"):
-            if isinstance(getattr(backbone, field, None), int):
-                return getattr(backbone, field)
-        raise ValueError(
-            f"feature_size does not follow from a backbone_config of type {backbone.model_type!r}; give feature_size."
-        )
+        sizes = (getattr(backbone, field, None) for field in ("d_model", "hidden_size"))
+        size = next((size for size in sizes if isinstance(size, int)), None)
+        if size is None:
+            raise ValueError(f"feature_size does not follow from a {backbone.model_type!r} backbone_config; give it.")
+        return size
     if is_patch_encoder(backbone):
         return backbone.hidden_size * len(backbone.out_features)
     sizes = dict(zip(reversed(stage_names(backbone)), reversed(getattr(backbone, "hidden_sizes", ())), strict=False))
@@ -118,13 +113,10 @@ def make_transformers_model(auto_class: str, config: PreTrainedConfig) -> Any:
 
 
 def see_image(backbone: Any, pixel_values: torch.Tensor, **options: bool) -> tuple[Any, list[float]]:
-    """Returns the output of a backbone with its feature maps, and how much of an image `(x, y, x, y)` they show.
-
-    That is all of it unless the image is no multiple of the patches, as 384 pixels are none of 14: patches leave out a
-    rest on the right and below.
-    """
+    """Returns the output of a backbone with its feature maps, and how much of an image `(x, y, x, y)` they show."""
     see = see_patches if is_patch_encoder(backbone.config) else type(backbone).__call__
     output: Any = see(backbone, pixel_values, **options)
+    # All of it, unless patches leave out a rest on the right and below, as 384 pixels are no multiple of 14.
     shown, patch = [1.0] * 4, getattr(backbone.config, "patch_size", None)
     for first, (axis, side) in enumerate(zip((-1, -2), reversed(both_sides(patch)), strict=True) if patch else ()):
         cells, pixels = output.feature_maps[-1].shape[axis], pixel_values.shape[axis]
@@ -153,10 +145,7 @@ def see_patches(encoder: Any, pixel_values: torch.Tensor, output_hidden_states: 
 
 
 def check_size(model: Any, height: int, width: int) -> None:
-    """Raises a ValueError if a patch encoder or a detection model cannot take images of a size.
-
-    Detection models with a pyramid of maps (RT-DETR, D-FINE, ...) need whole cells, and one at least for each query.
-    """
+    """Raises a ValueError if a patch encoder or a detection model with a pyramid of maps takes no images of a size."""
     config, needed = model.config, ""
     strides = getattr(config, "feat_strides", None)
     if is_patch_encoder(config) and (height, width) != both_sides(config.image_size):
@@ -209,10 +198,8 @@ def see_regions(
         rows, columns = settings.grid_size
         cells = nn.functional.adaptive_avg_pool2d(feature_map, (rows, columns)).flatten(2).mT
         places, shape = cell_boxes(rows, columns).to(boxes), cells.shape[:2]
-        full = partial(cells.new_full, shape)
-        parts.append(
-            (cells, places.expand(shape[0], -1, -1), mask.new_ones(shape), classes.new_full(shape, -1), full(1.0))
-        )
+        of_cells = mask.new_ones(shape), classes.new_full(shape, -1), cells.new_ones(shape)
+        parts.append((cells, places.expand(shape[0], -1, -1), *of_cells))
     features, boxes, mask, classes, scores = (torch.cat(fields, dim=1) for fields in zip(*parts, strict=True))
     return VisionOutput(features, boxes, mask, hidden_states, classes, scores)
 
@@ -277,15 +264,3 @@ def not_suppressed(boxes: torch.Tensor, classes: torch.Tensor, threshold: float)
     for query in range(classes.shape[1]):
         kept &= ~(rivals[:, query] & kept[:, query, None])
     return kept
-
-
-__all__ = [
-    "check_size",
-    "feature_size_of",
-    "is_patch_encoder",
-    "make_config",
-    "make_model",
-    "own_image_size",
-    "see_image",
-    "see_regions",
-]

@@ -10,8 +10,7 @@ import io
 import math
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from PIL import Image
 
@@ -25,14 +24,8 @@ SEEK_SECONDS = 10
 """Longest gap between two chosen frames that is decoded; a longer one is jumped over, to a key frame."""
 
 
-@dataclass(frozen=True)
-class Frames:
-    """Frames of a clip, in their order.
-
-    Attributes:
-        images: RGB images, upright.
-        seconds: when each is shown, from the beginning of the clip.
-    """
+class Frames(NamedTuple):
+    """Upright RGB images of a clip in their order, and when each is shown, in seconds from its beginning."""
 
     images: list[Image.Image]
     seconds: list[float]
@@ -65,100 +58,86 @@ def read_frames(
         from av.video.reformatter import VideoReformatter
     except ImportError:
         raise ImageError('Videos are read by PyAV; install it with pip install "hf-ngsan[video]".') from None
-    file = io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")  # noqa: SIM115
+    found, file = Frames([], []), io.BytesIO(source) if isinstance(source, bytes) else open(source, "rb")  # noqa: SIM115
     with file:
         container_format = container_of(file.read(12), name)
         file.seek(0)
         try:
             with av.open(file, format=container_format) as container:
-                clip = OpenClip(container, av.FFmpegError, name)
-                begin, times = clip.times(num_frames, every_seconds)
-                frames = list(clip.images_at(times, VideoReformatter()))
+                if not container.streams.video:
+                    raise ImageError(f"{name} has no pictures.")
+                stream = container.streams.video[0]
+                stream.thread_type = "AUTO"
+                begin, length = extent(container, stream)
+                if every_seconds is not None:
+                    num_frames = max(1, round(length / every_seconds))
+                    length = num_frames * every_seconds
+                    if num_frames > MAX_FRAMES:
+                        raise ImageError(
+                            f"{name} would give {num_frames} frames; {MAX_FRAMES} are allowed: take fewer."
+                        )
+                times = [begin + length * (place + 0.5) / num_frames for place in range(num_frames)]
+                reformatter = VideoReformatter()  # making one costs more than a frame
+                for frame in frames_at(container, stream, times):
+                    image = reformatter.reformat(frame, format="rgb24", threads=1).to_image()
+                    found.images.append(image.rotate(frame.rotation, expand=True) if frame.rotation else image)
+                    found.seconds.append(frame.time - begin)
         except av.FFmpegError as error:
             raise ImageError(f"{name} is no video, or a damaged one ({error.strerror}).") from error
-    if not frames:
+    if not found.images:
         raise ImageError(f"{name} has no frames.")
-    return Frames([image for image, _ in frames], [second - begin for _, second in frames])
+    return found
 
 
-class OpenClip:
-    """A video file that PyAV has opened; `fault` is PyAV's error."""
+def extent(container: Any, stream: Any) -> tuple[float, float]:
+    """Returns the time of the first frame and the length in seconds; decodes a file that does not say."""
+    if stream.duration is not None and stream.start_time is not None:
+        return float(stream.start_time * stream.time_base), float(stream.duration * stream.time_base)
+    if container.duration is not None:
+        return (container.start_time or 0) / 1e6, container.duration / 1e6
+    times = [frame.time for frame in decoded(container, stream)] or [0.0]
+    container.seek(0)
+    return times[0], (times[-1] - times[0]) * len(times) / max(1, len(times) - 1)
 
-    def __init__(self, container: Any, fault: type[Exception], name: str) -> None:
-        if not container.streams.video:
-            raise ImageError(f"{name} has no pictures.")
-        self.container, self.fault, self.name = container, fault, name
-        self.stream = container.streams.video[0]
-        self.stream.thread_type = "AUTO"
 
-    def times(self, num_frames: int, every_seconds: float | None) -> tuple[float, list[float]]:
-        """Returns the time of the first frame, and the times of those that are chosen, in seconds."""
-        begin, length = self.extent()
-        if every_seconds is not None:
-            num_frames = max(1, round(length / every_seconds))
-            length = num_frames * every_seconds
-            if num_frames > MAX_FRAMES:
-                raise ImageError(
-                    f"{self.name} has {num_frames} frames, one every {every_seconds:g} seconds; {MAX_FRAMES} are "
-                    "allowed: take fewer."
-                )
-        return begin, [begin + length * (place + 0.5) / num_frames for place in range(num_frames)]
+def decoded(container: Any, stream: Any) -> Iterator[Any]:
+    """Yields frames with a time, up to the end of the file or the place where it is damaged."""
+    from av import FFmpegError
 
-    def extent(self) -> tuple[float, float]:
-        """Returns the time of the first frame and the length in seconds; decodes a file that does not say."""
-        stream, container = self.stream, self.container
-        if stream.duration is not None and stream.start_time is not None:
-            return float(stream.start_time * stream.time_base), float(stream.duration * stream.time_base)
-        if container.duration is not None:
-            return (container.start_time or 0) / 1e6, container.duration / 1e6
-        times = [frame.time for frame in self.decoded()]
-        if not times:
-            raise ImageError(f"{self.name} has no frames.")
-        container.seek(0)
-        return times[0], (times[-1] - times[0]) * len(times) / max(1, len(times) - 1)
+    try:
+        yield from (frame for frame in container.decode(stream) if frame.pts is not None)
+    except FFmpegError:
+        return
 
-    def decoded(self) -> Iterator[Any]:
-        """Yields frames with a time, up to the end of the file or the place where it is damaged."""
-        try:
-            yield from (frame for frame in self.container.decode(self.stream) if frame.pts is not None)
-        except self.fault:
-            return
 
-    def frames_at(self, times: list[float]) -> Iterator[Any]:
-        """Yields the frame that is shown at each time, each once, in one pass that jumps over long gaps."""
-        frames, shown, waiting, can_jump = self.decoded(), None, None, True
-        last, gap = None, int(SEEK_SECONDS / self.stream.time_base)
-        for pts in (math.floor(time / self.stream.time_base) for time in times):
-            if can_jump and shown is not None and pts - shown.pts > gap:
-                here = shown.pts
-                self.container.seek(pts, stream=self.stream)
-                frames, waiting = self.decoded(), None
-                shown = next(frames, shown)
-                can_jump = shown.pts > here  # without a key frame between, all that was decoded is decoded again
-            if waiting is None or waiting.pts <= pts:
-                shown, waiting = (shown if waiting is None else waiting), None
-                for waiting in frames:
-                    if waiting.pts > pts:
-                        break
-                    shown, waiting = waiting, None
-            shown = waiting if shown is None else shown
-            if shown is not None and (last is None or shown.pts > last):
-                yield shown
-                last = shown.pts
-
-    def images_at(self, times: list[float], reformatter: Any) -> Iterator[tuple[Image.Image, float]]:
-        """Yields upright images with their times; making a reformatter costs more than a frame."""
-        for frame in self.frames_at(times):
-            image = reformatter.reformat(frame, format="rgb24", threads=1).to_image()
-            yield image.rotate(frame.rotation, expand=True) if frame.rotation else image, frame.time
+def frames_at(container: Any, stream: Any, times: list[float]) -> Iterator[Any]:
+    """Yields the frame that is shown at each time, each once, in one pass that jumps over long gaps."""
+    frames, shown, waiting, can_jump = decoded(container, stream), None, None, True
+    last, gap = None, int(SEEK_SECONDS / stream.time_base)
+    for pts in (math.floor(time / stream.time_base) for time in times):
+        if can_jump and shown is not None and pts - shown.pts > gap:
+            here = shown.pts
+            container.seek(pts, stream=stream)
+            frames, waiting = decoded(container, stream), None
+            shown = next(frames, shown)
+            can_jump = shown.pts > here  # without a key frame between, all that was decoded is decoded again
+        if waiting is None or waiting.pts <= pts:
+            shown, waiting = (shown if waiting is None else waiting), None
+            for waiting in frames:
+                if waiting.pts > pts:
+                    break
+                shown, waiting = waiting, None
+        shown = waiting if shown is None else shown
+        if shown is not None and (last is None or shown.pts > last):
+            yield shown
+            last = shown.pts
 
 
 def container_of(head: bytes, name: str) -> str:
     """Returns FFmpeg's name of the format of a file; playlists, which name other files, and the like are not read."""
-    formats = ((head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"), "mov"),)
-    formats += ((head[:4] == b"\x1aE\xdf\xa3", "matroska"), (head[:4] == b"GIF8", "gif"))
-    formats += ((head[:4] == b"RIFF" and head[8:12] == b"AVI ", "avi"),)
-    for is_it, container in formats:
-        if is_it:
+    if head[4:8] in (b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"):
+        return "mov"
+    for begin, container in ((b"\x1aE\xdf\xa3", "matroska"), (b"GIF8", "gif"), (b"RIFF", "avi")):
+        if head.startswith(begin) and (container != "avi" or head[8:] == b"AVI "):
             return container
     raise ImageError(f"{name} is no video file of mp4, mov, webm, mkv, avi or gif.")

@@ -1,12 +1,9 @@
 """Papers' tables as data in this folder, and the trainings and evaluations behind each.
 
 ```python
-find_table("ngsan", "4").rows["SAN"]["cider_d"]  # 128.6
 plan = make_plan(find_table("ngsan", "4"), data="scenes", seeds=range(3), output=Path("runs/reproduce"))
-plan.runs[0].commands
+plan.runs[0].commands  # which `results.reproduce` runs
 ```
-
-[`~hf_ngsan.reproduction.results`] runs a plan and compares its rows.
 """
 
 import re
@@ -32,7 +29,6 @@ from ..training.output_folder import check_output_folder
 from ..training.run import load_split, short_checksum
 
 PAPERS = {file.stem: file for file in sorted(Path(__file__).parent.glob("*.yaml"))}
-"""Files of the papers by the names that the command takes."""
 OWN_OPTIONS = {"training.seed": "--seeds and --first-seed", "training.output_dir": "--output", "data.spec": "--data"}
 """Keys of each run, and the options of the command that they follow from."""
 
@@ -56,24 +52,17 @@ class Run:
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a paper.
-
-    Attributes:
-        metrics, compared: names of its scores, and of those that rows are compared by.
-        rows: numbers of the paper by row and metric, in the units of the paper.
-        runs: the training of each row, and trainings that it needs.
-        baselines: the row that each other row is compared with.
-    """
+    """A table of a paper."""
 
     paper: str
     number: str
     title: str
     source: str
     metrics: tuple[str, ...]
-    compared: tuple[str, ...]
-    rows: Mapping[str, Mapping[str, float]]
-    runs: Mapping[str, Run]
-    baselines: Mapping[str, str]
+    compared: tuple[str, ...]  # those of the metrics that rows are compared by
+    rows: Mapping[str, Mapping[str, float]]  # numbers of the paper by row and metric, in its units
+    runs: Mapping[str, Run]  # the training of each row, and trainings that it needs
+    baselines: Mapping[str, str]  # the row that each other row is compared with
     data: Mapping[str, Any]  # `name` of the paper's data and its numbers of rows, `train` and `evaluated`
     paper_settings: str  # changes to the paper's training configs
     paper_evaluation: str  # options of the paper's evaluations
@@ -100,32 +89,22 @@ class PlannedRun:
 
 @dataclass(frozen=True)
 class Plan:
-    """The trainings of a table, and the rows of the split that they are evaluated on.
-
-    Attributes:
-        runs: trainings, those that others need first, then by seed, so that an unfinished queue compares all rows.
-        facts: numbers and checksums of the rows of both splits, for the record.
-        is_papers: whether there are as many rows as in the paper's data.
-    """
+    """The trainings of a table, and the rows of the split that they are evaluated on."""
 
     table: Table
     output: Path
     names: list[str]
     seeds: list[int]
-    runs: list[PlannedRun]
+    runs: list[PlannedRun]  # those that others need first, then by seed, so that an unfinished queue compares all rows
     spec: str
     split: str
     rows: Dataset
-    facts: dict[str, Any]
-    is_papers: bool
+    facts: dict[str, Any]  # numbers and checksums of the rows of both splits, for the record
+    is_papers: bool  # whether there are as many rows as in the paper's data
 
 
 def find_table(paper: str, number: str) -> Table:
-    """Returns a table of a paper.
-
-    Raises:
-        UnknownTableError: there is no such paper or table.
-    """
+    """Returns a table of a paper, or raises an UnknownTableError."""
     if paper not in PAPERS:
         raise UnknownTableError(f"There is no paper {paper!r}; there are {', '.join(PAPERS)}.")
     content = yaml.safe_load(PAPERS[paper].read_text(encoding="utf-8"))
@@ -181,11 +160,6 @@ def make_plan(
         only: names of the rows; all by default.
         overrides: changes to every training config, except of what distinguishes its runs.
         threads: CPU threads of each training; `None` leaves them to the training config.
-
-    Raises:
-        UnknownTableError: no such row, or no small training config for such data.
-        DataError: the data are missing or too few.
-        ConfigError, FileExistsError: an override of what distinguishes runs; a folder has a run with other settings.
     """
     unknown = [name for name in only or () if name not in table.rows]
     if unknown:
@@ -244,9 +218,7 @@ def make_plan(
     rows = load_split(task.load_rows, split, config.data.spec)
     trained = task.load_rows(config.data.train_split)
     if len(rows) < MIN_ITEMS:
-        raise DataError(
-            f"{config.data.spec}, split {split}, has {len(rows)} rows; a bootstrap needs {MIN_ITEMS} or more."
-        )
+        raise DataError(f"{config.data.spec} has {len(rows)} rows of {split}; a bootstrap needs {MIN_ITEMS} or more.")
     facts = {"spec": config.data.spec, "split": split, "rows": len(rows), "checksum": checksum(rows)}
     facts |= {"training_rows": len(trained), "training_checksum": checksum(trained)}
     is_papers = (len(trained), len(rows)) == (table.data["train"], table.data["evaluated"])

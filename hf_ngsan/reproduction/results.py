@@ -1,7 +1,4 @@
-"""The runs of a plan, and their results: trained a process each, recorded, compared and written as a table.
-
-A run that has its record is skipped, one that was killed resumes, and one that fails does not stop the others.
-"""
+"""The runs of a plan, and their results: trained a process each, recorded, compared and written as a table."""
 
 import json
 import os
@@ -43,7 +40,7 @@ NAMES = {
     **{f"text_to_image_r{k}": f"images R@{k}" for k in (1, 5, 10)},
 }
 IN_PERCENT = {"bleu", "accuracy", *(name for name in NAMES if "_to_" in name)}
-"""Scores that commands print in the unit of the papers; the others are multiplied by 100."""
+"""Scores in the unit of the papers; the others are multiplied by 100."""
 
 
 def reproduce(
@@ -59,11 +56,6 @@ def reproduce(
 
     Returns:
         The table as Markdown, and the errors of failed runs by their folders' names.
-
-    Raises:
-        ConfigError: finished runs have other data or evaluation settings than the plan.
-        FileExistsError: another process reproduces a table in this folder.
-        ValueError: no run is finished.
     """
     records, errors = read_records(plan), {}
     if processes is not None:
@@ -72,8 +64,7 @@ def reproduce(
             errors = execute(plan, processes, minutes, modules)
         records = read_records(plan)
     if not records:
-        reason = next(iter(errors.values()), "train some first")
-        raise ValueError(f"{plan.output} has no finished run of table {plan.table.number}: {reason}")
+        raise ValueError(f"{plan.output} has no finished run: {next(iter(errors.values()), 'train some first')}")
     results = results_of(plan, records, errors)
     markdown = as_markdown(results)
     write_text_atomically(plan.output / f"table-{plan.table.number}.json", json.dumps(results, indent=1) + "\n")
@@ -102,14 +93,12 @@ def execute(plan: Plan, processes: int, minutes: float | None = None, modules: S
             write_record(planned, plan)
         else:
             errors[planned.folder.name] = error
-        told = "done" if error is None else f"failed: {error}"
-        print(f"{planned.run.name}, seed {planned.seed}: {told}", flush=True)
+        print(f"{planned.run.name}, seed {planned.seed}:", "done" if error is None else f"failed: {error}", flush=True)
 
-    required = [planned for planned in plan.runs if planned.run.name not in plan.names]
     pool = ThreadPoolExecutor(processes)
     try:
-        for runs in (required, [planned for planned in plan.runs if planned not in required]):
-            list(pool.map(call, runs))
+        for is_row in (False, True):  # what rows need comes first
+            list(pool.map(call, [planned for planned in plan.runs if (planned.run.name in plan.names) == is_row]))
     finally:  # Ctrl-C, too
         pool.shutdown(wait=False, cancel_futures=True)
         for process in running.copy():
@@ -128,18 +117,14 @@ def run_process(planned: PlannedRun, device: int, running: set[subprocess.Popen]
     else:
         environment.setdefault("OMP_NUM_THREADS", "1")
     with open(planned.file(".log"), "a", encoding="utf-8") as log:
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROCESS, json.dumps(commands)], stdout=log, stderr=log, env=environment
-        )
+        program = [sys.executable, "-c", PROCESS, json.dumps(commands)]
+        process = subprocess.Popen(program, stdout=log, stderr=log, env=environment)
         running.add(process)
         code = process.wait()
         running.discard(process)
-    if code == 0:
-        return None
     told = planned.file(".log").read_text(encoding="utf-8", errors="replace").rstrip().rpartition("\n")[2]
-    if not told.startswith("hf-ngsan: error: "):
-        return f"it ended with code {code}; see {planned.file('.log')}"
-    return told.removeprefix("hf-ngsan: error: ")
+    _, is_error, error = told.partition("hf-ngsan: error: ")
+    return None if code == 0 else error if is_error else f"it ended with code {code}; see {planned.file('.log')}"
 
 
 def write_record(planned: PlannedRun, plan: Plan) -> None:
@@ -162,11 +147,7 @@ def write_record(planned: PlannedRun, plan: Plan) -> None:
 
 
 def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
-    """Returns the records of finished runs by row and seed.
-
-    Raises:
-        ConfigError: they have other data or evaluation settings than each other or the plan.
-    """
+    """Returns the records of finished runs by row and seed; a ConfigError for other data or evaluation settings."""
     records: dict[tuple[str, int], dict] = {}
     expected: dict[str, Any] = {"data": plan.facts}
     for planned in plan.runs:
@@ -174,12 +155,11 @@ def read_records(plan: Plan) -> dict[tuple[str, int], dict]:
             continue
         record = json.loads(planned.file(".record.json").read_text(encoding="utf-8"))
         for key, name in (("data", "data"), ("evaluation", "evaluation settings")):
-            if expected.setdefault(key, record[key]) != record[key]:
-                other, own = expected[key], record[key]
-                parts = [part for part in {*other, *own} if other.get(part) != own.get(part)]
+            other, own = expected.setdefault(key, record[key]), record[key]
+            if other != own:
+                parts = ", ".join(sorted(part for part in {*other, *own} if other.get(part) != own.get(part)))
                 raise ConfigError(
-                    f"{planned.folder} has other {name} ({', '.join(sorted(parts))}) than this table, whose rows would "
-                    "not compare; choose another --output."
+                    f"{planned.folder} has other {name} ({parts}) than this table; choose another --output."
                 )
         records[planned.run.name, planned.seed] = record
     return records
@@ -217,11 +197,9 @@ def item_scores(metric: str, results: Path, rows: Dataset) -> np.ndarray | None:
 def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapping[str, str]) -> dict:
     """Returns the table: scores over seeds, the paper's numbers, and comparisons with the rows' baselines.
 
-    A comparison resamples rows; scores are means over the seeds that both models have, so that its interval is that of
-    these trainings, on other images.
+    A comparison resamples rows, whose scores are means over the seeds that both models have.
     """
-    table = plan.table
-    extra = extra_scores_of(plan.spec)
+    table, extra = plan.table, extra_scores_of(plan.spec)
     metrics = [*table.metrics, *(() if extra is None else extra.names)]
     folders = {(planned.run.name, planned.seed): planned for planned in plan.runs}
     rows: list[dict[str, Any]] = []
@@ -255,8 +233,7 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
         items = {key: item_scores(metric, folders[key].file(".results"), plan.rows) for key in records}
         compared = []
         for row in rows:
-            base = table.baselines.get(row["name"])
-            if base is None:
+            if (base := table.baselines.get(row["name"])) is None:
                 continue
             pairs = [(items.get((row["name"], seed)), items.get((base, seed))) for seed in plan.seeds]
             differences = [ours - theirs for ours, theirs in pairs if ours is not None and theirs is not None]
@@ -289,14 +266,12 @@ def results_of(plan: Plan, records: Mapping[tuple[str, int], dict], errors: Mapp
 
 
 def as_markdown(results: dict) -> str:
-    """Returns the table with a sentence on its data."""
     metrics, compared, data = results["metrics"], results["compared"], results["data"]
     told = f"{data['training']['rows']} rows for training and {data['rows']} of split {data['split']} of {data['spec']}"
     if results["is_papers_data"]:
         told = f"Trained and evaluated on {told}: as many as in the paper ({results['papers_data']})."
     else:
-        told = f"These are other data than the paper's ({results['papers_data']}): {told}. "
-        told += "Compare effects, not scores, with the paper's."
+        told = f"These are other data than the paper's ({results['papers_data']}): {told}. Compare effects, not scores."
     titles = ["row", "seeds", *(NAMES.get(metric, metric) for metric in metrics)]
     for metric in compared:
         name = NAMES.get(metric, metric)
@@ -319,9 +294,8 @@ def as_markdown(results: dict) -> str:
             cells += [found["against"], f"{found['difference']:+.1f} ({low:+.1f} to {high:+.1f})"]
             cells += [number(found["paper"], "+"), f"{found['p_holm']:.4f}"]
         lines.append(f"| {' | '.join(cells)} |")
-    failed = [(row["name"], seed, error) for row in results["rows"] for seed, error in row["failed"].items()]
-    if failed:
-        lines += ["", *(f"- {name}, seed {seed}, failed: {error}" for name, seed, error in failed)]
+    failed = [(row["name"], *failure) for row in results["rows"] for failure in row["failed"].items()]
+    lines += [""] * bool(failed) + [f"- {name}, seed {seed}, failed: {error}" for name, seed, error in failed]
     return "\n".join(lines) + "\n"
 
 

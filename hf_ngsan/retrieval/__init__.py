@@ -1,11 +1,4 @@
-"""Search among embeddings: the folder of an index, and the backends that search it.
-
-```python
-hits = search(IndexFolder.open(Path("photos.index")), queries, top_k=9)  # a list of hits for each query
-```
-
-Names are imported when used, so that importing this package imports nothing heavy.
-"""
+"""Search among embeddings: the folder of an index, and the backends that search it."""
 
 from typing import TYPE_CHECKING
 

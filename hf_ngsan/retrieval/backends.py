@@ -18,7 +18,7 @@ from .index_folder import CANDIDATES, CANDIDATES_A_HIT, EXACT, MAKE, IndexFolder
 from .milvus import IndexKind, MilvusSearch
 
 ROWS_AT_ONCE = 2048
-"""Rows that are converted to float32 at a time: few enough to stay in the cache of a processor."""
+"""Rows that are converted to float32 at a time."""
 FOLDER, GRAPH, CONTENT = "usearch", "graph.usearch", "content.json"
 PRECISION = "i8"
 """Of the graph's copy of the embeddings."""
@@ -39,15 +39,9 @@ class Hit(NamedTuple):
 
 
 def open_backend(index: IndexFolder, spec: str, kind: IndexKind | None = None) -> "ExactSearch | MilvusSearch":
-    """Returns a backend for an index.
+    """Returns a backend for a complete index: `exact`, `usearch`, or `milvus:URI`, of a server or a file `.db`.
 
-    Args:
-        index: a complete index.
-        spec: `exact`; `usearch`, a graph; `milvus:URI`, a server's URL or a file ending in `.db`.
-        kind: kind of Milvus's index, which `add` makes.
-
-    Raises:
-        IndexFolderError: the backend is unknown, its package is not installed, or its server does not answer.
+    An IndexFolderError says that it is unknown, not installed, or does not answer.
     """
     check_backend(spec, kind)
     if spec == EXACT:
@@ -120,11 +114,9 @@ def search_current(
     spec: str | None = None,
     filter: str = "",
 ) -> list[Hit]:
-    """Returns the nearest items to one query `(1, dimension)`; an index that grows meanwhile is searched anew.
+    """Returns the nearest items to one query `(1, dimension)` of the model with a fingerprint, at least one.
 
-    Raises:
-        IndexFolderError: see [`search`]; an index is of another model than that of the query, whose fingerprint is
-            given, or empty, or no item fulfils the filter.
+    An index that grows meanwhile is searched anew.
     """
     for index in indexes:
         if fingerprint != index.description.fingerprint:
@@ -150,15 +142,9 @@ def search_current(
 
 
 def nearest(parts: Sequence[np.ndarray], queries: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the embeddings with the largest inner products; of equal ones the first.
+    """Returns the largest inner products, float32 `(queries, k)`, and their rows, int64; of equal ones the first.
 
-    Args:
-        parts: arrays `(n, dimension)` of float16 or float32, which may be memory-mapped; rows count through all parts.
-        queries: float32 `(queries, dimension)`.
-        top_k: results per query; fewer if there are fewer embeddings.
-
-    Returns:
-        Inner products, float32 `(queries, k)`, the largest first, and rows, int64 `(queries, k)`.
+    The parts are arrays `(n, dimension)` of float16 or float32; rows count through all of them.
     """
     wanted = np.ascontiguousarray(queries, dtype=np.float32)
     products = np.empty((len(queries), sum(map(len, parts))), np.float32)
@@ -188,16 +174,13 @@ class ExactSearch:
         self.index = index
 
     def add(self, earlier: IndexFolder | None = None) -> None:
-        """Adds the missing embeddings to the backend; this index will take the place of an earlier one."""
+        """Adds the missing embeddings to the backend."""
 
     def drop_earlier(self) -> None:
         """Removes from the backend what only earlier indexes had; called once this index has taken their place."""
 
     def nearest(self, queries: np.ndarray, top_k: int, filter: str = "") -> list[tuple[np.ndarray, np.ndarray]]:
-        """Returns the inner products, float32 `(k,)`, and places, int64 `(k,)`, that are largest for each query.
-
-        Equal ones are ordered by place. Only [`~milvus.MilvusSearch`] takes a filter.
-        """
+        """Returns the largest inner products, float32 `(k,)`, and their places, int64 `(k,)`, for each query."""
         scores, rows = nearest(self.index.embeddings(), queries, top_k)
         return list(zip(scores, self.index.all_places()[rows], strict=True))
 
@@ -217,7 +200,6 @@ class GraphSearch(ExactSearch):
         self.graph: Any = None
 
     def content(self) -> dict:
-        """Returns JSON that identifies the embeddings and settings of this graph."""
         return {"checksum": self.index.checksum(), "precision": PRECISION}
 
     def add(self, earlier: IndexFolder | None = None) -> None:

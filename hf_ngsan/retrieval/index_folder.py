@@ -118,11 +118,7 @@ class IndexFolder:
 
     @classmethod
     def begin(cls, folder: Path, description: IndexDescription, besides: Collection[str] = ()) -> "IndexFolder":
-        """Makes a new index, or continues one with the same description; `besides` are files of the caller.
-
-        Raises:
-            IndexFolderError: the folder has other files, an index of another model or other items, or a cut shard.
-        """
+        """Makes a new index, or continues one with the same description; `besides` are files of the caller."""
         check_new_index(folder)
         if not is_index(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -198,11 +194,7 @@ class IndexFolder:
         captions: Sequence[Sequence[str]] | None = None,
         columns: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
-        """Adds a shard, whole or not at all.
-
-        The embeddings are `(items, dimension)`; columns are scalars of the items, such as a width, by which Milvus can
-        filter. `skipped` has name and reason of each item without an embedding; stamps go by item number.
-        """
+        """Adds a shard of embeddings `(items, dimension)`, whole or not at all; Milvus can filter by the columns."""
         expected = (len(names), self.description.dimension)
         if embeddings.shape != expected:
             raise ValueError(f"embeddings has shape {embeddings.shape}; with these names it must be {expected}.")
@@ -227,7 +219,6 @@ class IndexFolder:
         self.opened.pop(number, None)
 
     def shard(self, number: int) -> Shard:
-        """Returns a shard, which is opened once."""
         if number not in self.opened:
             self.opened[number] = Shard(self.shard_folder(number))
         return self.opened[number]

@@ -35,12 +35,9 @@ LOGGERS = ("milvus_lite", "pymilvus", "pymilvus.milvus_client", "grpc._server")
 """Loggers of the client and of Milvus Lite's server. They log errors with tracebacks that the client raises."""
 FOLDER, CONTENT = "milvus", "content.json"
 INDEX_TYPES: dict[str, tuple[str, ...]] = {
-    "AUTOINDEX": (),
-    "FLAT": (),
-    "HNSW": ("M", "efConstruction"),
-    "HNSW_SQ": ("M", "efConstruction"),
-    "IVF_FLAT": ("nlist",),
-    "IVF_SQ8": ("nlist",),
+    **dict.fromkeys(("AUTOINDEX", "FLAT"), ()),
+    **dict.fromkeys(("HNSW", "HNSW_SQ"), ("M", "efConstruction")),
+    **dict.fromkeys(("IVF_FLAT", "IVF_SQ8"), ("nlist",)),
 }
 """Kinds of Milvus's index and their parameters."""
 SERVER_INDEX_TYPES: dict[str, tuple[str, ...]] = {"DISKANN": (), "IVF_RABITQ": ("nlist",), "SCANN": ("nlist",)}
@@ -67,13 +64,7 @@ class IndexKind(NamedTuple):
 
 
 class MilvusSearch:
-    """Searches a collection with the embeddings of an index, on a server or in a file ending in `.db`.
-
-    With the kind None the collection keeps its index, or gets one as the earlier index has.
-
-    Raises:
-        IndexFolderError: the client is not installed, or the server or file does not exist.
-    """
+    """Searches a collection with the embeddings of an index, on a server or in a file ending in `.db`."""
 
     def __init__(self, index: IndexFolder, uri: str, kind: IndexKind | None = None) -> None:
         self.index, self.kind, self.collection = index, kind, collection_of(index)

@@ -181,13 +181,6 @@ def mappings_in(value: Any) -> Iterator[dict]:
         yield from mappings_in(item)
 
 
-def recorded_config(model: str | os.PathLike) -> dict | None:
-    """Returns the training config of a model; None without one."""
-    folder = Path(find_model_folder(model))
-    refuse_files_elsewhere(folder)
-    return config_of(folder)
-
-
 def config_of(folder: Path) -> dict | None:
     """Returns the training config of a model, from its run or folder, as YAML values; None without one."""
     config = config_of_run(folder)

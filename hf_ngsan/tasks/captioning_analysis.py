@@ -23,7 +23,6 @@ from ..guests.dual_encoders import dual_encoder_of
 from ..io.files import write_text_atomically
 from ..loading.confidence import CONFIDENCE, Calibration, embed_captions, embed_visual, familiarity, sigmoid
 from ..loading.models import load_model
-from ..loading.pipelines import VISUAL_INPUTS
 from ..loading.provenance import model_fingerprint, provenance_difference, vision_provenance
 from ..metrics import CiderD
 from ..models.attention_maps import word_attention, word_visualness_pairs
@@ -321,7 +320,8 @@ def with_features(captioner: Any, inputs: Mapping[str, torch.Tensor]) -> Mapping
     """Returns inputs of `generate()` with visual features in place of pixels."""
     if "pixel_values" not in inputs:
         return inputs
-    visual = {name: inputs[name] for name in VISUAL_INPUTS if name in inputs}
+    names = ("pixel_values", "pixel_mask", "visual_boxes", "attention_mask")
+    visual = {name: inputs[name] for name in names if name in inputs}
     with torch.inference_mode():
         tokens = dict(captioner.model.get_visual_tokens(**visual))
     return {name: value for name, value in inputs.items() if name not in visual} | tokens

@@ -186,13 +186,11 @@ def caption_images(
     """Captions images as they come, a batch at a time, through [`CaptioningPipeline`].
 
     Args:
-        model, processor: a captioner in evaluation mode, and its processor.
         images: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes, such as paths.
         names: name of each image in the results, and of its figure.
         attention_folder: folder for a figure of each image, `NAME.png`, with a heat map for each word.
         reranker: chooses among the `num_return_sequences` captions of an image; then `images` are a dataset or a list.
         on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
-        batch_size: images captioned together.
         generate_arguments: `text`, the beginning of every caption, and arguments of `generate()`.
 
     Yields:

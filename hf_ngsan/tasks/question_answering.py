@@ -219,14 +219,12 @@ def answer_questions(
     """Answers questions as they come, a batch at a time, through [`VisualQuestionAnsweringPipeline`].
 
     Args:
-        model, processor: a model in evaluation mode, and its processor.
         questions: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes: mappings with
             `question` and an image or features.
         names: name of each question in the results, and of its figure.
         top_k: maximal number of answers to a question.
         attention_folder: folder for a figure of each question, `NAME.png`.
         on_error: `"raise"` at an input that cannot be read, or `"skip"` it.
-        batch_size: questions answered together.
     """
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:

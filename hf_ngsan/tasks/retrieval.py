@@ -175,17 +175,11 @@ SCORES = [f"{side}_{score}" for side in DIRECTIONS for score in (*(f"r{k}" for k
 
 @dataclass(frozen=True)
 class PairEmbeddings:
-    """Images and captions in one space.
+    """Images and captions in one space, float32 of length 1."""
 
-    Attributes:
-        images: float32 `(images, dimension)`, of length 1.
-        captions: float32 `(captions, dimension)`, of length 1, image by image.
-        caption_images: int64 `(captions,)`, the image of each caption.
-    """
-
-    images: np.ndarray
-    captions: np.ndarray
-    caption_images: np.ndarray
+    images: np.ndarray  # (images, dimension)
+    captions: np.ndarray  # (captions, dimension), image by image
+    caption_images: np.ndarray  # (captions,), the image of each
 
     def scores(self, folds: int = 1) -> dict[str, float]:
         """Returns recalls, median ranks and rsum; see [`~hf_ngsan.metrics.retrieval.retrieval_metrics`]."""

@@ -76,8 +76,7 @@ def search_images(
     """Returns the images of one or several indexes that are nearest to a text or to an image.
 
     Args:
-        model, processor: the dual encoder that made the index.
-        index: see [`~hf_ngsan.retrieval.IndexFolder`]; several are searched as one.
+        index: made by this model; several are searched as one.
         text: the query; or
         image: a path, URL or image of Pillow.
         top_k: images at most.
@@ -123,10 +122,6 @@ class Reranker:
     """Orders the captions of an image, such as the beams of a captioner, with a dual encoder.
 
     A caption counts by its mean log-probability plus `weight` times its similarity (cosine) to the image.
-
-    Args:
-        model, processor: a dual encoder in evaluation mode, and its processor.
-        weight: weight of the similarity; 0 keeps the captioner's order.
     """
 
     def __init__(self, model: Any, processor: Any, weight: float = SIMILARITY_WEIGHT) -> None:
@@ -175,18 +170,14 @@ def index_images(
     in one step. Several processes write shards of their own, and together the index that one would write.
 
     Args:
-        model, processor: a dual encoder with a vision encoder, in evaluation mode, and its processor.
         images: images of [`~hf_ngsan.extraction.list_images`].
-        folder: folder of the index; made if absent.
         name: folder or Hub name of the model, which a search loads.
         split: split of the images, if they are of a dataset.
-        batch_size: images embedded together.
         num_workers: processes that read images, for each process that has a model; `None` = its processors, at most 4.
         images_per_shard: images written together; `None` = by their number.
         skip_errors: whether an image that cannot be read is left out and remembered; otherwise it is an error.
         backend, kind: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default the index's.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
-        accelerator: accelerator of the processes that split the work; made if `None`.
 
     Raises:
         IndexFolderError: the folder holds something else, or an index of another model or of other images.

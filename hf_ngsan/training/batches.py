@@ -114,10 +114,7 @@ def as_it_is(item: Any) -> Any:
 
 
 def gather_rows(accelerator: Accelerator, tensor: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """Concatenates the tensors `(n, ...)` of all processes, whose n may differ, in the order of the processes.
-
-    Returns the whole, without a graph, and the index in it of this process's first row.
-    """
+    """Returns the tensors `(n, ...)` of all processes as one, without a graph, and the place in it of this one's."""
     if accelerator.num_processes == 1:
         return tensor.detach(), 0
     parts = gather_object([tensor.detach().cpu()])
@@ -131,21 +128,9 @@ def map_sharded(
     accelerator: Accelerator | None = None,
     description: str = "evaluating",
 ) -> list:
-    """Maps items to results in batches that processes take in turn, the same for any number of processes.
+    """Returns the results of all items in their order, in every process; the processes take batches in turn.
 
-    ```python
-    map_sharded(lambda indices: texts_of(rows.select(indices)), len(rows), batch_size=64, accelerator=accelerator)
-    ```
-
-    Args:
-        work: returns one result for each index of a range of `batch_size` or fewer.
-        num_items: number of items.
-        batch_size: length of a range.
-        accelerator: accelerator of the processes that share the work.
-        description: name of the work in the progress display.
-
-    Returns:
-        All results in the order of the items, in every process.
+    The work returns one result for each index of a range of `batch_size` or fewer.
     """
     num_processes = accelerator.num_processes if accelerator else 1
     process_index = accelerator.process_index if accelerator else 0

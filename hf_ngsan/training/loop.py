@@ -62,14 +62,7 @@ class TrainingLoop:
     The random states of an update (Python, NumPy, PyTorch) are a function of the seed, the number of the update and the
     process; a batch is a function of the seed, the epoch and the rows. A run that was killed and resumed therefore
     computes the same numbers as one that was not. With dropout, runs on one process and on several have different
-    masks; without it they agree up to the rounding of sums.
-
-    Args:
-        accelerator: an `accelerate.Accelerator`; the loop does not use its gradient accumulation.
-        task: gives stages, batches and scores; a later stage begins with the best weights so far and a new optimizer.
-        model, processor: the model is moved to the accelerator's device and wrapped.
-        rows: training rows.
-        validation_rows: rows that choose the best model, if any.
+    masks; without it they agree up to the rounding of sums. The model is moved to the accelerator's device and wrapped.
     """
 
     def __init__(

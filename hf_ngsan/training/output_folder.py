@@ -1,7 +1,6 @@
 """The folder of a training run: its lock, what a new run deletes, and checkpoints from which a run resumes.
 
-A run begins in an empty folder or in place of an earlier run. Of that it deletes its own files and folders; files that
-somebody put beside them stay. A run that ended before it saved anything is replaced by the next.
+Of an earlier run, only its own files and folders are deleted; those that somebody put beside them stay.
 """
 
 import json

@@ -1,10 +1,4 @@
-"""One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run.
-
-```python
-result = run_task(MyTask(config), resume=True)
-result.best_dir, result.best_score
-```
-"""
+"""One training run: loads rows and model of a task, trains them in the loop, and writes the folder of the run."""
 
 import hashlib
 import json
@@ -38,21 +32,13 @@ BF16_FEATURES = ("avx512_bf16", "amx_bf16", "sve_bf16", "bf16")  # of `torch.cpu
 
 @dataclass(frozen=True)
 class TrainingResult:
-    """The result of a run.
-
-    Attributes:
-        output_dir: the run's folder.
-        best_dir: the folder of the best model, or of the last one if nothing was evaluated; `from_pretrained` reads it.
-        best_score, best_epoch: score and epoch of the best model; None if nothing was evaluated. Epoch 0 is the
-            initial model of `model.init_from`.
-        history: one entry per epoch: loss, scores, learning rate, time.
-    """
+    """The result of a run; the best model is the last one if nothing was evaluated."""
 
     output_dir: Path
     best_dir: Path
     best_score: float | None
-    best_epoch: int | None
-    history: list[dict]
+    best_epoch: int | None  # 0 is the initial model of `model.init_from`
+    history: list[dict]  # of each epoch loss, scores, learning rate and time
 
 
 def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> TrainingResult:
@@ -62,21 +48,14 @@ def run_task(task: Task, *, resume: bool = False, overwrite: bool = False) -> Tr
 
     - `training_config.yaml`, commented;
     - `best/` and `last/`, models with processors for `from_pretrained`; `best/` also has the scores that chose it,
-      `best_scores.json`; with several stages also the best model of each stage but the last, in a folder named after
-      the stage: the next stage begins with it;
+      `best_scores.json`; of several stages, the best model of each but the last is in a folder of its name;
     - `history.jsonl`, one line an epoch, and `tensorboard/`;
-    - `checkpoints/`, from which `resume` continues.
-
-    Args:
-        task: the task, with its training config.
-        resume: continue from the newest intact checkpoint. On the CPU the final weights are bit-exactly those of a run
-            that was never stopped. A run without a checkpoint begins.
-        overwrite: delete an earlier run in the same folder first.
+    - `checkpoints/`, from which `resume` continues; without any, the run begins. On the CPU the final weights are
+      bit-exactly those of a run that was never stopped.
 
     Raises:
-        ConfigError: the training config does not fit the data, or the run to resume.
+        ConfigError, DataError: the training config does not fit the data, or the run to resume.
         FileExistsError: the folder is not empty, and neither `resume` nor `overwrite` is True.
-        DataError: the data cannot be used.
         CheckpointError: no checkpoint is intact.
         TrainingDivergedError: the loss, or the last score, became infinite or not a number.
     """

@@ -4,7 +4,8 @@
 save_figure(plot_word_maps(image, answer["words"], answer["attention"]), "words.png")
 ```
 
-Names are imported when used; figures need matplotlib (extra `plots`).
+Names are imported when used. Figures need matplotlib (extra `plots`), or raise a `MissingPlotsError`; a ValueError says
+where arrays do not fit each other.
 """
 
 from typing import TYPE_CHECKING

@@ -46,9 +46,6 @@ def plot_caption(
         weights: attention `(T, N)` of the words over the boxes.
         word: position of the word.
         names: names of the boxes.
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
     """
     figure = new_figure(8.4, 4.7)
     figure.suptitle(" ".join(words), fontsize=13, color=INK, wrap=True, parse_math=False)
@@ -68,7 +65,7 @@ def plot_caption(
 def plot_regions(image: Image | np.ndarray, boxes: ArrayLike, captions: Sequence[str]) -> Figure:
     """Draws an image with its numbered boxes, and its captions below.
 
-    Args and raises: as [`plot_caption`].
+    Arguments are those of [`plot_caption`].
     """
     height, width = np.asarray(image).shape[:2]
     figure = new_figure(5.2, 5.0 * height / width + 0.3 * len(captions) + 0.2)
@@ -91,10 +88,6 @@ def plot_word_maps(image: Image | np.ndarray, words: Sequence[str], maps: ArrayL
         words: the T words of the caption.
         maps: attention maps `(T, height, width)` of the image, as `pipeline("image-to-text")` returns them with
             `return_attention=True`.
-
-    Raises:
-        ValueError: there are no words, or not one map of the image's size for each word.
-        MissingPlotsError: matplotlib is not installed.
 
     Example:
 
@@ -136,10 +129,6 @@ def plot_frame_attention(frames: Sequence[Image | np.ndarray], words: Sequence[s
         frames: the N frames, images or arrays `(height, width, 3)`.
         words: the T words of the caption.
         weights: attention `(T, N)`, as `pipeline("image-to-text")` returns it with `return_attention=True`.
-
-    Raises:
-        ValueError: there are no words, or not one weight for each word and frame.
-        MissingPlotsError: matplotlib is not installed.
     """
     weights = np.asarray(weights, dtype=np.float32)
     if not len(words) or weights.shape != (len(words), len(frames)):
@@ -160,18 +149,8 @@ def plot_question(
 ) -> Figure:
     """Draws an image once for every word of a question, under a map of the regions to which the word mattered.
 
-    The last panel shows the attention of the answer.
-
-    Args:
-        image: a `PIL.Image.Image` or an array `(height, width, 3)`.
-        words: the T words of the question.
-        maps: attention maps `(T, height, width)` of the image, as [`VisualQuestionAnsweringPipeline`] returns them.
-        answer: answer to the question.
-        answer_map: `(height, width)`, the pipeline's `"answer_attention"`.
-
-    Raises:
-        ValueError: not one map of the image's size for each word, and one of the answer.
-        MissingPlotsError: matplotlib is not installed.
+    The last panel shows the attention of the answer, `(height, width)`, the pipeline's `"answer_attention"`. Other
+    arguments are those of [`plot_word_maps`], with the maps of [`VisualQuestionAnsweringPipeline`].
     """
     every_map = np.stack([*np.asarray(maps, dtype=np.float32), np.asarray(answer_map, dtype=np.float32)])
     return plot_word_maps(image, [*words, f"answer: {answer}".replace("$", r"\$")], every_map)
@@ -184,9 +163,6 @@ def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: S
         images: two `PIL.Image.Image`s or arrays `(H, W, 3)`, before and after the change.
         before, after: objects with `caption`, `words`, `log_probabilities`, `attention` and `boxes`.
         names: names of the regions.
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
     """
     figure = new_figure(10.2, 3.9)
     first, second, bars = figure.subplots(1, 3)
@@ -212,23 +188,7 @@ def plot_counterfactual(images: Sequence[Any], before: Any, after: Any, names: S
 
 
 def plot_contact_sheet(images: Sequence[Image | None], labels: Sequence[str], title: str = "") -> Figure:
-    """Draws images in rows of three, with a label above each; long labels are cut, and `None` has only its label.
-
-    Raises:
-        ValueError: there are no images, or not one label for each.
-        MissingPlotsError: matplotlib is not installed.
-
-    Example:
-
-    ```python
-    >>> from PIL import Image
-    >>> from hf_ngsan.visualization import plot_contact_sheet
-    >>> figure = plot_contact_sheet([Image.new("RGB", (40, 30))], ["0.913 dog.jpg"], "a dog")
-    >>> [panel.get_title() for panel in figure.axes]
-    ['0.913 dog.jpg']
-
-    ```
-    """
+    """Draws images in rows of three, with a label above each; long labels are cut, and `None` has only its label."""
     if not images or len(images) != len(labels):
         raise ValueError(f"There are {len(images)} images and {len(labels)} labels; give one label for each image.")
     columns = min(SHEET_COLUMNS, len(images))
@@ -249,9 +209,6 @@ def plot_visualness(image: Any, words: Sequence[tuple[str, float]]) -> Figure:
     Args:
         image: a `PIL.Image.Image` or an array `(height, width, 3)`.
         words: words and their visualness, in [0, 1].
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
     """
     caption = " ".join(word for word, _ in words)
     lines = textwrap.wrap(caption, MAX_LINE, break_long_words=False, break_on_hyphens=False) or [""]
@@ -289,10 +246,6 @@ def plot_visual_words(table: Sequence[tuple[str, float, int, float]], number: in
     Args:
         table: word, mean visualness, occurrences and standard deviation, the most visual first.
         number: words of each kind.
-
-    Raises:
-        ValueError: the table is empty.
-        MissingPlotsError: matplotlib is not installed.
     """
     if not table:
         raise ValueError("There are no words to draw; lower the number of occurrences that a word needs.")

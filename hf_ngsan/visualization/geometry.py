@@ -28,6 +28,8 @@ def geometric_weights(
 ) -> np.ndarray:
     """Returns the content-independent geometric bias, eq. 11 of Guo et al. 2020, as a function of relative geometry.
 
+    It is float32 `(num_heads, *shape)`.
+
     Args:
         model: a captioner whose `geometric_bias` contains `"content"`; the other kinds depend on the features of the
             regions and are left out.
@@ -35,12 +37,6 @@ def geometric_weights(
             `geometry_features="signed"`; numbers or arrays, all four of which broadcast together.
         dw, dh: ratios w_i / w_j and h_i / h_j, above 0.
         layer: the layer of the encoder; -1 is the last.
-
-    Returns:
-        float32 array `(num_heads, *shape)`.
-
-    Raises:
-        ValueError: the model has no such bias or layer.
     """
     import torch
 
@@ -69,19 +65,13 @@ def plot_geometric_weights(
 ) -> Figure:
     """Draws figure 3 (`vary="position"`) or figure 4 (`vary="size"`) of Guo et al. 2020.
 
-    The figure has three maps of the geometric weight: over Δx and Δy with Δw = Δh in {0.5, 1, 2}, or over Δw and Δh
-    with Δx = Δy in {0.5, 1, 2}. Offsets run from 0 to 3, or from -3 to 3 with signed features; ratios run from just
-    above 0 to 3.
+    It has three maps of the geometric weight: over Δx and Δy with Δw = Δh in {0.5, 1, 2}, or over Δw and Δh with Δx =
+    Δy in {0.5, 1, 2}. Offsets run from 0 to 3, or from -3 to 3 with signed features; ratios from just above 0 to 3.
 
     Args:
-        model: see [`geometric_weights`].
+        model, layer: see [`geometric_weights`].
         vary: the geometry on the axes.
-        layer: the layer of the encoder; -1 is the last.
         head: one head; None for the mean over heads.
-
-    Raises:
-        ValueError: see [`geometric_weights`].
-        MissingPlotsError: matplotlib is not installed.
     """
     horizontal, vertical, fixed_label = LABELS[vary]
     signed = vary == "position" and model.config.geometry_features == "signed"
@@ -128,10 +118,6 @@ def plot_geometric_bias(model: Any, processor: Any, image: Any, region: int = 0)
 
     Returns:
         A panel for each layer and head: the softmax of the bias alone, over the boxes.
-
-    Raises:
-        ValueError: the model has no geometric bias, or the image no such region.
-        MissingPlotsError: matplotlib is not installed.
     """
     import torch
 

@@ -50,9 +50,6 @@ def explain_match(model: Any, tokenizer: Any, inputs: Mapping[str, Any]) -> Matc
         model: a dual encoder of this package, in evaluation mode.
         tokenizer: the model's.
         inputs: the processor's output for one image, or its features, and one text.
-
-    Raises:
-        ValueError: more than one image or text.
     """
     import torch
 
@@ -89,9 +86,6 @@ def explain_match_of_guest(encoder: Any, image: Any, text: str) -> Match:
             the "eager" way from now on.
         image: what [`~hf_ngsan.models.image_processing_captioning.load_image`] reads.
         text: to compare it with.
-
-    Raises:
-        ValueError: an encoder without attention maps.
     """
     import torch
 
@@ -169,10 +163,6 @@ def plot_match(image: Image | np.ndarray, maps: ArrayLike, match: Match) -> Figu
         maps: of the image's heads, `(image_heads, height, width)`, from
             [`~hf_ngsan.models.attention_maps.attention_maps`].
         match: of this image and a text.
-
-    Raises:
-        ValueError: neither side has heads.
-        MissingPlotsError: matplotlib is not installed.
     """
     maps = np.asarray(maps, dtype=np.float32)
     height, width = np.asarray(image).shape[:2]

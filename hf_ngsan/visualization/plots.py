@@ -56,14 +56,11 @@ def save_figure(figure: Figure, path: str | os.PathLike) -> Path:
 
 
 def plot_training_curve(history: Sequence[Mapping[str, Any]], score: str | None = None) -> Figure:
-    """Draws the loss of each epoch, and a score of evaluated epochs.
+    """Draws the loss of each epoch, and a score, if it is named, of evaluated epochs.
 
     Args:
         history: an entry for each epoch, as in a run's `history.jsonl`.
-        score: name of the score; only the loss is drawn if None.
-
-    Raises:
-        MissingPlotsError: matplotlib is not installed.
+        score: name of the score.
     """
     figure = new_figure(6.0, 3.2)
     axes = figure.subplots()

@@ -3,7 +3,6 @@
 from safetensors.torch import load_file, save_file
 
 from hf_ngsan.cli import main
-from tests.tables import each_row
 from tests.tasks.tiny import DATA
 
 from .running import fails
@@ -53,22 +52,3 @@ def test_a_model_folder_that_is_missing_or_half_written(run, tmp_path, capsys):
     assert "tokenizer" in message_of(broken)
     (broken / "config.json").write_text("{")
     assert "broken" in message_of(broken)
-
-
-@each_row(
-    ("option", "words"),
-    [
-        ("--output", ["answer", "--model", "absent", "--data", "nlvr"]),
-        ("--output", ["caption", "--model", "ngsan-flickr8k", "photo.jpg"]),
-        ("--output", ["evaluate", "--model", "absent", "--data", "scenes"]),
-        ("--output", ["translate", "--model", "absent", "A dog."]),
-        ("--figure", ["explain", "--model", "absent", "photo.jpg", "a dog"]),
-        ("--figure", ["search", "absent", "a dog"]),
-    ],
-)
-def test_a_place_that_cannot_be_written_is_named_before_anything_is_read(option, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in ("file", "photo.jpg"):
-        (tmp_path / name).touch()
-    message = fails(capsys, *words, option, tmp_path / "file" / "result.png")
-    assert str(tmp_path / "file") in message and "absent" not in message

@@ -110,12 +110,3 @@ def test_examples_are_small_pictures_with_captions(tmp_path):
     write_checkpoint(pixel_captioner(), pixel_processor(), tmp_path, REPOSITORY, facts=facts)
     text = (tmp_path / "README.md").read_text()
     assert all(f"![]({file}) | {caption}" in text for file, caption in found.items())
-
-
-@each_row(("options", "recorded"), [([], "1.0"), (["--generate", "length_penalty=0.0"], "0.0")])
-def test_the_length_penalty_is_recorded(run, tmp_path, options, recorded):
-    shutil.copytree(run, tmp_path / "run")
-    data = ["--data", SPEC, "--num-beams", "2", "--limit", "2", "--record"]
-    assert main(["evaluate", "--model", str(tmp_path / "run"), *data, *options]) == 0
-    evaluation = next(one for one in read_evaluations(tmp_path / "run" / "best") if one.rows == 2)
-    assert f"|length_penalty:{recorded}|" in evaluation.fingerprints["cider_d"]

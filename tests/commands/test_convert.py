@@ -3,7 +3,7 @@
 from datasets import load_from_disk
 
 from tests.commands.running import fails, prints
-from tests.data.formats.files import tsv_line, write_pth, write_tsv, write_vatex
+from tests.data.formats.files import tsv_line, write_pth, write_tsv
 
 
 def test_a_file_becomes_a_folder_with_a_summary(tmp_path, capsys):
@@ -15,12 +15,6 @@ def test_a_file_becomes_a_folder_with_a_summary(tmp_path, capsys):
     assert "line 2" in text and "2 images" in text and "dimension 6" in text and "1 skipped" in text
     assert len(load_from_disk(str(tmp_path / "out"))) == 2
     assert "out" in fails(capsys, "convert", path, "--output", tmp_path / "out")
-
-
-def test_the_format_can_be_named(tmp_path, capsys):
-    path = write_vatex(tmp_path / "val")
-    assert "2 to 4 each" in prints(capsys, "convert", path, "--from", "vatex", "--output", tmp_path / "out")
-    assert "vqa-npz" in fails(capsys, "convert", path, "--from", "vqa-npz", "--output", tmp_path / "more")
 
 
 def first_row(folder):

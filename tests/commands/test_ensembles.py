@@ -1,7 +1,5 @@
 """`--model A B C`: captioners of one vocabulary, of any architecture, caption together."""
 
-import json
-
 import pytest
 
 from hf_ngsan import EnsembleForConditionalGeneration
@@ -41,14 +39,6 @@ def together(folders, num_beams: int) -> list[str]:
 def test_caption_asks_all_of_them(folders, capsys):
     lines = prints(capsys, "caption", "--model", *folders, "--data", SPEC, "--num-beams", 2, *FEW_WORDS).splitlines()
     assert [line.split("\t")[1] for line in lines] == together(folders, 2)
-
-
-def test_evaluate_asks_all_of_them(folders, tmp_path, capsys):
-    output = tmp_path / "captions.json"
-    arguments = ["--data", SPEC, "--num-beams", 1, *FEW_WORDS, "--metrics", "rouge_l", "--output", output]
-    scores = json.loads(prints(capsys, "evaluate", "--model", *folders, *arguments))
-    assert "rouge_l" in scores
-    assert [result["caption"] for result in json.loads(output.read_text())] == together(folders, 1)
 
 
 def test_captioners_that_do_not_go_together(folders, tmp_path, capsys):

@@ -45,13 +45,6 @@ def test_a_change_is_told_as_json_and_drawn(run, tmp_path, capsys, kind):
     assert not figure or figure[1].stat().st_size > 1000
 
 
-def test_options_name_the_boxes_that_change(run, capsys):
-    command = ["explain", "--model", run, "--data", SPEC, "--counterfactual", "swap", "--region", 2, "--other", 0]
-    found = json.loads(prints(capsys, *command))
-    boxes = change_boxes(np.array(found["before"]["boxes"]), "swap", 2, 0)
-    np.testing.assert_allclose(found["after"]["boxes"], boxes, atol=1e-6)
-
-
 def test_scores_of_scenes(run, tmp_path, capsys):
     file = tmp_path / "scores.json"
     assert not prints(capsys, "explain", "--model", run, "--data", SPEC, "--counterfactual", "score", "--output", file)

@@ -53,17 +53,6 @@ def test_a_check_finds_the_same_captions_and_others(run, tmp_path, capsys, monke
     assert "3 captions differ" in capsys.readouterr().out
 
 
-def test_a_check_reads_the_rows_that_are_named(run, tmp_path, capsys, monkeypatch):
-    eager.use_eager_graphs(monkeypatch)
-    spec = "scenes:size=12,validation=5,test=4"
-    for number, (options, images, split) in enumerate(
-        (([], 4, "test"), (["--split", "validation"], 5, "validation"), (["--limit", 2], 2, "test"))
-    ):
-        arguments = ["export", "--model", run, "--output", tmp_path / str(number), "--check", "--data", spec, *options]
-        said = prints(capsys, *arguments)
-        assert said.count(f"{images} images") == 2 and f"{spec}, split {split}." in said
-
-
 def test_a_check_is_on_the_dataset_of_the_training_run_or_on_scenes(run, captioner):
     assert data_of(str(run), tiny_captioner(), "test") == (DATA["spec"], "validation")
     assert data_of(str(captioner), pixel_captioner(), "test") == ("scenes:images=true", "test")

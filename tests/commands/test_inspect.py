@@ -11,7 +11,7 @@ from hf_ngsan.data.conversion import convert_features
 from hf_ngsan.data.inspection import inspect_data
 from hf_ngsan.extraction.image_list import inspect_images
 from tests.commands.running import fails, prints
-from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_pth, write_tsv, write_vatex
+from tests.data.formats.files import REGIONS, SIZES, tsv_line, write_tsv
 from tests.data.formats.test_annotations import image_of, write_karpathy
 from tests.retrieval.test_index_folder import written
 from tests.tables import each_row
@@ -27,12 +27,6 @@ def test_features_are_counted_and_the_first_problem_is_told(tmp_path, capsys):
     assert "line 2" in findings.problem and "0 x 60" in findings.problem
     text = prints(capsys, "inspect", path)
     assert "bottom-up-tsv" in text and findings.problem in text and "2 in all" in text
-
-
-@each_row(("make", "name"), [(write_pth, "grid-pth"), (write_vatex, "vatex")])
-def test_folders_of_features(make, name, tmp_path, capsys):
-    text = prints(capsys, "inspect", make(tmp_path / "folder"))
-    assert name in text and "feature dimension: 6" in text and "no problem" in text
 
 
 def test_captions_words_splits_and_vocabulary_of_annotations(tmp_path):
@@ -126,10 +120,3 @@ def test_search_indexes(tmp_path, capsys):
     embeddings = tmp_path / "index" / "shard-000002" / "embeddings.npy"
     embeddings.write_bytes(embeddings.read_bytes()[:-2])
     assert "shard-000002" in fails(capsys, "inspect", tmp_path / "index")
-
-
-def test_what_is_nothing_known(tmp_path, capsys):
-    (tmp_path / "note.txt").write_text("a note")
-    (tmp_path / "note.json").write_text('{"a": "note"}')
-    for name in ("note.txt", "note.json", "absent"):
-        assert name in fails(capsys, "inspect", tmp_path / name)

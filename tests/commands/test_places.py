@@ -61,6 +61,18 @@ def test_no_output_replaces_an_input(photos, tmp_path, capsys):
         assert contents(tmp_path) == before, command
 
 
+def test_a_place_that_cannot_be_written_is_told_before_a_model_is_loaded(photos, tmp_path, capsys):
+    for command in (
+        "answer --model m --data nlvr --output",
+        "caption photos/0.png --output",
+        "evaluate --model m --data scenes --output",
+        "translate --model m words --output",
+        "explain --model m photos/0.png dog --figure",
+        "search m dog --figure",
+    ):
+        assert "results.json" in fails(capsys, *command.split(), "results.json/result.png"), command
+
+
 def test_missing_files_are_told_before_a_model_is_loaded(photos, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(models, "HF_HUB_OFFLINE", True)
     pytest.importorskip("matplotlib", reason="the extra plots is not installed")

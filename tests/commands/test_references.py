@@ -22,8 +22,3 @@ def test_the_captions_of_a_split_become_references_of_score(run, tmp_path, capsy
     scored = prints(capsys, "score", "--predictions", captions, "--references", references)
     printed = dict(line.split() for line in scored.splitlines()[:-1])
     assert printed["cider_d"] == f"{scores['cider_d']:.4f}" and printed["bleu_4"] == f"{scores['bleu_4']:.4f}"
-
-
-def test_the_first_images_alone(tmp_path, capsys):
-    prints(capsys, "references", "--data", SPEC, "--limit", 2, "--output", tmp_path / "two.json")
-    assert list(read_references(tmp_path / "two.json")) == sorted(load_data(SPEC, "test")["image_id"][:2])

@@ -5,7 +5,7 @@ import yaml
 from hf_ngsan.cli import main
 from hf_ngsan.training.loop import TrainingLoop
 from tests.tables import each_row
-from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
+from tests.tasks import tiny, tiny_retrieval
 from tests.tasks.tiny import DATA
 
 from .running import fails, prints
@@ -104,34 +104,13 @@ def self_critical(folder, **training):
 
 
 ONE_UPDATE = {"batch_size": 1000}
-LANGUAGE_MODEL = {
-    "model_type": "rstnet_language_model",
-    "text_encoder_config": {"model_type": "bert", "num_hidden_layers": 1, "num_attention_heads": 2, "hidden_size": 16},
-    "num_attention_heads": 2,
-    "hidden_size": 16,
-}
-
-
-def language_modeling(folder, **training):
-    sections = captioning(folder, **training)
-    return {"model": LANGUAGE_MODEL, "data": sections["data"], "training": sections["training"]}
 
 
 def retrieval(folder, **training):
     return tiny_retrieval.tiny_sections(folder / "run", training=training)
 
 
-def questions(folder, **training):
-    return tiny_questions.tiny_sections(
-        folder / "run", tiny_questions.save_questions(folder / "data"), training=training
-    )
-
-
-def translation(folder, batch_size=None, **training):
-    return tiny_translation.tiny_sections(folder, batch_tokens=10_000 if batch_size else 60, **training)
-
-
-TASKS = [captioning, self_critical, language_modeling, retrieval, questions, translation]
+TASKS = [captioning, self_critical, retrieval]
 
 
 @each_row(("task", "size"), [(captioning, {}), *((task, ONE_UPDATE) for task in TASKS)])

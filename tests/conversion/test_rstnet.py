@@ -121,25 +121,6 @@ def test_sizes_tokens_and_words_are_read_off_the_files(files):
     assert model.generation_config.max_new_tokens == 11
 
 
-@each_row(
-    ("contents", "given", "heads"),
-    [
-        ('{"bert": {"num_attention_heads": 6}}', [], 6),
-        ('{"bert": {"num_attention_heads": 6}}', ["--text-encoder-heads", "3"], 3),
-        ("no JSON", [], HEADS),
-        ("{}", ["--text-encoder-heads", "5"], None),
-    ],
-)
-def test_heads_of_bert_are_given_or_read_beside_the_checkpoint(contents, given, heads, files, tmp_path, capsys):
-    (tmp_path / "config.json").write_text(contents)
-    code = call(files | dict([given] if given else []))
-    if heads is None:
-        assert code == 2 and "--text-encoder-heads" in capsys.readouterr().err and not (tmp_path / "out").exists()
-    else:
-        config = RSTNetConfig.from_pretrained("out").language_model_config
-        assert config.text_encoder_config.num_attention_heads == heads
-
-
 class Trap:
     def __reduce__(self):
         return print, ("sprung",)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from hf_ngsan.exporting.captioner import Captioner, largest
-from hf_ngsan.exporting.folder import Comparison, largest_difference
+from hf_ngsan.exporting.captioner import Captioner
+from hf_ngsan.exporting.folder import largest_difference
 from tests.exporting.eager import eager_captioner
 from tests.models import tiny
 from tests.models.rstnet import tiny as tiny_rstnet
@@ -113,16 +113,3 @@ def test_arrays_of_each_image_are_padded(tmp_path, monkeypatch):
         exported.caption(visual_features=given["visual_features"])
     with pytest.raises(ValueError, match="visual_features"):
         exported.caption(PHOTOS)
-
-
-def test_a_comparison_is_of_captions_and_of_log_probabilities():
-    assert Comparison(9, {1: 0, 3: 0}, 1e-5).is_same
-    assert not Comparison(9, {1: 0, 3: 1}, 1e-5).is_same and not Comparison(9, {1: 0, 3: 0}, 0.1).is_same
-
-
-def test_largest():
-    scores = np.random.default_rng(0).permutation(30).astype(np.float32).reshape(2, 15)
-    for count in (1, 4, 15):
-        found, places = largest(scores, count)
-        np.testing.assert_array_equal(found, -np.sort(-scores, axis=1)[:, :count])
-        np.testing.assert_array_equal(np.take_along_axis(scores, places, axis=1), found)

@@ -1,7 +1,5 @@
 """Extraction from a dataset of images: the same features as from the files themselves."""
 
-import shutil
-
 import pytest
 from datasets import Dataset, DatasetDict, Features, Image, List, Value
 
@@ -41,22 +39,6 @@ def test_features_are_those_of_the_files(tmp_path, photos, dataset):
         assert ours["captions"] == [f"photo {ours['image_id']:06d}"]
         for column in ("image_id", "visual_features", "visual_boxes", "width", "height", "split"):
             assert ours[column] == theirs[column]
-
-
-def test_images_that_changed_under_their_ids_are_noticed(tmp_path, photos, dataset):
-    extract(list_images(dataset, split="train"), tmp_path / "features", split="train")
-    assert extract(photos, tmp_path / "of_files", split="train").num_new == 5
-    folder = tmp_path / "dataset" / "train"
-    rows = Dataset.load_from_disk(folder).to_list()
-    rows[1]["image"], rows[3]["image"] = rows[3]["image"], rows[1]["image"]
-    other = f"images:{tmp_path / 'other'}"
-    DatasetDict(train=Dataset.from_list(rows, features=COLUMNS)).save_to_disk(tmp_path / "other")
-    with pytest.raises(ExtractionError) as caught:
-        extract(list_images(other, split="train"), tmp_path / "features", split="train")
-    assert f"image {rows[1]['image_id']}" in str(caught.value)
-    shutil.copytree(tmp_path / "dataset", tmp_path / "copy")
-    same = list_images(f"images:{tmp_path / 'copy'}", split="train")
-    assert extract(same, tmp_path / "features", split="train").num_new == 0
 
 
 def test_mistakes_name_the_dataset(tmp_path, dataset):

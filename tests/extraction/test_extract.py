@@ -6,7 +6,6 @@ import numpy
 import pytest
 import torch
 from datasets import load_from_disk
-from PIL import Image
 
 from hf_ngsan.data import DataError, load_data
 from hf_ngsan.extraction import ExtractionError, image_list, list_images
@@ -14,7 +13,7 @@ from hf_ngsan.extraction.extract import extract_features
 from hf_ngsan.models.image_processing_captioning import load_image
 from tests.tables import each_row
 
-from .tiny import SIDE, extract, files_of, rows_of, tiny_processor, tiny_vision, write_coco_file, write_photos
+from .tiny import extract, files_of, rows_of, tiny_processor, tiny_vision, write_coco_file, write_photos
 
 
 @pytest.fixture(scope="module")
@@ -94,21 +93,6 @@ def test_one_bad_image_never_costs_the_others_whatever_a_library_raises(tmp_path
     assert json.loads((tmp_path / "out" / "skipped.json").read_text()) == [skipped]
     with pytest.raises(ExtractionError, match=r"000004\.png"):
         extract(photos, tmp_path / "strict")
-
-
-def test_one_image_that_cannot_be_preprocessed_never_costs_the_others(tmp_path):
-    class Choosy(type(tiny_processor())):
-        def preprocess(self, images, **options):
-            if any(image.size == (34, 24) for image in images):
-                raise AttributeError("no such size")
-            return super().preprocess(images, **options)
-
-    photos = write_photos(tmp_path / "photos", 5)
-    size = {"height": SIDE, "width": SIDE}
-    result = extract(photos, tmp_path / "out", processor=Choosy(size=size), skip_errors=True)
-    assert [entry["file_name"] for entry in result.skipped] == ["000004.png"]
-    assert "000004.png" in result.skipped[0]["reason"] and "AttributeError" in result.skipped[0]["reason"]
-    assert [row["image_id"] for row in rows_of(tmp_path / "out")] == [1, 2, 3, 5]
 
 
 def test_an_image_that_was_repaired_is_added_by_the_next_run(tmp_path):
@@ -222,12 +206,3 @@ def test_features_that_float16_cannot_hold_are_an_error(photos, tmp_path):
         next(model.parameters()).fill_(float("nan"))
     with pytest.raises(ExtractionError, match=r"000001\.png"):
         extract(photos, tmp_path / "nan", model=model)
-
-
-def test_sizes_of_large_jpeg_files_are_those_of_the_files(tmp_path):
-    (tmp_path / "photos").mkdir()
-    pixels = numpy.random.default_rng(0).integers(0, 256, (3, 4, 3), numpy.uint8)
-    Image.fromarray(pixels).resize((800, 600)).save(tmp_path / "photos" / "large.jpg")
-    extract(tmp_path / "photos", tmp_path / "features")
-    row = load_from_disk(str(tmp_path / "features"))[0]
-    assert (row["width"], row["height"]) == (800, 600)

@@ -1,5 +1,3 @@
-import json
-
 import pytest
 from PIL import Image
 
@@ -32,13 +30,6 @@ def test_a_folder_is_searched_with_the_folders_within(tmp_path):
     ]
 
 
-@each_row("names", [("a.png", "7.png"), ("x/1.png", "y/1.png"), ("1.png", "9" * 30 + ".png")])
-def test_images_without_a_number_of_their_own_are_numbered(tmp_path, names):
-    images = list_images(touch(tmp_path, *names))
-    assert [(image.image_id, image.file_name) for image in images.images] == list(enumerate(sorted(names)))
-    assert len(images.notes) == 1
-
-
 def test_links_to_folders_are_followed_once(tmp_path):
     touch(tmp_path / "real", "1.png")
     (tmp_path / "photos").mkdir()
@@ -54,20 +45,6 @@ def test_a_coco_file_finds_its_images_beside_itself(tmp_path, place):
     images = list_images(file)
     assert [(image.image_id, image.file_name) for image in images.images] == [(9, "b.png"), (4, "a.png")]
     assert images.folder == tmp_path / place and not images.has_captions
-
-
-def test_captions_come_in_the_order_of_their_ids(tmp_path):
-    content = {
-        "images": [{"id": 1, "file_name": "a.png"}],
-        "annotations": [
-            {"id": 12, "image_id": 1, "caption": "second"},
-            {"id": 3, "image_id": 1, "caption": " the\nfirst "},
-            {"id": 4, "image_id": 1, "caption": "  "},
-        ],
-    }
-    file = touch(tmp_path, "a.png") / "captions.json"
-    file.write_text(json.dumps(content))
-    assert list_images(file).images[0].captions == ("the first", "second")
 
 
 def test_places_without_images_are_refused(tmp_path):

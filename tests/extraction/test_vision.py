@@ -91,14 +91,6 @@ def test_preprocessing_of_a_classifier_takes_the_whole_image(models):
     assert list(processor.image_mean) == [0.1] * 3 and not processor.do_center_crop
 
 
-def test_maps_of_several_stages(models):
-    model, _ = load_vision(models / "resnet", out_features=["stage1", "stage2"])
-    last, _ = load_vision(models / "resnet")
-    pixels = torch.rand(1, 3, 40, 40)
-    features, of_last = model(pixels).visual_features, last(pixels).visual_features
-    assert features.shape[-1] == 12 and torch.equal(features[..., 4:], of_last)
-
-
 def test_a_detection_model_gives_regions(models):
     model, processor = load_vision(models / "detector", num_regions=4, score_threshold=0.0, suppression_threshold=0.9)
     assert model.config.kind == "regions" and model.config.suppression_threshold == 0.9

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoConfig, AutoModel, CLIPConfig, CLIPModel
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from hf_ngsan.cli import main
 from hf_ngsan.guests import register_guest
@@ -170,9 +169,3 @@ def test_a_dual_encoder_of_another_package_is_registered(pictures, tmp_path, cap
     assert main(["index", "--model", str(folder), "--images", str(pictures), "--output", str(index)]) == 0
     assert prints(capsys, "search", index, "a quiet ball") == prints(capsys, "search", index, "a red ball")
     assert float(prints(capsys, "search", index, "a red ball").split("\t")[0]) < 1
-
-
-def test_a_model_without_a_common_space_is_refused():
-    encoder = dual_encoder_of(*tiny("clip"))
-    with pytest.raises(ValueError, match="CLIPModel"):
-        encoder.embedded(lambda **inputs: BaseModelOutputWithPooling(pooler_output=None), {})

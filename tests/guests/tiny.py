@@ -241,13 +241,6 @@ def save(guest: tuple[Any, Any], folder: Path) -> Path:
     return folder
 
 
-def save_all(folder: Path, *names: str) -> Path:
-    """Saves models into folders of their names; returns the folder of all."""
-    for name in names:
-        save(tiny(name), folder / name)
-    return folder
-
-
 CAPTIONERS = {
     make.__name__: make
     for make in (

@@ -174,10 +174,6 @@ def write_file(folder: Path, text: str) -> None:
     write_text_atomically(folder / "record.json", text)
 
 
-def read_file(folder: Path) -> str:
-    return (folder / "record.json").read_text()
-
-
 USERS = {
     "a new folder": User(lambda folder: None, lambda folder: write_whole(folder, "new"), lambda f: contents_or_none(f)),
     "a folder": User(lambda f: write_whole(f, "old"), lambda folder: write_whole(folder, "new"), contents_of_whole),

@@ -17,16 +17,6 @@ def test_a_chain_of_errors_ends_where_it_rings():
     assert not is_out_of_memory(first)
 
 
-def test_the_cause_comes_before_the_context():
-    with pytest.raises(ValueError) as raised:
-        try:
-            raise KeyError("context")
-        except KeyError as error:
-            raise ValueError("told") from MemoryError(error)
-    assert [type(error) for error in chain(raised.value)] == [ValueError, MemoryError]
-    assert is_out_of_memory(raised.value)
-
-
 @pytest.fixture
 def clock(monkeypatch):
     now = [100.0]

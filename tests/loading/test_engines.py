@@ -9,7 +9,6 @@ import torch
 from transformers import pipeline
 
 from hf_ngsan import VisionConfig, VisionModel
-from hf_ngsan.cli import main
 from hf_ngsan.commands import arguments
 from hf_ngsan.exporting import graphs
 from hf_ngsan.loading import engines, use_engine
@@ -228,11 +227,3 @@ def test_a_pipeline_takes_an_engine(captioner, task):
     fast = pipeline(task, model=str(captioner), engine="onnx")
     assert [one[0]["generated_text"] for one in fast(PHOTOS)] == [one[0]["generated_text"] for one in plain(PHOTOS)]
     assert fast.model.base_model.vision.backbone.forward.agrees
-
-
-def test_a_command_refuses_an_engine_that_cannot_run_its_model(tmp_path, capsys):
-    tiny_captioner().save_pretrained(tmp_path / "captioner")
-    tiny_processor().save_pretrained(tmp_path / "captioner")
-    command = ["evaluate", "--model", str(tmp_path / "captioner"), "--data", "scenes:size=4,test=2", "--limit", "2"]
-    assert main([*command, "--engine", "onnx"]) == 2
-    assert "--engine" in capsys.readouterr().err

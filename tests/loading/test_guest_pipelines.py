@@ -1,9 +1,5 @@
 """The image-to-text pipeline for captioners of transformers itself."""
 
-from collections.abc import Callable
-from functools import cache
-from pathlib import Path
-
 import pytest
 import torch
 from transformers import pipeline
@@ -11,16 +7,8 @@ from transformers import pipeline
 import hf_ngsan  # noqa: F401
 from hf_ngsan.guests import guest_of
 from hf_ngsan.loading.models import load_model
-from tests.guests.tiny import CAPTIONERS, photos, save, tiny
+from tests.guests.tiny import CAPTIONERS, photos
 from tests.tables import each_row
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory) -> Callable[[str], Path]:
-    """Returns the folder of a guest, saved when it is asked for first."""
-    place = tmp_path_factory.mktemp("guests")
-    return cache(lambda name: save(tiny(name), place / name))
-
 
 OFTEN = ("blip", "git", "llava", "vit_gpt2")
 """One of each kind: words beside the image, behind it, with it in their midst, and of a decoder of its own."""
@@ -31,8 +19,8 @@ every_guest = pytest.mark.parametrize(
 
 @every_guest
 @each_row("arguments", [{}, {"num_beams": 3, "num_return_sequences": 2}])
-def test_captions_are_those_of_generate(folders, name, arguments):
-    folder = folders(name)
+def test_captions_are_those_of_generate(guest, name, arguments):
+    folder = guest(name)
     model, processor = load_model(folder, "captioning")
     guest, expected = guest_of(model, processor), []
     for image in photos(3):
@@ -44,8 +32,8 @@ def test_captions_are_those_of_generate(folders, name, arguments):
 
 
 @every_guest
-def test_a_batch_is_captioned_as_one_by_one(folders, name):
-    captioner = pipeline("image-to-text", model=str(folders(name)))
+def test_a_batch_is_captioned_as_one_by_one(guest, name):
+    captioner = pipeline("image-to-text", model=str(guest(name)))
     images = photos(3)
     alone = [captioner(image, max_new_tokens=6)[0]["generated_text"] for image in images]
     together = captioner(images, max_new_tokens=6, batch_size=3)
@@ -53,8 +41,8 @@ def test_a_batch_is_captioned_as_one_by_one(folders, name):
 
 
 @every_guest
-def test_scores_are_those_of_beam_search(folders, name):
-    folder = folders(name)
+def test_scores_are_those_of_beam_search(guest, name):
+    folder = guest(name)
     model, processor = load_model(folder, "captioning")
     guest = guest_of(model, processor)
     inputs = guest.inputs(photos(1)[0])

@@ -12,32 +12,15 @@ from hf_ngsan import save_for_hub
 from hf_ngsan.io.folders import write_folder_atomically
 from hf_ngsan.loading.models import ModelFolderError, find_model_folder, load_captioner, save_model
 from hf_ngsan.models.configuration_hub import ConfigurationError
-from hf_ngsan.tasks import train
 from tests.tables import each_row
 
 from ..models.tiny_photos import pixel_captioner, pixel_processor
-from ..tasks.tiny import tiny_training_config
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("captioners") / "run"
-    train(tiny_training_config(folder, training={"epochs": 1}))
-    return folder
-
-
-@pytest.fixture(scope="module")
-def saved(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("saved") / "model"
-    save_model(pixel_captioner(), pixel_processor(), folder)
-    assert load_captioner(folder)
-    return folder
 
 
 @pytest.fixture
-def broken(saved, tmp_path):
+def broken(captioner, tmp_path):
     """A copy of a saved model, to be broken."""
-    return shutil.copytree(saved, tmp_path / "broken")
+    return shutil.copytree(captioner, tmp_path / "broken")
 
 
 def change(file, **settings):
@@ -72,10 +55,10 @@ def test_a_name_of_the_hub_is_left_alone_and_a_wrong_path_is_not_taken_for_one(t
             find_model_folder(wrong)
 
 
-def test_what_is_no_captioner(saved, tmp_path, monkeypatch):
+def test_what_is_no_captioner(captioner, tmp_path, monkeypatch):
     (tmp_path / "config.json").write_text('{"model_type": "bert"}')
     assert "bert" in refusal(tmp_path)
-    assert "is a file" in refusal(saved / "config.json")
+    assert "is a file" in refusal(captioner / "config.json")
     monkeypatch.chdir(tmp_path)
     assert "Hub" in refusal("runs/scense")
 
@@ -95,13 +78,13 @@ def test_weights_that_do_not_fit_are_counted(broken, field, value):
     assert "weights" in refusal(broken)
 
 
-def test_changed_fields_are_checked_as_new_ones_are(saved):
+def test_changed_fields_are_checked_as_new_ones_are(captioner):
     for changes, words in (({"dropout": "x"}, "dropout"), ({"query_norm": "group"}, "'group'")):
         with pytest.raises(ConfigurationError, match=words):
-            load_captioner(saved, **changes)
+            load_captioner(captioner, **changes)
 
 
-def test_a_tokenizer_that_is_missing_or_another_models_is_named(saved, broken):
+def test_a_tokenizer_that_is_missing_or_another_models_is_named(captioner, broken):
     tokenizer = json.loads((broken / "tokenizer.json").read_text())
     tokenizer["model"]["vocab"]["unheard"] = 1000
     (broken / "tokenizer.json").write_text(json.dumps(tokenizer))
@@ -110,7 +93,7 @@ def test_a_tokenizer_that_is_missing_or_another_models_is_named(saved, broken):
     (broken / "tokenizer.json").unlink()
     with pytest.raises(ValueError, match="tokenizer"):
         load_captioner(broken)
-    shutil.copy(saved / "tokenizer.json", broken)
+    shutil.copy(captioner / "tokenizer.json", broken)
     (broken / "tokenizer_config.json").unlink()
     assert "tokenizer_config.json" in refusal(broken)
 

@@ -13,7 +13,7 @@ from transformers import ConvNextImageProcessorPil
 
 from hf_ngsan.loading.pipelines import CaptioningPipeline
 from hf_ngsan.models.attention_maps import attention_maps, word_attention
-from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor, ImageError, load_image
+from hf_ngsan.models.image_processing_captioning import CaptioningImageProcessor
 from hf_ngsan.models.processing_ngsan import NGSANProcessor
 from tests.models.tiny import random_boxes, tiny_captioner, tiny_processor, tiny_tokenizer
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
@@ -86,30 +86,11 @@ def test_collections_keep_their_own_order(pipe, paths, captions):
     assert pipe(()) == pipe([]) == list(pipe(iter([]))) == []
 
 
-def test_batches_are_generated_together(pipe, paths, monkeypatch):
-    sizes, generate = [], pipe.model.generate
-    monkeypatch.setattr(
-        pipe.model, "generate", lambda **inputs: sizes.append(len(inputs["visual_features"])) or generate(**inputs)
-    )
-    pipe(paths, batch_size=2)
-    assert sizes == [2, 2, 1]
-
-
 def test_images_of_unequal_size_do_not_change_each_other():
     pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor(shortest_edge=16, longest_edge=48))
     alone = [pipe(image, num_beams=2) for image in PHOTOS]
     assert pipe(PHOTOS, batch_size=5, num_beams=2) == alone
     assert len({answers[0]["generated_text"] for answers in alone}) >= 3
-
-
-def test_regions_and_maps_of_a_large_photo_are_of_its_own_size(pipe, tmp_path):
-    large = PHOTOS[0].resize((400, 300))
-    large.save(tmp_path / "photo.jpg", quality=95)
-    path, boxes = str(tmp_path / "photo.jpg"), [[0, 0, 200.0, 150], [100, 150, 400, 300.0]]
-    items = [pipe.preprocess({"image": image, "regions": boxes}).items[0] for image in (path, load_image(path))]
-    np.testing.assert_array_equal(items[0].boxes, items[1].boxes)
-    [answer] = pipe(path, return_attention=True)
-    assert answer["attention"].shape[1:] == (300, 400)
 
 
 def test_regions_of_the_image(pipe):
@@ -149,19 +130,6 @@ def test_attention_is_aligned_with_words_and_mapped_to_the_image(pipe):
     [answer] = pipe(PHOTOS[0], return_attention=True, attention_side=24)
     width, height = answer["image"].size
     assert max(width, height) == 24 and answer["attention"].shape == (len(answer["words"]), height, width)
-
-
-def test_words_of_attention_are_those_of_the_text(monkeypatch):
-    pipe = CaptioningPipeline(model=pixel_captioner(), processor=pixel_processor())
-    unknown = pipe.processor.tokenizer.unk_token_id
-    with torch.no_grad():
-        pipe.model.lm_head.bias[unknown] += 3
-    answers = pipe(PHOTOS, return_attention=True, batch_size=5)
-    sequences = pipe.model.generate(**pipe.processor(images=PHOTOS))
-    assert (sequences == unknown).any()
-    for [answer] in answers:
-        assert answer["words"] == answer["generated_text"].split()
-        assert len(answer["attention"]) == len(answer["words"])
 
 
 @each_row("setting", ["do_center_crop", "crop_pct"])
@@ -238,17 +206,6 @@ def test_bad_inputs_are_skipped_if_wished_and_named_by_index(pipe, captions, tmp
     assert pipe(inputs[1], on_error="skip")[0]["error"].startswith("The image ")
 
 
-def test_a_data_set_that_decodes_its_images_names_the_damaged_one(pipe, captions, paths, tmp_path):
-    (tmp_path / "text.jpg").write_text("a dog")
-    rows = datasets.Dataset.from_dict({"image": [paths[0], str(tmp_path / "text.jpg"), paths[2]]})
-    rows = rows.cast_column("image", datasets.Image())
-    with pytest.raises(ImageError, match=r"Image 1 .*text\.jpg"):
-        list(pipe(rows))
-    answers = list(pipe(rows, on_error="skip", batch_size=3))
-    assert [answers[0], answers[2]] == [captions[0], captions[2]]
-    assert answers[1][0]["generated_text"] is None
-
-
 def test_a_stream_that_fails_ends_with_its_own_error(pipe, captions, paths, tmp_path):
     (tmp_path / "text.jpg").write_text("a dog")
     rows = datasets.Dataset.from_dict({"image": [paths[0], str(tmp_path / "text.jpg"), paths[2]]})
@@ -261,20 +218,6 @@ def test_a_stream_that_fails_ends_with_its_own_error(pipe, captions, paths, tmp_
     undecoded = stream.cast_column("image", datasets.Image(decode=False))
     answers = list(pipe(undecoded, on_error="skip"))
     assert [answers[0], answers[2]] == [captions[0], captions[2]]
-
-
-def test_what_fails_for_a_batch_alone_is_no_matter_of_images(pipe, monkeypatch):
-    get_visual_tokens = pipe.model.model.get_visual_tokens
-
-    def small_memory(**visual):
-        if len(visual["pixel_values"]) > 1:
-            raise error
-        return get_visual_tokens(**visual)
-
-    monkeypatch.setattr(pipe.model.model, "get_visual_tokens", small_memory)
-    for error in (RuntimeError("no workspace"), torch.OutOfMemoryError("out of memory")):
-        with pytest.raises(type(error), match=str(error)):
-            pipe(PHOTOS, batch_size=5, on_error="skip")
 
 
 def test_a_text_has_no_more_words_than_are_continued(pipe):

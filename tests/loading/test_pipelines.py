@@ -2,7 +2,6 @@
 
 import json
 
-import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -90,20 +89,6 @@ def test_generation_arguments_reach_generate(pipe, rows):
     assert [len(answers) for answers in pipe(rows, batch_size=2, **options)] == [3] * len(rows)
     configured = CaptioningPipeline(model=tiny_captioner(), processor=tiny_processor(), **options)
     assert [answer["generated_text"] for answer in configured(rows[0])] == expected
-
-
-def test_wrong_inputs_are_named(pipe, rows):
-    """Of a captioner without a vision encoder; `test_pipeline_on_images.py` has the others."""
-    features = rows[1]["visual_features"]
-    for wrong, named in (
-        ("photo.jpg", "visual_features.* str"),
-        (np.zeros((8, 8, 3)), "visual_features"),
-        ({"image": 3}, r"visual_features.*\['image'\]"),
-        ({"visual_features": np.full((2, 12), np.nan), "visual_boxes": np.zeros((2, 4))}, "finite"),
-        ([rows[0], {"visual_features": features}], "visual_boxes"),
-    ):
-        with pytest.raises(ValueError, match=named):
-            list(pipe(wrong, batch_size=2))
 
 
 @each_row("task", ["image-to-text", "image-text-to-text"])

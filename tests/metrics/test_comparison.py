@@ -22,17 +22,6 @@ def test_the_interval_is_scipys_on_the_same_resamples(number, resamples):
     assert found.difference == pytest.approx(differences.mean())
 
 
-def test_intervals_cover_the_true_difference_in_95_of_100_experiments():
-    """Two systems share the difficulty of an image; scores are skewed, as CIDEr-D is."""
-    random, truth, covered, trials = np.random.default_rng(0), 0.05, 0, 400
-    for trial in range(trials):
-        difficulty = random.gamma(2.0, 0.3, size=300)
-        ours, theirs = (difficulty * random.gamma(4.0, 0.25, size=300) for _ in range(2))
-        low, high = compare(ours + truth - theirs, resamples=500, seed=trial).interval
-        covered += low <= truth <= high
-    assert 0.93 <= covered / trials <= 0.97
-
-
 def test_equal_systems_do_not_differ():
     found = compare(np.zeros(40), resamples=200)
     assert (found.difference, found.interval, found.p_value) == (0, (0, 0), 1)

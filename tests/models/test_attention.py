@@ -80,13 +80,6 @@ def test_instance_norm_is_equation_6_over_real_tokens():
     torch.testing.assert_close(InstanceNorm(4)(states), no_mask, rtol=1e-4, atol=1e-5)
 
 
-def test_padding_gets_no_gradient_from_the_statistics():
-    states = torch.randn(1, 4, 3, requires_grad=True)
-    mask = mask_of([2], 4)
-    on_real(InstanceNorm(3)(states, mask).square(), mask).sum().backward()
-    assert torch.equal(states.grad[0, 2:], torch.zeros(2, 3))
-
-
 def test_batch_norm_is_over_the_real_tokens_of_the_batch_in_training():
     states, mask = torch.randn(3, 5, 4) * 2 + 1, mask_of([5, 2, 3], 5)
     norm = BatchNorm(4).train()

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hf_ngsan.models.attention_maps import attention_maps, grid_edges, word_attention
-from hf_ngsan.models.configuration_vision import VisionConfig
 from hf_ngsan.models.modeling_vision import cell_boxes
 from tests.models.tiny import one_image, random_images, tiny_captioner, tiny_tokenizer
 from tests.tables import each_row
@@ -64,24 +63,6 @@ def test_what_is_a_grid():
         assert grid_edges(not_a_grid) is None
     twice = np.concatenate([grid, grid])
     assert grid_edges(twice) is None
-
-
-def test_pixels_give_the_attention_of_their_visual_tokens():
-    backbone = {"model_type": "ngsan_vgg", "hidden_sizes": [6, 12], "depths": [1, 1]}
-    vision = VisionConfig(backbone_config=backbone, grid_size=[2, 3])
-    model, tokenizer = tiny_captioner(vision_config=vision, visual_feature_size=12), tiny_tokenizer()
-    pixels = {"pixel_values": torch.rand(2, 3, 32, 40), "pixel_mask": torch.ones(2, 32, 40, dtype=torch.long)}
-    pixels["pixel_mask"][1, 16:] = 0
-    sequences = model.generate(**pixels, max_new_tokens=4)
-    tokens = model.model.get_visual_tokens(**pixels)
-    for found, expected in zip(
-        word_attention(model, tokenizer, pixels, sequences),
-        word_attention(model, tokenizer, tokens, sequences),
-        strict=True,
-    ):
-        assert found[0] == expected[0]
-        assert found[1].shape == (len(found[0]), 6)
-        np.testing.assert_array_equal(found[1], expected[1])
 
 
 def step_by_step(model, inputs, sequence, layer=None):

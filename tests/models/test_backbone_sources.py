@@ -14,17 +14,12 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_BACKBONE_MAPPING_NA
 from hf_ngsan import NGSANConfig, NGSANForConditionalGeneration, VisionConfig, VisionModel
 from hf_ngsan.models.configuration_hub import MissingBackboneError
 from tests.models.test_modeling_vision import detector_config, make_vision
-from tests.models.tiny import pretrained_vision, tiny_config
+from tests.models.tiny import pretrained_vision
 from tests.tables import each_row
 
 ONE_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
 YOLOS = {"intermediate_size": 16, "image_size": [64, 64], "num_detection_tokens": 9}
 NEEDS_MORE = {"dinat": "natten", "timm_backbone": "timm"}
-
-
-@pytest.fixture(scope="module")
-def pixels() -> torch.Tensor:
-    return torch.randn(2, 3, 56, 56, generator=torch.Generator().manual_seed(1))
 
 
 @each_row("model_type", sorted(MODEL_FOR_BACKBONE_MAPPING_NAMES))
@@ -69,18 +64,6 @@ def test_a_source_that_is_no_backbone_is_refused(tmp_path):
 def named(tmp_path):
     make_vision().backbone.save_pretrained(tmp_path / "backbone")
     return pretrained_vision(tmp_path / "backbone", save_frozen_weights=False)
-
-
-def test_a_backbone_is_found_from_another_working_directory(named, tmp_path, monkeypatch, pixels):
-    monkeypatch.chdir(tmp_path)
-    vision = pretrained_vision("backbone", save_frozen_weights=False)
-    captioner = NGSANForConditionalGeneration(
-        tiny_config(vision_config=vision.config.to_dict(), visual_feature_size=None)
-    ).eval()
-    captioner.save_pretrained(tmp_path / "captioner")
-    monkeypatch.chdir("/")
-    loaded = type(captioner).from_pretrained(tmp_path / "captioner")
-    torch.testing.assert_close(loaded.model.vision(pixels), named(pixels))
 
 
 def test_a_backbone_that_is_gone_is_named(named, tmp_path):

@@ -29,16 +29,6 @@ if not is_available():
 common = import_suite("test_modeling_common")
 generation = import_suite("generation.test_utils")
 
-PIXELS = {
-    "with_mask": False,
-    "with_boxes": False,
-    "visual_feature_size": None,
-    "vision_config": {
-        "backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]},
-        "grid_size": [1, 5],
-    },
-}
-
 
 class ModelTester:
     """Sizes and random inputs in the form that the common tests ask for."""
@@ -145,16 +135,10 @@ class SpatialCaptionerModelTest(CaptionerModelTest, unittest.TestCase):
     tester_options = {"with_mask": True, "with_boxes": False, **sizes}
 
 
-class BaseRSTNetModelTest(CaptionerModelTest):
-    all_model_classes = (RSTNetModel, RSTNetForConditionalGeneration)
-    language_model = {"text_encoder_config": {**TEXT_ENCODER, "vocab_size": 200, "num_hidden_layers": 1}}
-    sizes = {"encoder_layers": 2, "plain_decoder_layers": 1, "geometry_hidden_size": 8}
-    with_language_model = {**sizes, "language_model_config": language_model}
-
-
-class RSTNetBaseModelTest(BaseRSTNetModelTest, unittest.TestCase):
+class RSTNetModelTest(CaptionerModelTest, unittest.TestCase):
     """Without language model and geometry (table 1, first row)."""
 
+    all_model_classes = (RSTNetModel, RSTNetForConditionalGeneration)
     tester_options = {
         "with_mask": True,
         "with_boxes": False,

@@ -80,12 +80,6 @@ def test_a_vision_encoder_has_the_code_of_its_own_backbone(name, encoders):
     assert code_in(encoders / name) == VISION | shared | IMAGE_READING | BACKBONES[name][1]
 
 
-@each_row("saved", [True, False])
-def test_weights_that_are_left_out_are_read_by_code_that_comes_along(saved):
-    config = VisionConfig(pretrained="efficientnet-lite0", save_frozen_weights=saved)
-    assert ({"pretrained_weights"} <= config.modules_of_parts()) == (not saved)
-
-
 LOADED_WITHOUT_THE_PACKAGE = """
 import json, sys
 from pathlib import Path

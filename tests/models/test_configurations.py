@@ -200,19 +200,3 @@ def test_wrong_values_are_refused_with_the_name_of_the_field(name, fields, named
     with pytest.raises(ValueError, match=named) as caught:
         MAKE[name](**fields)
     assert "\n" not in str(caught.value)
-
-
-def test_configuration_of_a_trained_language_model_is_taken(tmp_path):
-    language_model = rstnet.tiny_language_model()
-    language_model.save_pretrained(tmp_path)
-    fields = {"vocab_size": rstnet.VOCAB_SIZE, "hidden_size": 32, "num_attention_heads": 4}
-    config = RSTNetConfig(pretrained_language_model=str(tmp_path), **fields)
-    assert config.language_model_config.text_encoder_config.hidden_size == TEXT_ENCODER["hidden_size"]
-    for changes, named in (
-        ({"vocab_size": 10201}, "vocab_size .*10201"),
-        ({"hidden_size": 64}, "hidden_size .*64.* 32"),
-    ):
-        with pytest.raises(ValueError, match=named):
-            RSTNetConfig(pretrained_language_model=str(tmp_path), **{**fields, **changes})
-    with pytest.raises(ValueError, match=r"language_attention .*'bidirectional'.* 'causal'"):
-        rstnet.tiny_config(language_model_config=language_model.config, language_attention="bidirectional")

@@ -110,16 +110,6 @@ def test_without_groups_and_words_it_is_beam_search(asked, options):
         torch.testing.assert_close(found.sequences_scores, expected.sequences_scores)
 
 
-def test_words_that_the_caption_begins_with_count(asked):
-    model, inputs = asked
-    start = torch.tensor([[START, 5], [START, 4]])
-    options = {"max_new_tokens": 3, "required_words": [[5], [4]], "num_beams": 3}
-    found = model.generate(**inputs, decoder_input_ids=start, custom_generate=constrained_beam_search, **options)
-    assert (found[:, :2] == start).all()
-    for row in found.tolist():
-        assert {4, 5} <= set(row)
-
-
 @torch.no_grad()
 def diverse_by_loops(model, inputs, image: int, groups: int, penalty: float) -> list[list[int]]:
     """Groups of one beam, which continues with the best word that is no end; the best caption that ended counts.

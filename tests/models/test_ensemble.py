@@ -74,17 +74,6 @@ def test_beams_have_the_sum_of_the_means(options, members, images):
         assert output.sequences_scores[row].item() == pytest.approx(expected, abs=1e-4)
 
 
-@torch.no_grad()
-def test_a_cache_changes_nothing(members, images):
-    ensemble, words = EnsembleForConditionalGeneration(members), torch.tensor([[1, 5, 6, 7]]).expand(3, -1)
-    expected, cache, logits = ensemble(**images, decoder_input_ids=words).logits, None, []
-    for step in words.split(1, dim=1):
-        outputs = ensemble(**images, decoder_input_ids=step, cache=cache, use_cache=True)
-        cache = outputs.cache
-        logits.append(outputs.logits)
-    torch.testing.assert_close(torch.cat(logits, dim=1), expected, rtol=1e-5, atol=1e-5)
-
-
 def test_members_that_do_not_go_together_are_named(members):
     for field, value in (("vocab_size", 25), ("visual_feature_size", 5)):
         with pytest.raises(ValueError, match=field):

@@ -9,7 +9,6 @@ from tests.models.architectures import (
     ARCHITECTURES,
     CLOSE,
     VARIANTS,
-    WORDS,
     every_architecture,
     every_captioner,
     spoken,
@@ -58,22 +57,6 @@ def test_a_cache_changes_no_word(name, variant, cache, method):
     dynamic, other = model.generate(**inputs, **options), model.generate(**inputs, **options, **cache)
     assert spoken(dynamic.sequences) == spoken(other.sequences)
     torch.testing.assert_close(dynamic.logits, other.logits, **CLOSE)
-
-
-@torch.no_grad()
-@every_architecture
-@each_row("steps", [[5], [1] * 5, [2, 3], [3, 1, 1]])
-def test_words_with_a_cache_are_those_without(name, variant, steps):
-    model, inputs = make(name), ARCHITECTURES[name].inputs()
-    cache, logits = None, []
-    for words in WORDS.split(steps, dim=1):
-        outputs = model(**inputs, decoder_input_ids=words, cache=cache, use_cache=True)
-        cache = outputs.cache
-        logits.append(outputs.logits)
-    assert cache.get_seq_length() == 5
-    expected = model(**inputs, decoder_input_ids=WORDS, use_cache=False)
-    assert expected.cache is None
-    torch.testing.assert_close(torch.cat(logits, dim=1), expected.logits, **CLOSE)
 
 
 @every_architecture

@@ -27,21 +27,6 @@ def test_pixels_are_resized_scaled_and_normalized():
     np.testing.assert_allclose(pixels, expected, atol=1e-5)
 
 
-def test_blue_green_red_with_means_in_that_order():
-    """The preprocessing of detectron2: 0 to 255, BGR, means and deviations in BGR."""
-    image, mean, std = noise(16, 24), [103.53, 116.28, 123.675], [57.375, 57.12, 58.395]
-    options = {"do_resize": False, "do_rescale": False, "do_flip_channel_order": True}
-    processor = CaptioningImageProcessor(**options, image_mean=mean, image_std=std)
-    expected = ((image[..., ::-1] - np.array(mean)) / np.array(std)).transpose(2, 0, 1)
-    np.testing.assert_allclose(processor(image, return_tensors="np").pixel_values[0], expected, atol=1e-5)
-    saved = processor.to_dict()
-    assert CaptioningImageProcessor.from_dict(saved).do_flip_channel_order is True
-    [flipped] = CaptioningImageProcessor(do_resize=False)(image, do_flip_channel_order=True, do_normalize=False)[
-        "pixel_values"
-    ]
-    np.testing.assert_allclose(flipped, image[..., ::-1].transpose(2, 0, 1) / 255, atol=1e-6)
-
-
 @each_row(
     ("height", "width", "expected"),
     [(425, 640, (600, 904)), (640, 425, (904, 600)), (480, 640, (600, 800)), (300, 640, (469, 1000))],

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import image_utils
 
 from hf_ngsan.models.image_processing_captioning import (
     ImageError,
@@ -188,13 +187,6 @@ def test_what_is_no_image_is_named(tmp_path):
         assert text.startswith("Image 3") and "\n" not in text, case
         if isinstance(source, Path):
             assert str(source) in text, case
-
-
-def test_urls_are_read_by_transformers(monkeypatch):
-    asked = []
-    monkeypatch.setattr(image_utils, "load_image", lambda url, timeout: asked.append(url) or photo())
-    np.testing.assert_array_equal(pixels_of("https://example.org/photo.png"), PIXELS)
-    assert asked == ["https://example.org/photo.png"]
 
 
 def test_formats_that_start_programs_or_are_not_named_are_refused(tmp_path, monkeypatch):

@@ -124,18 +124,6 @@ def test_features_of_given_boxes(pixels):
             torch.testing.assert_close(found[image, index], torch.stack(points).mean(0), atol=1e-5, rtol=0)
 
 
-def test_given_boxes_replace_the_cells(pixels):
-    vision = make_vision()
-    boxes = random_boxes(3, 5, generator=torch.Generator().manual_seed(3))
-    mask = torch.tensor([[1, 1, 1, 1, 1], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0]])
-    output = vision(pixels, visual_boxes=boxes, attention_mask=mask)
-    assert output.visual_boxes is boxes
-    assert torch.equal(output.attention_mask, mask)
-    assert not output.visual_features[mask == 0].any()
-    expected = region_features(vision.backbone(pixels).feature_maps[-1], boxes)
-    torch.testing.assert_close(output.visual_features[mask == 1], expected[mask == 1])
-
-
 # --- regions ---
 
 

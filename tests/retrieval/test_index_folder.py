@@ -10,15 +10,7 @@ from hf_ngsan.io.files import FileStamp
 from hf_ngsan.retrieval import IndexDescription, IndexFolder, IndexFolderError, search
 from tests.tables import each_row
 
-DESCRIPTION = IndexDescription(
-    model="some/model",
-    fingerprint="print",
-    source="photos",
-    source_checksum="sum",
-    dimension=3,
-    num_items=5,
-    items_per_shard=2,
-)
+DESCRIPTION = IndexDescription("some/model", "print", "photos", "sum", dimension=3, num_items=5, items_per_shard=2)
 VECTORS = np.random.default_rng(0).standard_normal((5, 3)).astype(np.float32)
 VECTORS /= np.linalg.norm(VECTORS, axis=1, keepdims=True)
 
@@ -75,19 +67,6 @@ def test_an_index_of_something_else_is_not_continued(tmp_path, change, message):
         IndexFolder.begin(tmp_path / "index", dataclasses.replace(DESCRIPTION, **change))
 
 
-def test_other_folders_are_left_alone(tmp_path):
-    (tmp_path / "full").mkdir()
-    (tmp_path / "full" / "thesis.txt").touch()
-    (tmp_path / "file").touch()
-    for name in ("full", "file"):
-        with pytest.raises(IndexFolderError, match=name):
-            IndexFolder.begin(tmp_path / name, DESCRIPTION)
-    with pytest.raises(IndexFolderError, match=r"index\.json"):
-        IndexFolder.open(tmp_path / "full")
-    with pytest.raises(FileNotFoundError, match="none"):
-        IndexFolder.open(tmp_path / "none")
-
-
 def picture(side=8, kind="JPEG") -> bytes:
     file = io.BytesIO()
     Image.new("RGB", (side, side)).save(file, kind)
@@ -121,18 +100,6 @@ def test_a_cut_file_is_found_when_its_shard_is_opened(tmp_path):
                 use()
         file.write_bytes(content)
     assert len(search(IndexFolder.open(tmp_path), VECTORS, 1)) == 5
-
-
-def test_a_search_reads_the_names_of_its_hits_alone(tmp_path):
-    for archive in with_everything(tmp_path).folder.glob("*/thumbnails.zip"):
-        archive.write_bytes(bytes(archive.stat().st_size))
-    for number in (0, 2):
-        file = tmp_path / f"shard-{number:06d}" / "items.json"
-        file.write_bytes(bytes(file.stat().st_size))
-    index = IndexFolder.open(tmp_path)
-    assert search(index, VECTORS[3:4], 1)[0][0].name == "3.jpg"
-    with pytest.raises(IndexFolderError, match=r"thumbnails\.zip"):
-        index.shard(1).verify()
 
 
 def test_hits_have_the_captions_of_the_index(tmp_path):

@@ -8,7 +8,6 @@ import pytest
 from hf_ngsan.sharing import write_checkpoint
 from hf_ngsan.sharing.endpoint_handler import MAX_IMAGES, EndpointHandler
 from tests.hub_stub import REPOSITORY
-from tests.models.tiny import tiny_captioner, tiny_processor
 from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
 from tests.tables import each_row
 
@@ -51,11 +50,3 @@ def test_it_captions_what_the_pipeline_captions(handler):
 def test_what_it_refuses(handler, data, fact):
     with pytest.raises(ValueError, match=fact):
         handler(data)
-
-
-@pytest.mark.slow
-def test_a_captioner_of_features_has_one_too(tmp_path):
-    write_checkpoint(tiny_captioner(), tiny_processor(), tmp_path, REPOSITORY)
-    assert (tmp_path / "handler.py").is_file()
-    write_checkpoint(pixel_captioner().model.vision, None, tmp_path / "vision", REPOSITORY)
-    assert not (tmp_path / "vision" / "handler.py").exists()

@@ -19,9 +19,8 @@ from hf_ngsan.cli import main
 from hf_ngsan.loading.models import save_model
 from hf_ngsan.space import load_parts, make_page
 from tests.commands.running import fails, prints
-from tests.models.mhsan import tiny as mhsan
 from tests.models.tiny import tiny_captioner, tiny_processor
-from tests.models.tiny_photos import PHOTOS, pixel_captioner, pixel_processor
+from tests.models.tiny_photos import PHOTOS
 from tests.tables import each_row
 
 SCENES = "scenes:size=10,seed=1"
@@ -29,16 +28,13 @@ FEATURE_SIZE = 10
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    """Returns a captioner of photographs, one of regions, and an index, saved."""
+def folders(captioner, dual_encoder, photographs, tmp_path_factory):
+    """Returns a captioner of photographs, one of regions, a dual encoder and photographs."""
     root = tmp_path_factory.mktemp("models")
-    save_model(pixel_captioner(), pixel_processor(), root / "pixels")
+    for name, folder in (("pixels", captioner), ("dual", dual_encoder), ("photos", photographs[0].parent)):
+        shutil.copytree(folder, root / name)
     regions = tiny_captioner(visual_feature_size=FEATURE_SIZE, geometric_bias=["query"])
     save_model(regions, tiny_processor(), root / "regions")
-    save_model(mhsan.tiny_model(vision_config=mhsan.VISION), mhsan.tiny_processor(pixels=True), root / "dual")
-    (root / "photos").mkdir()
-    for number, photo in enumerate(PHOTOS):
-        photo.save(root / "photos" / f"photo{number}.png")
     return root
 
 

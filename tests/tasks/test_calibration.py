@@ -18,10 +18,7 @@ from hf_ngsan.loading.confidence import CONFIDENCE, Calibration, Confidence
 from hf_ngsan.loading.models import load_model, save_model
 from hf_ngsan.metrics import CiderD
 from hf_ngsan.tasks.captioning_analysis import (
-    NUM_BINS,
     area_under_curve,
-    clusters_of,
-    expected_calibration_error,
     fit_logistic,
 )
 from hf_ngsan.tasks.retrieval_search import embed_images, embed_texts
@@ -61,28 +58,6 @@ def test_the_area_under_the_curve_counts_pairs(rows):
     ]
     if pairs:
         assert area_under_curve(values, is_good) == pytest.approx(sum(pairs) / len(pairs))
-
-
-def test_the_calibration_error_is_the_gap_of_each_bin():
-    generator = np.random.default_rng(1)
-    probabilities, is_good = generator.random(57), generator.random(57) < 0.5
-    order, total, start = sorted(range(57), key=lambda place: probabilities[place]), 0.0, 0
-    for number in range(NUM_BINS):
-        size = 57 // NUM_BINS + (number < 57 % NUM_BINS)
-        part = order[start : start + size]
-        start += size
-        total += abs(sum(probabilities[one] for one in part) - sum(is_good[one] for one in part))
-    assert expected_calibration_error(probabilities, is_good) == pytest.approx(total / 57)
-
-
-def test_clusters_are_the_groups_of_the_images():
-    generator = np.random.default_rng(0)
-    directions = np.eye(4, 8)
-    vectors = np.repeat(directions, 50, axis=0) + 0.05 * generator.normal(size=(200, 8))
-    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
-    found = clusters_of(vectors, number=8, seed=1)
-    assert np.linalg.norm(found, axis=1) == pytest.approx(np.ones(8), abs=1e-5)
-    assert (directions @ found.T).max(1).min() > 0.98
 
 
 @pytest.fixture(scope="module")

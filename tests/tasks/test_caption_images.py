@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from hf_ngsan.data import load_data
-from hf_ngsan.io.files import with_file_names
 from hf_ngsan.models import image_processing_captioning
 from hf_ngsan.models.image_processing_captioning import opened
 from hf_ngsan.tasks import caption_images, generate_captions
@@ -78,8 +77,3 @@ def test_a_caption_without_words_has_no_figure(caplog, photos, tmp_path):
     assert found == [CaptionedImage(path, "", None) for path in photos[:2]]
     assert not list((tmp_path / "maps").iterdir())
     assert [path in record.getMessage() for path, record in zip(photos, caplog.records, strict=False)] == [True, True]
-
-
-def test_figures_of_files_with_one_name_are_told_apart():
-    names = ["a/x.jpg", "b/x.jpg", "x.png", "x-2.png", "391895"]
-    assert list(with_file_names(names)) == list(zip(names, ["x", "x-2", "x-3", "x-2-2", "391895"], strict=True))

@@ -115,14 +115,6 @@ def test_settings_that_do_not_go_together_are_refused(tmp_path, stage, settings,
     assert not (tmp_path / "run").exists()
 
 
-def test_early_stopping_ends_the_first_stage_and_the_second_begins_with_the_best_model(tmp_path):
-    training = {"epochs": 9, "learning_rate": 0.0, "early_stopping_patience": 1}
-    result = train(staged_config(tmp_path / "run", training=training, self_critical={"learning_rate": 0.0}))
-    assert [entry["stage"] for entry in result.history] == ["xe", "xe", "scst", "scst"]
-    assert result.best_epoch == 1
-    assert same_weights(tmp_path / "run" / "last", tmp_path / "run" / "best")
-
-
 def test_a_reward_that_is_no_number_stops_the_run_which_can_be_resumed(tmp_path, monkeypatch):
     (tmp_path / "toy_reward_of_user.py").write_text(
         "value, calls, fails_at = 1.0, 0, 0\n"
@@ -191,22 +183,6 @@ def test_a_captioner_learns_from_teachers_on_images_without_captions(tmp_path, s
     assert last["loss"] < first["loss"] and 0 < last["teacher_agreement"] <= 1
     own = train(distilling(tmp_path / "own", student, teachers, epochs=1))
     assert own.history[0]["loss"] != first["loss"], "without distillation.images the training split is learnt on"
-
-
-@pytest.mark.slow
-def test_a_killed_run_with_teachers_ends_the_same(tmp_path, monkeypatch, straight, photographs):
-    student, teachers = str(straight[0] / "xe"), [str(straight[0] / "last")]
-    for name, config_of in (
-        ("distilled", lambda folder: distilling(folder, student, teachers, images=photographs)),
-        ("taught", lambda folder: taught(folder, teachers, epochs=2)),
-    ):
-        straightforward, killed = (config_of(tmp_path / name / part) for part in ("straight", "killed"))
-        train(straightforward)
-        with monkeypatch.context() as patch, pytest.raises(KilledError):
-            die_at(patch, "update", 3)
-            train(killed)
-        train(killed, resume=True)
-        assert same_weights(tmp_path / name / "killed" / "last", tmp_path / name / "straight" / "last"), name
 
 
 CAPTIONS = [

@@ -9,21 +9,12 @@ from safetensors.torch import load_file
 from hf_ngsan.loading.models import load_model
 from hf_ngsan.tasks import CaptioningConfig, train
 from hf_ngsan.training.config import ConfigError
-from hf_ngsan.training.loop import TrainingLoop
-from tests.guests.tiny import photos, save_all
+from tests.guests.tiny import photos
 from tests.tables import each_row
-
-from ..training.test_loop import same_weights, scores
-from .test_captioning import KilledError, die_at
 
 SPEC = "scenes:size=12,validation=4,images=true,image_size=32"
 TEACHER_FORCING = {"stage": "xe"}
 UNSCORED = {"validation_split": None}
-
-
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_all(tmp_path_factory.mktemp("guests"), "blip", "git", "clip")
 
 
 def config_of(start: Path, folder: Path, training=(), self_critical=(), lora=(), model=(), data=()) -> CaptioningConfig:
@@ -48,29 +39,6 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-@pytest.mark.parametrize(
-    ("name", "lora", "step"),
-    [
-        ("blip", {"rank": 2}, 3),
-        *(
-            pytest.param(*row, marks=pytest.mark.slow)
-            for row in (("git", {}, 3), ("blip", {}, 1), ("blip", {"rank": 2}, 1), ("blip", {}, 3))
-        ),
-    ],
-)
-def test_a_killed_run_ends_as_one_that_was_not(start, tmp_path, monkeypatch, name, lora, step):
-    training = {"ema_decay": 0.5, "save_every_steps": 1}
-    expected = train(config_of(start / name, tmp_path / "straight", training, lora=lora))
-    killed = config_of(start / name, tmp_path / "run", training, lora=lora)
-    with monkeypatch.context() as patch:
-        die_at(patch, "update", step)
-        with pytest.raises(KilledError):
-            train(killed)
-    resumed = train(killed, resume=True)
-    assert scores(resumed.history) == scores(expected.history)
-    assert same_weights(tmp_path / "run" / "last", tmp_path / "straight" / "last")
-
-
 def test_the_image_encoder_is_frozen_for_self_critical_training_alone(start, tmp_path):
     train(config_of(start / "git", tmp_path / "run", self_critical={"freeze_encoder": True}, data=UNSCORED))
     before, after = weights_of(tmp_path / "run" / "xe"), weights_of(tmp_path / "run" / "last")
@@ -87,13 +55,13 @@ def test_the_image_encoder_is_frozen_for_self_critical_training_alone(start, tmp
         pytest.param("blip", [], marks=pytest.mark.slow),
     ],
 )
-def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_path, name, targets):
+def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(guest, tmp_path, name, targets):
     from peft import PeftModel
 
     lora = {"rank": 2, "alpha": 8.0, "target_modules": targets}
-    train(config_of(start / name, tmp_path / "run", TEACHER_FORCING, lora=lora, data=UNSCORED))
+    train(config_of(guest(name), tmp_path / "run", TEACHER_FORCING, lora=lora, data=UNSCORED))
     folder = tmp_path / "run" / "last"
-    base, processor = load_model(start / name, "captioning")
+    base, processor = load_model(guest(name), "captioning")
     whole, _ = load_model(folder, "captioning")
     before = {key: value.clone() for key, value in base.state_dict().items()}
     adapted = PeftModel.from_pretrained(base, str(folder / "adapter"))
@@ -104,7 +72,7 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_
     changed = {key for key, value in whole.state_dict().items() if not torch.equal(value, before[key])}
     assert changed
     assert all(key.endswith(".weight") and (not targets or key.split(".")[-2] in targets) for key in changed)
-    assert PeftModel.from_pretrained(load_model(start / name)[0], str(folder / "adapter")).peft_config["default"].r == 2
+    assert PeftModel.from_pretrained(load_model(guest(name))[0], str(folder / "adapter")).peft_config["default"].r == 2
 
 
 @each_row(
@@ -115,26 +83,19 @@ def test_adapters_are_what_peft_adds_to_the_model_and_what_is_merged(start, tmp_
         ({"training": {"word_dropout": 0.1}}, "training.word_dropout"),
     ],
 )
-def test_settings_that_a_captioner_cannot_have_are_named(start, tmp_path, change, name):
+def test_settings_that_a_captioner_cannot_have_are_named(guest, tmp_path, change, name):
     with pytest.raises(ConfigError, match=name):
-        train(config_of(start / "blip", tmp_path / "run", **change))
+        train(config_of(guest("blip"), tmp_path / "run", **change))
     assert not (tmp_path / "run").exists()
 
 
-def test_adapters_need_peft_and_a_model_of_transformers(start, tmp_path, monkeypatch):
+def test_adapters_need_peft_and_a_model_of_transformers(guest, tmp_path, monkeypatch):
     monkeypatch.setattr("hf_ngsan.training.optimizer.is_peft_available", lambda: False)
     with pytest.raises(ConfigError, match="pip install"):
-        train(config_of(start / "blip", tmp_path / "run", lora={"rank": 2}))
+        train(config_of(guest("blip"), tmp_path / "run", lora={"rank": 2}))
 
 
-def test_clip_score_takes_part_in_the_reward_of_a_run(start, tmp_path):
-    clip = {"clip_score_model": str(start / "clip"), "clip_score_weight": 2.0, "cider_d_weight": 0.0}
-    result = train(config_of(start / "blip", tmp_path / "run", {"stage": "scst"}, clip, data=UNSCORED))
+def test_clip_score_takes_part_in_the_reward_of_a_run(guest, tmp_path):
+    clip = {"clip_score_model": str(guest("clip")), "clip_score_weight": 2.0, "cider_d_weight": 0.0}
+    result = train(config_of(guest("blip"), tmp_path / "run", {"stage": "scst"}, clip, data=UNSCORED))
     assert 0 < result.history[0]["reward"] <= 5
-
-
-def test_the_loop_waits_for_no_weight_that_a_guest_leaves_unused(start, tmp_path, monkeypatch):
-    seen = []
-    monkeypatch.setattr(TrainingLoop, "run", lambda loop: seen.append(loop.accelerator.ddp_handler) or loop.progress)
-    train(config_of(start / "blip", tmp_path / "run"))
-    assert seen[0].find_unused_parameters

@@ -57,10 +57,6 @@ def build_dual_encoder(config):
         return MHSANModel(MHSANConfig(**config.model, **dataclasses.asdict(config.contrastive)))
 
 
-def name_of(file):
-    return f"{file.parent.name}/{file.stem}"
-
-
 @each_row("file", [file for file in FILES if file.parent.name != "guests"])
 def test_a_config_loads_and_builds(file):
     model = build(file)

@@ -90,18 +90,6 @@ def test_the_same_backbone_keeps_its_trained_weights_and_its_preprocessing(folde
     assert model.config.vision_config.grid_size == [2, 2]  # as it was
 
 
-@each_row("name", ["blind", "seeing"])
-def test_a_backbone_that_is_described_anew_begins_with_random_weights(folder, name):
-    vision = {"backbone_config": {**DESCRIBED, "depths": [2, 1]}, "frozen": False}
-    model, _ = tuned(folder, name, vision_config=vision)
-    weight = "stages.stage1.layers.0.convolution.weight"
-    found = model.model.vision.backbone.state_dict()[weight]
-    before = load_captioner(folder / "seeing")[0].model.vision.backbone
-    assert not torch.equal(found, before.state_dict()[weight])
-    assert found.std() > 0.01
-    assert model.config.vision_config.pretrained is None
-
-
 @each_row("name", ["seeing", "light"])
 @each_row("source", ["first", "second"])
 def test_a_backbone_can_be_left_out_or_not_of_what_is_saved(folder, tmp_path, name, source, caplog):

@@ -98,26 +98,6 @@ def test_stages_train_more_and_more(staged):
     assert result.best_epoch < 3 or everything <= changed(second, last)
 
 
-@pytest.mark.parametrize("epochs_before", [pytest.param(1, marks=pytest.mark.slow), 2])
-def test_a_staged_run_resumes_bit_exactly(staged, tmp_path, monkeypatch, epochs_before):
-    folder, _ = staged
-    config = tiny_training_config(tmp_path / "run", training={"stage": "staged", "train_word_vectors": False})
-    evaluate, calls = RetrievalTask.evaluate, []
-
-    def dying(self, *arguments):
-        calls.append(1)
-        if len(calls) > epochs_before:
-            raise KeyboardInterrupt
-        return evaluate(self, *arguments)
-
-    monkeypatch.setattr(RetrievalTask, "evaluate", dying)
-    with pytest.raises(KeyboardInterrupt):
-        train(config)
-    monkeypatch.setattr(RetrievalTask, "evaluate", evaluate)
-    train(config, resume=True)
-    assert not changed(weights(folder / "last"), weights(tmp_path / "run" / "last"))
-
-
 VISION = {"backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}, "grid_size": [2, 2]}
 
 

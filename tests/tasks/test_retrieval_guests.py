@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 import torch
 from safetensors.torch import load_file
 from torch.nn.functional import cross_entropy
@@ -13,7 +12,7 @@ from hf_ngsan.tasks.retrieval import pairs_of_guest
 from hf_ngsan.training.batches import MicroBatch
 from hf_ngsan.training.objectives.contrastive import Contrastive
 from hf_ngsan.training.task import Update
-from tests.guests.tiny import DUAL_ENCODERS, photos, save_all, tiny
+from tests.guests.tiny import DUAL_ENCODERS, photos, tiny
 from tests.tables import each_row
 
 SPEC = "scenes:size=16,validation=4,images=true,image_size=32"
@@ -78,11 +77,6 @@ def test_texts_of_one_image_are_not_negatives_of_each_other(name):
             torch.testing.assert_close(found[text], (over_texts + over_images) / 2, rtol=1e-5, atol=1e-6)
 
 
-@pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_all(tmp_path_factory.mktemp("guests"), "clip", "siglip")
-
-
 def sections(start: Path, folder: Path, **training) -> dict:
     return {
         "model": {"init_from": str(start)},
@@ -99,8 +93,8 @@ def config_of(start: Path, folder: Path, lora=(), **training) -> RetrievalConfig
 
 
 @each_row(("own", "lora"), [(True, {}), (False, {}), (True, {"rank": 2})])
-def test_a_frozen_scale_stays_as_it_is(start, tmp_path, own, lora):
-    train(config_of(start / "siglip", tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
-    before, after = (load_file(one / "model.safetensors") for one in (start / "siglip", tmp_path / "run" / "last"))
+def test_a_frozen_scale_stays_as_it_is(guest, tmp_path, own, lora):
+    train(config_of(guest("siglip"), tmp_path / "run", lora, freeze=["logit_scale"], own_loss=own, epochs=1))
+    before, after = (load_file(one / "model.safetensors") for one in (guest("siglip"), tmp_path / "run" / "last"))
     assert torch.equal(before["logit_scale"], after["logit_scale"])
     assert torch.equal(before["logit_bias"], after["logit_bias"]) == bool(lora or not own)

@@ -73,16 +73,6 @@ def test_a_batch_holds_a_number_of_tokens_and_what_the_model_asks_for(tmp_path):
     assert text == rows[indices[0]]["target"]
 
 
-def test_a_run_that_was_stopped_ends_with_the_same_weights(tmp_path):
-    whole, stopped = (tiny_sections(tmp_path / name, {"dropout": 0.1}, epochs=2) for name in ("whole", "stopped"))
-    train(config_of(whole))
-    train(config_of({**stopped, "training": {**stopped["training"], "epochs": 1}}))
-    train(config_of(stopped), resume=True)
-    weights = [load_file(tmp_path / name / "run" / "last" / "model.safetensors") for name in ("whole", "stopped")]
-    assert weights[0].keys() == weights[1].keys()
-    assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
-
-
 def test_pairs_beyond_the_limit_are_counted_named_and_not_trained_on(tmp_path, caplog, translator):
     (tmp_path / "train.en").write_text("A dog runs here.\n" + "A dog " * 20 + "\nA cat sings now.\n")
     (tmp_path / "train.de").write_text("Ein Hund läuft hier.\nEin Hund.\nEine Katze singt jetzt.\n")

@@ -1,10 +1,8 @@
 """Word vectors of files as they are published, in a new model, and files that cannot be used."""
 
 import numpy as np
-import pytest
 import torch
 
-from hf_ngsan.data import DataError
 from hf_ngsan.tasks import new_dual_encoder
 from hf_ngsan.tasks.new_models import read_word_vectors
 from tests.tables import each_row
@@ -37,11 +35,3 @@ def test_word_vectors_as_they_are_published(tmp_path, contents):
     path.write_bytes(contents.encode())
     found = read_word_vectors(str(path), None, ["red", "blue", "."])
     assert {word: vector.tolist() for word, vector in found.items()} == {"blue": [1.0, 2.0]}
-
-
-def test_vectors_that_are_not_those_of_the_words_are_refused(tmp_path):
-    np.save(tmp_path / "table.npy", np.ones((2, 3)))
-    (tmp_path / "words").write_text("red\n")
-    for dictionary, named in ((None, r"data\.dictionary"), (str(tmp_path / "words"), "1 words")):
-        with pytest.raises(DataError, match=named):
-            read_word_vectors(str(tmp_path / "table.npy"), dictionary, ["red", "blue"])

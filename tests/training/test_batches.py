@@ -2,22 +2,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hf_ngsan.training import batches as batches_module
-from hf_ngsan.training.batches import UpdateBatches, map_sharded, split_evenly, update_loader
+from hf_ngsan.training.batches import UpdateBatches, map_sharded, update_loader
 from tests.tables import each_row
-
-
-@given(st.lists(st.integers(), max_size=30), st.integers(1, 10))
-def test_parts_are_even_and_none_is_empty(items, num_parts):
-    parts = split_evenly(items, num_parts)
-    assert [item for part in parts for item in part] == items
-    assert len(parts) == min(num_parts, len(items))
-    assert all(parts)
-    if parts:
-        assert max(map(len, parts)) - min(map(len, parts)) <= 1
 
 
 def collate(rows):

@@ -17,7 +17,6 @@ from hf_ngsan.tasks import load_training_config, train
 from tests.guests.tiny import save
 from tests.guests.tiny import tiny as tiny_guest
 from tests.tasks import tiny, tiny_questions, tiny_retrieval, tiny_translation
-from tests.tasks.test_language_modeling import sections as language_sections
 
 NO_DROPOUT = {"dropout": 0.0, "attention_dropout": 0.0}
 ONE_STEP = {
@@ -85,35 +84,6 @@ def taught(folder: Path) -> dict:
     return captioning(folder, training={"teachers": [trained_captioner(folder / "teacher")]})
 
 
-def clip_reward(folder: Path) -> dict:
-    scorer = str(save(tiny_guest("clip"), folder / "clip"))
-    return guest(folder, "blip", samples_per_image=2, clip_score_model=scorer, clip_score_weight=2.0)
-
-
-def guest_encoder(folder: Path, name: str, own_loss: bool) -> dict:
-    """A dual encoder of transformers, with its own loss or ours."""
-    spec = "scenes:size=12,seed=3,images=true,image_size=32"
-    data = {**ROWS, "spec": spec, "limit": 12, "captions_per_image": 2}
-    settings = {**ONE_STEP, "batch_size": 12, "learning_rate": 1e3, "adam_epsilon": 1e3, "own_loss": own_loss}
-    return {
-        "model": {"init_from": str(save(tiny_guest(name), folder / "guest"))},
-        "data": data,
-        "training": {**settings, "output_dir": str(folder / "run")},
-        "contrastive": {"loss": "hardest", "hardest_negatives": 2},
-    }
-
-
-def language_model(folder: Path) -> dict:
-    encoder = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    sections = language_sections(folder / "run", **ONE_STEP)
-    sections["model"] |= {
-        **NO_DROPOUT,
-        "text_encoder_config": {**sections["model"]["text_encoder_config"], **encoder},
-    }
-    sections["data"] |= ROWS
-    return sections
-
-
 OBJECTIVES: dict[str, Callable[[Path], dict]] = {
     "teacher forcing": captioning,
     "weighted captions": lambda folder: captioning(folder, training={"consensus_power": 1.0, "label_smoothing": 0.1}),
@@ -128,13 +98,8 @@ OBJECTIVES: dict[str, Callable[[Path], dict]] = {
     "BLIP, self-critical": lambda folder: guest(folder, "blip", samples_per_image=3),
     "GIT": lambda folder: guest(folder, "git"),
     "taught": taught,
-    "BLIP, self-critical, CLIPScore": clip_reward,
-    "CLIP": lambda folder: guest_encoder(folder, "clip", own_loss=True),
-    "SigLIP": lambda folder: guest_encoder(folder, "siglip", own_loss=True),
-    "CLIP, hardest negatives": lambda folder: guest_encoder(folder, "clip", own_loss=False),
     "answers": questions,
     "translation": translation,
-    "language model": language_model,
 }
 
 
@@ -187,11 +152,8 @@ def test_parts_of_a_batch_have_the_gradient_of_the_whole(name, tmp_path):
     folder = tmp_path / "whole"
     folder.mkdir()
     whole = whole_batch(name, folder)
-    train(
-        load_training_config(
-            whole.config, [f"training.output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]
-        )
-    )
+    parts = [f"training.output_dir={tmp_path / 'parts'}", "training.gradient_accumulation_steps=5"]
+    train(load_training_config(whole.config, parts))
     check_equal(gradient(tmp_path / "parts", whole.base), whole.gradient)
 
 

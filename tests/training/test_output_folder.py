@@ -13,8 +13,6 @@ from hf_ngsan.training import TrainingDivergedError, TrainingLoop
 from hf_ngsan.training.output_folder import LOCK
 
 from ..tasks.tiny import tiny_training_config
-from .test_crash import KilledError
-from .test_loop import same_weights
 
 
 @pytest.fixture(scope="module")
@@ -100,28 +98,3 @@ def test_a_state_that_is_not_finite_is_never_saved(tmp_path, monkeypatch):
     lower = {**settings, "learning_rate": 0.001}
     result = train(tiny_training_config(tmp_path / "run", data={"validation_split": None}, training=lower), resume=True)
     assert len(result.history) == 2
-
-
-@pytest.mark.slow
-def test_a_stage_begins_with_the_best_model_of_the_whole_stage_before(tmp_path, monkeypatch):
-    """The run is killed when the folder between the stages is there, and resumed with more epochs of the first."""
-
-    def config(folder, epochs):
-        settings = {"epochs": epochs, "stage": "auto", "learning_rate": 0.03}
-        critical = {"epochs": 1, "samples_per_image": 2}
-        return tiny_training_config(
-            folder, data={"spec": "scenes:size=60,seed=3"}, training=settings, self_critical=critical
-        )
-
-    def kill(loop):
-        original(loop)
-        raise KilledError
-
-    original = TrainingLoop.keep_start_of_next_stage
-    with monkeypatch.context() as patch, pytest.raises(KilledError):
-        patch.setattr(TrainingLoop, "keep_start_of_next_stage", kill)
-        train(config(tmp_path / "killed", 1))
-    train(config(tmp_path / "killed", 3), resume=True)
-    train(config(tmp_path / "straight", 3))
-    for folder in ("xe", "last"):
-        assert same_weights(tmp_path / "killed" / folder, tmp_path / "straight" / folder)

@@ -9,7 +9,6 @@ from hf_ngsan.data.collator import visual_arguments
 from hf_ngsan.io.processes import make_accelerator
 from hf_ngsan.loading.models import load_captioner
 from hf_ngsan.tasks import captioning, train
-from hf_ngsan.training.objectives.self_critical import SelfCritical
 from hf_ngsan.training.run import precision_of
 from tests.tables import each_row
 from tests.tasks.tiny import tiny_training_config
@@ -65,19 +64,3 @@ def test_the_model_that_is_evaluated_is_the_one_that_is_loaded(tmp_path, monkeyp
     train(tiny_training_config(tmp_path / "run", training={"mixed_precision": "bf16", "epochs": 1}))
     model, processor = load_captioner(tmp_path / "run" / "last")
     assert torch.equal(seen[-1], logits(model, processor))
-
-
-def test_captions_are_drawn_in_the_precision_of_the_loss(tmp_path, monkeypatch):
-    seen = []
-    draw = SelfCritical.draw_captions
-
-    def drawn(objective, model, encoded, *arguments):
-        states = encoded["encoder_outputs"].last_hidden_state
-        seen.append((states.dtype, torch.is_autocast_enabled("cpu")))
-        return draw(objective, model, encoded, *arguments)
-
-    monkeypatch.setattr(SelfCritical, "draw_captions", drawn)
-    self_critical = {"epochs": 1, "samples_per_image": 2, "max_new_tokens": 8}
-    training = {"stage": "auto", "mixed_precision": "bf16", "epochs": 1}
-    train(tiny_training_config(tmp_path / "run", training=training, self_critical=self_critical))
-    assert set(seen) == {(torch.bfloat16, True)}

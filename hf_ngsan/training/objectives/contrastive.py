@@ -52,11 +52,8 @@ class Contrastive(Objective):
     The model returns `image_embeds (B, D)` and `text_embeds (B * C, D)`, C texts an image, those of one image next to
     each other. A batch holds the model's inputs and `row_index (B,)`, the number of each training row.
 
-    Args:
-        settings: the loss and its margin or temperature.
-        losses_of: loss of each pair in place of that of the settings, from similarities `(B, M)` and which texts belong
-            to which images, as in `pair_losses`.
-        parameters: further weights that a loss may depend on, such as a scale of the similarities.
+    The loss of each pair may be that of a function `losses_of`, from similarities `(B, M)` and which texts belong to
+    which images, as in `pair_losses`; it may depend on further `parameters`.
     """
 
     needs_row_index = True

@@ -1,8 +1,4 @@
-"""Distillation on captions that the captioner draws itself: no captions are needed, so any images serve.
-
-The captioner learns the teachers' distribution of the next word after the words that it says itself, which are those
-that it will see when it generates (on-policy distillation with the forward KL; Agarwal et al. 2024).
-"""
+"""On-policy distillation, on captions that the captioner draws itself: any images serve (Agarwal et al. 2024)."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -31,16 +27,9 @@ class OnPolicyDistillation(Objective):
     """KL(teacher || captioner) of the next word, after each word of captions that the captioner draws.
 
     Captions are drawn in evaluation mode; the loss has dropout. Words that are never said, such as the unknown word,
-    are left out of both distributions.
-
-    Args:
-        teacher: a captioner, or an ensemble, with the vocabulary and the inputs of the one that is trained.
-        policy: the distribution that captions are drawn from.
-        samples_per_image: captions drawn for each image.
-        temperature: softens the probabilities of both; the loss is multiplied by its square.
-
-    A batch holds `row_index (B,)`, the number of each training row, and the model's visual inputs; captions in it are
-    not used.
+    are left out of both distributions. The teacher, a captioner or an ensemble, has the vocabulary and the inputs of
+    the one that is trained. The temperature softens both; the loss is multiplied by its square. A batch holds
+    `row_index (B,)`, the number of each training row, and the model's visual inputs.
     """
 
     training_mode = False

@@ -68,15 +68,8 @@ class SelfCritical(Objective):
     Captions are drawn in evaluation mode and without a graph; their log-probabilities come from one teacher-forced
     pass. By default that pass has no dropout either, so that captions are drawn from the distribution whose gradient is
     computed. With `settings.dropout` the pass is regularized and the estimate biased. The loss is the mean over samples
-    of the sum over words, the end token included.
-
-    Args:
-        rewards: scores captions.
-        settings: the section `self_critical` of a training config.
-        policy: the distribution that captions are drawn from.
-        bad_ending_ids: words that no caption should end with.
-
-    A batch holds `row_index (B,)`, the number of each training row, the model's visual inputs, and `labels (B * C, T)`.
+    of the sum over words, the end token included. A batch holds `row_index (B,)`, the number of each training row, the
+    model's visual inputs, and `labels (B * C, T)`.
     """
 
     training_mode = False

@@ -47,13 +47,9 @@ class CaptionRewards:
 
     Args:
         references: reference captions of each training row, as text; captions that have no word left are passed over.
-        tokenizer: the captioner's, with an end token.
         weights: the weights of the rewards above; one of weight 0 is not computed.
-        functions: rewards of the user by name, each with its weight. A function gets R captions, detokenized without
-            special tokens (`list[str]`), and the references of each (`list[list[str]]`); it returns R finite numbers as
-            a list, an array or a tensor.
-        end_token: whether the end token takes part in CIDEr-D and BLEU-4.
-        clip_score: the reward `clip_score`.
+        functions: rewards of the user by name, each with its weight. A function gets R captions without special tokens
+            (`list[str]`) and the references of each (`list[list[str]]`); it returns R finite numbers.
 
     Raises:
         RewardError: a row without references, unknown names, or no weight other than 0.
@@ -114,15 +110,7 @@ class CaptionRewards:
             self.meteor = MeteorReward(self.texts)
 
     def __call__(self, token_ids: torch.Tensor, image_indices: torch.Tensor) -> torch.Tensor:
-        """Returns the rewards of samples, `(R,)` float32 on the device of `token_ids`.
-
-        Args:
-            token_ids: `(R, T)` long, the samples.
-            image_indices: `(R,)` long, the row in `references` of each.
-
-        Raises:
-            RewardError: a function of the user returns anything but R finite numbers.
-        """
+        """Returns the rewards `(R,)`, float32, of samples `(R, T)` of the rows `image_indices` `(R,)` of references."""
         parts = self.parts(token_ids, image_indices)
         weighted = (self.weights[name] * values for name, values in parts.items())
         total = sum(weighted, start=torch.zeros((), dtype=torch.float64))

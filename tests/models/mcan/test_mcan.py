@@ -7,7 +7,6 @@ import torch
 from hf_ngsan.models.attention_maps import question_attention
 from tests.models.mcan.loops import logits_of
 from tests.models.mcan.tiny import ANSWERS, random_inputs, tiny_model, tiny_processor
-from tests.models.tiny_photos import PHOTOS
 from tests.tables import each_row
 
 CLOSE = {"rtol": 1e-4, "atol": 1e-5}
@@ -39,13 +38,6 @@ def test_padding_and_other_rows_change_nothing(fields, attention):
         assert together.question_glimpses[row, :, words:].abs().sum() == 0
         assert together.image_glimpses[row, :, regions:].abs().sum() == 0
         torch.testing.assert_close(together.image_glimpses[row].sum(-1), torch.ones(2))
-
-
-@torch.no_grad()
-def test_masks_follow_from_padding_as_in_the_release():
-    model, inputs = tiny_model(), random_inputs([4, 2], [3, 5])
-    bare = {name: inputs[name] for name in ("input_ids", "visual_features")}
-    torch.testing.assert_close(model(**bare).logits, model(**inputs).logits)
 
 
 def test_the_loss_is_binary_cross_entropy_of_soft_targets():
@@ -103,17 +95,3 @@ def test_questions_are_padded_behind_their_words_and_cut():
     batch = tiny_processor()(text=["a ball", "Is there: a box?"])
     assert batch["input_ids"].tolist() == [[8, 6, 0, 0], [4, 7, 8, 9]]
     assert batch["attention_mask"].tolist() == [[1, 1, 0, 0], [1, 1, 1, 1]]
-
-
-@each_row(
-    ("arguments", "message"),
-    [
-        ({"text": ["a ball", " ?!"]}, "Text 1"),
-        ({"text": ["a ball"], "images": PHOTOS[:2]}, r"2 .* 1 "),
-        ({"images": PHOTOS[:1], "visual_features": torch.ones(1, 12)}, "visual_features"),
-        ({"visual_boxes": torch.zeros(1, 4)}, "visual_boxes"),
-    ],
-)
-def test_what_the_processor_refuses(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_processor(pixels=True)(**arguments)

@@ -4,8 +4,6 @@ import pytest
 import torch
 
 from tests.models.mhsan.tiny import tiny_processor
-from tests.models.tiny_photos import PHOTOS
-from tests.tables import each_row
 
 
 def test_texts_and_features_are_padded():
@@ -24,17 +22,3 @@ def test_a_long_text_is_cut_only_if_asked_for():
     assert processor(text=["a red ball near"], truncation=True)["input_ids"].shape == (1, 3)
     assert processor(text=["a red"], truncation=True, max_length=1)["input_ids"].shape == (1, 1)
     assert processor.tokenizer.backend_tokenizer.truncation is None
-
-
-@each_row(
-    ("arguments", "message"),
-    [
-        ({"text": ["a ball", " "]}, "Text 1"),
-        ({"images": PHOTOS[:1], "visual_features": torch.ones(1, 12)}, "visual_features"),
-        ({"visual_boxes": torch.zeros(1, 4)}, "visual_boxes"),
-        ({"visual_features": torch.ones(12)}, "visual_features"),
-    ],
-)
-def test_what_is_refused(arguments, message):
-    with pytest.raises(ValueError, match=message):
-        tiny_processor(pixels=True)(**arguments)

@@ -1,4 +1,4 @@
-"""Every row of the paper's tables builds, learns with all of its parameters and has the size the paper gives."""
+"""Every row of the paper's tables: its parameters, its size, and what boxes and the order of regions change of it."""
 
 import math
 
@@ -6,9 +6,12 @@ import torch
 
 from hf_ngsan.models.configuration_ngsan import NGSANConfig
 from hf_ngsan.models.modeling_ngsan import NGSANForConditionalGeneration
+from tests.models.architectures import CLOSE, logits_of
 from tests.models.ngsan.variants import FAMILY, REPRESENTATIVES
 from tests.models.tiny import FEATURE_SIZE, random_images, tiny_captioner
 from tests.tables import each_row
+
+LENGTHS = [6, 1, 2, 4]
 
 
 @each_row("name", REPRESENTATIVES)
@@ -68,3 +71,20 @@ def test_temporal_positions_are_sinusoids_of_places():
         angles = [place / 10000 ** (2 * channel / size) for channel in range(size // 2)]
         sinusoids = torch.tensor([math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles])
         torch.testing.assert_close(seen[0][0, place], projected[0, place] + sinusoids)
+
+
+@each_row("name", REPRESENTATIVES)
+def test_order_of_regions_changes_nothing(name):
+    model, images = tiny_captioner(**REPRESENTATIVES[name]), random_images(LENGTHS)
+    order = torch.randperm(max(LENGTHS), generator=torch.Generator().manual_seed(3))
+    permuted = {key: tensor[:, order] for key, tensor in images.items()}
+    torch.testing.assert_close(logits_of(model, permuted), logits_of(model, images), **CLOSE)
+
+
+def test_only_signed_geometry_sees_that_a_layout_is_mirrored():
+    images = random_images(LENGTHS)
+    mirrored = {**images, "visual_boxes": (1 - images["visual_boxes"])[..., [2, 1, 0, 3]]}
+    mirrored["visual_boxes"][..., [1, 3]] = images["visual_boxes"][..., [1, 3]]
+    unsigned, signed = tiny_captioner(), tiny_captioner(geometry_features="signed")
+    torch.testing.assert_close(logits_of(unsigned, mirrored), logits_of(unsigned, images), rtol=1e-3, atol=1e-3)
+    assert (logits_of(signed, mirrored) - logits_of(signed, images)).abs().max() > 0.1

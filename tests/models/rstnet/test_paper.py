@@ -9,8 +9,6 @@ from hf_ngsan.models.modeling_rstnet import (
     AdaptiveAttention,
     GridGeometry,
     grid_boxes,
-    grid_positions,
-    sinusoidal_geometry,
 )
 from tests.models.loops import attend, linear, normalize, sinusoid, softmax
 from tests.models.rstnet.tiny import random_grids, tiny_captioner, tiny_config
@@ -57,25 +55,6 @@ def test_geometric_weights_are_eq_1_to_6(offset, fusion, embedding):
                 embedded = torch.cat([(100 * features).sin(), (100 * features).cos()])
             weights = linear(geometry.weights.content_proj, embedded).clamp(min=1e-6 if fusion == "log" else 0)
             torch.testing.assert_close(found[:, i, j], weights, rtol=0, atol=1e-4)
-
-
-def test_sinusoids_of_geometry_have_wavelengths_up_to_1000():
-    features = relative(*cells(1, 2), 1.0)
-    found = sinusoidal_geometry(torch.tensor(features), 16)
-    angles = [100 * feature / 1000 ** (step / 2) for feature in features for step in range(2)]
-    expected = [*map(math.sin, angles), *map(math.cos, angles)]
-    assert found.tolist() == pytest.approx(expected, abs=1e-4)
-
-
-def test_codes_of_a_grid_tell_rows_then_columns():
-    found, half = grid_positions(2, 3, 16), 8
-    for cell in range(6):
-        expected = []
-        for place in ((cell // 3 + 1) / 2, (cell % 3 + 1) / 3):
-            for channel in range(half):
-                angle = 2 * math.pi * place / 10000 ** (2 * (channel // 2) / half)
-                expected.append(math.cos(angle) if channel % 2 else math.sin(angle))
-        assert found[cell].tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def adaptive_by_loops(module, query: torch.Tensor, tokens: torch.Tensor, signal: torch.Tensor):

@@ -22,14 +22,6 @@ WAYS = [
 ]
 
 
-@torch.no_grad()
-def test_the_release_sees_words_that_come_later():
-    model, changed = tiny_captioner(release=True), WORDS.clone()
-    changed[:, -1] = 3
-    logits = [model(**random_grids(3), decoder_input_ids=words).logits[:, 0] for words in (WORDS, changed)]
-    assert (logits[0] - logits[1]).abs().max() > 1e-3
-
-
 def test_a_grid_without_boxes_is_the_grid_with_its_boxes():
     model, grids = tiny_captioner(), random_grids(2)
     corners = torch.tensor([[column / 3, row / 3] for row in range(3) for column in range(3)])
@@ -39,20 +31,6 @@ def test_a_grid_without_boxes_is_the_grid_with_its_boxes():
         torch.testing.assert_close(logits_of(model, {**grids, "visual_boxes": same}, LABELS[:2]), expected, **CLOSE)
     elsewhere = {**grids, "visual_boxes": boxes[:, [0, 4, 2, 3, 1, 5, 6, 7, 8]]}
     assert (logits_of(model, elsewhere, LABELS[:2]) - expected).abs().max() > 1e-3
-
-
-def test_tokens_that_are_no_grid_are_named():
-    model, mask = tiny_captioner(), torch.ones(2, 9, dtype=torch.long)
-    mask[1, 4:] = 0
-    for inputs in (
-        random_grids(2, 2, 3),
-        {**random_grids(2), "attention_mask": mask},
-        {**random_grids(2), "visual_boxes": torch.zeros(2, 4, 4)},
-    ):
-        with pytest.raises(ValueError, match="visual_boxes"):
-            model(**inputs, labels=LABELS[:2])
-    with pytest.raises(ValueError, match="grid_size"):
-        tiny_captioner(release=True, grid_size=[7, 7])(**random_grids(2), labels=LABELS[:2])
 
 
 def test_the_language_model_is_frozen_and_never_in_training_mode():

@@ -68,14 +68,3 @@ def test_the_loss_is_the_divergence_from_the_teacher_after_every_drawn_word(batc
     assert objective.summary({name: value.item() for name, value in statistics.items()})["caption_length"] == (
         places / len(labels)
     )
-
-
-def test_captions_depend_on_run_update_and_row_and_not_on_the_batch(batch):
-    student, teacher = captioner(0), captioner(1)
-    objective = objective_of(student, teacher)
-    whole = objective.prepare_batch(student, batch, Update(0, 0))["labels"]
-    part = {name: value[2:] for name, value in batch.items()}
-    alone = objective.prepare_batch(student, part, Update(0, 0))["labels"]
-    assert torch.equal(alone, whole[2 * SAMPLES :, : alone.shape[1]])
-    other = objective.prepare_batch(student, batch, Update(0, 1))["labels"]
-    assert other.shape != whole.shape or not torch.equal(other, whole)

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hf_ngsan.training.objectives.policy import (
     Policy,
@@ -97,13 +95,6 @@ def test_captions_of_an_image_depend_on_its_own_key_only(model, images):
     assert len(set(map(tuple, together))) > 6
 
 
-def test_special_tokens_are_never_said(model, images):
-    captions = as_captions(draw(model, images, range(4), num_samples=50, temperature=3.0))
-    assert not {PAD, START, UNKNOWN} & {word for caption in captions for word in caption}
-    assert any(END in caption for caption in captions)
-    assert any(END not in caption for caption in captions)
-
-
 def test_beams_leave_the_encoder_states_as_they_were(model, images):
     policy, states = Policy.of(model, max_new_tokens=LONGEST), encode(model, images)
     before = states.clone()
@@ -132,11 +123,3 @@ def test_one_teacher_forced_pass_gives_the_log_probabilities_of_decoding(model, 
                 cache = output.cache
                 cached = policy.logits(output.logits[0, -1]).log_softmax(-1)
                 assert forced[row, step, word].item() == pytest.approx(cached[word].item(), abs=1e-5)
-
-
-@given(st.lists(st.lists(st.integers(0, 5), min_size=4, max_size=4), min_size=1, max_size=5))
-def test_labels_stop_at_the_first_end(rows):
-    labels = labels_of(torch.tensor(rows), END).tolist()
-    for row, label in zip(rows, labels, strict=True):
-        length = row.index(END) + 1 if END in row else len(row)
-        assert label == row[:length] + [-100] * (len(row) - length)

@@ -14,7 +14,6 @@ from tests.tables import each_row
 from .toy_policy import (
     END,
     LONGEST,
-    START,
     WORDS,
     ToyRewards,
     all_captions,
@@ -154,27 +153,6 @@ def test_statistics_are_sums_over_slow_loops():
     assert summary["advantage_spread"] == pytest.approx(advantages.std(correction=0).item(), rel=1e-4)
     assert summary["caption_length"] == pytest.approx(expected["words"] / 150)
     assert "bad endings" in objective.describe(summary)
-
-
-def test_greedy_samples_are_counted_and_the_likelihood_of_each_images_first_reference_is_taken():
-    model = toy_captioner()
-    first, second = (WORDS[0], WORDS[1], END), (WORDS[2], END)
-    labels = torch.tensor([[*first], [*second, -100]] * 100)
-    objective = self_critical(policy={"temperature": 0.5})
-    batch = {**toy_image(100), "row_index": torch.arange(100), "labels": labels}
-    _, sums = objective.loss(model, objective.prepare_batch(model, batch, Update(0, 0)))
-    greedy = greedy_caption(model)
-    prepared = objective.prepare_batch(model, batch, Update(0, 0))
-    captions = [tuple(word for word in row if word != -100) for row in prepared["labels"].tolist()]
-    assert 0 < captions.count(greedy) < 300
-    assert sums["greedy_samples"] == captions.count(greedy)
-    with torch.no_grad():
-        ids = torch.tensor([[START, *first[:-1]]])
-        log_p = model(**toy_image(), decoder_input_ids=ids).logits[0].log_softmax(-1)
-    expected = 100 * sum(log_p[position, word].item() for position, word in enumerate(first))
-    assert sums["reference_log_likelihood"].item() == pytest.approx(expected, rel=1e-5)
-    assert sums["reference_words"] == 300
-    assert not any(value.requires_grad for value in prepared.values() if isinstance(value, torch.Tensor))
 
 
 @each_row("kind", ["features", "pixels", "pixels and a frozen backbone"])
