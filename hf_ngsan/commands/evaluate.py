@@ -122,8 +122,8 @@ def record(
     """Writes the scores and their settings into a file or the model's folder, which also gets a self-test."""
     from ..io.files import write_output
     from ..languages import language_of
+    from ..loading.hub import write_self_test
     from ..loading.models import find_model_folder
-    from ..loading.self_test import write_self_test
     from ..sharing.cards import RecordedEvaluation, fingerprints_of, record_evaluation, weights_checksum
 
     folder = Path(find_model_folder(options.model[0]))

@@ -1,7 +1,4 @@
-"""Export of captioners and dual encoders to ONNX, with a program that captions from the exported files.
-
-It needs the packages of the extra `export`, which are imported when something is exported.
-"""
+"""Export of captioners and dual encoders to ONNX, with a program that captions from the exported files."""
 
 from typing import TYPE_CHECKING
 

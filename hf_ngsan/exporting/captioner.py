@@ -53,15 +53,11 @@ class Captioner:
     def caption(
         self, images: Any = None, *, num_beams: int | None = None, max_new_tokens: int | None = None, **arrays: Any
     ) -> list[str]:
-        """Captions a batch of images.
+        """Captions a batch of images: paths, or images of Pillow, greedily with one beam.
 
-        Args:
-            images: paths, or images of Pillow, for a captioner of images.
-            num_beams: number of beams, 1 for greedy decoding; the model's by default.
-            max_new_tokens: maximal tokens of a caption, with its end token; the model's by default.
-            arrays: for a captioner of features `visual_features`, one array `(num_regions, feature_dimension)` an image
-                or a batch `(B, N, D)` with its `attention_mask` `(B, N)`, 1 = real; and `visual_boxes` in the same way,
-                `x1, y1, x2, y2` within [0, 1]. For a captioner of images `pixel_values` in place of `images`.
+        A captioner of features takes `visual_features`, one array `(num_regions, feature_dimension)` an image or a
+        batch `(B, N, D)` with its `attention_mask` `(B, N)`, 1 = real; and `visual_boxes` in the same way, `x1, y1, x2,
+        y2` within [0, 1].
         """
         inputs = self.prepare(images, **arrays)
         return self.words.decode(self.generate(inputs, num_beams=num_beams, max_new_tokens=max_new_tokens))
@@ -144,11 +140,7 @@ class Captioner:
     def beam_search(
         self, beams: int, longest: int, visual: Mapping[str, np.ndarray], cache: dict[str, np.ndarray]
     ) -> np.ndarray:
-        """Searches like `generate()` of transformers 5: finished captions are set aside, and the best one is returned.
-
-        For each image `finished` has the best finished captions and `running` the unfinished ones, both sorted by
-        score; the final score of a caption is the sum of its log-probabilities divided by length ** length_penalty.
-        """
+        """Searches like `generate()` of transformers 5; `finished` and `running` captions are sorted by score."""
         ends, padding = self.decoding["eos_token_ids"], self.decoding["pad_token_id"]
         penalty, stop_early = self.decoding["length_penalty"], self.decoding["early_stopping"]
         compete = self.decoding["finished_beams"] == "compete"

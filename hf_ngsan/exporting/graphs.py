@@ -63,12 +63,10 @@ class EncoderStatesGraph(CaptionerGraph):
 
 
 class DecoderStatesGraph(CaptionerGraph):
-    """One step of the decoder, for C captions of each of B images.
+    """One step of the decoder, for the last tokens `(B, C)` of C captions of each of B images.
 
-    Takes `input_ids` `(B, C)`, the last token of each caption; `attention_mask` `(B, N)` over visual tokens, if the
-    encoder has one; `visual_keys_i`, `visual_values_i` from the encoder; and `past_keys_i`, `past_values_i` `(B, C,
-    heads, T, head_dim)` of the T tokens before. Returns `hidden_states` `(B, C, H)` and `keys_i`, `values_i` of T + 1
-    tokens.
+    Beside what the encoder returns, it takes `past_keys_i`, `past_values_i` `(B, C, heads, T, head_dim)` of T tokens
+    before. It returns `hidden_states` `(B, C, H)` and `keys_i`, `values_i` of T + 1 tokens.
     """
 
     def forward(

@@ -6,9 +6,8 @@ encoder.onnx, decoder.onnx, captioner.json   of a captioner, for [`~captioner.Ca
 text.onnx, text.json                         of a dual encoder, for [`TextGraph`]
 ```
 
-Graphs count only as long as all these files are what they were: after fine-tuning, or with other settings of
-`generate()`, the model itself answers. `hf-ngsan export --model DIR` makes them anew. They are small without any loss:
-weights are in half precision if that holds them exactly, or stay in the files of their model.
+Graphs count only as long as all these files are what they were. They are small without any loss: weights are in half
+precision if that holds them exactly, or stay in the files of their model.
 """
 
 import json

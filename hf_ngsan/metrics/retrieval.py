@@ -1,8 +1,4 @@
-"""Recall@K and median rank of image-text retrieval; ranks by counting instead of sorting.
-
-The rank of an item is one more than the number of items before it. Counting them takes one comparison per item; the
-usual argsort of every row sorts all of them to look up one.
-"""
+"""Recall@K and median rank of image-text retrieval; ranks by counting, not by sorting every row."""
 
 from __future__ import annotations
 

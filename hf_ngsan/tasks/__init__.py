@@ -1,7 +1,4 @@
-"""The tasks that models are trained for: each knows its rows, models, objectives and scores.
-
-Names are imported when used, so that importing this package imports nothing heavy.
-"""
+"""The tasks that models are trained for: each knows its rows, models, objectives and scores."""
 
 from typing import TYPE_CHECKING
 

@@ -73,10 +73,7 @@ class CaptioningEvaluationSettings(EvaluationSettings):
 
 @dataclass(frozen=True)
 class CaptioningConfig(TrainingConfig):
-    """The training config of a captioner.
-
-    Of the section `model`, `vocab_size` and `visual_feature_size` follow from the data.
-    """
+    """The training config of a captioner, whose `vocab_size` and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "ngsan"
 

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import operator
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -28,7 +29,7 @@ from ..metrics import CiderD
 from ..models.attention_maps import word_attention, word_visualness_pairs
 from ..models.text_scores import text_scores
 from ..training.batches import map_sharded, take
-from .captioning_generation import caption_batch
+from .captioning_generation import complete_captions, generate_captions
 
 
 class WordVisualness(NamedTuple):
@@ -122,21 +123,14 @@ def score_counterfactuals(
 
     For scenes it returns [`~hf_ngsan.data.scenes.scoring.score_swaps`], else `images` and the share that `changed`.
     """
-
-    def captions(images: list, prefixes: list[str] | None = None, **options: Any) -> list[str]:
-        parts = [slice(start, start + batch_size) for start in range(0, len(images), batch_size)]
-        own = [None if prefixes is None else prefixes[part] for part in parts]
-        texts = (
-            caption_batch(model, processor, images[part], of, **options) for part, of in zip(parts, own, strict=True)
-        )
-        return list(chain.from_iterable(texts))
-
     if rows and "objects" in rows[0] and is_scene(rows[0]):
         pairs = [(row, swap) for row in rows for swap in relation_swaps(row)]
-        prompts = [swap.prompt.text for _, swap in pairs]
-        greedy: dict[str, Any] = {"num_beams": 1, "length_penalty": None, "max_new_tokens": 6}
-        before = captions([row for row, _ in pairs], prompts, **greedy)
-        after = captions([{**row, "visual_boxes": swap.boxes} for row, swap in pairs], prompts, **greedy)
+        beginnings = [(place, swap.prompt.text) for place, (_, swap) in enumerate(pairs)]
+        swapped = [{**row, "visual_boxes": swap.boxes} for row, swap in pairs]
+        before, after = (
+            complete_captions(model, processor, images, beginnings, batch_size=batch_size, max_new_tokens=6)
+            for images in ([row for row, _ in pairs], swapped)
+        )
         return score_swaps([swap for _, swap in pairs], before, after)
     random, several, changed = np.random.default_rng(0), [], []
     for row in rows:
@@ -147,8 +141,8 @@ def score_counterfactuals(
             changed.append({**row, "visual_boxes": change_boxes(boxes, "swap", int(region), int(other))})
     if not several:
         raise DataError("No image has two regions whose boxes could be exchanged.")
-    texts = zip(captions(several), captions(changed), strict=True)
-    return {"images": len(several), "changed": float(np.mean([first != second for first, second in texts]))}
+    texts = (generate_captions(model, processor, images, batch_size=batch_size) for images in (several, changed))
+    return {"images": len(several), "changed": float(np.mean(list(map(operator.ne, *texts))))}
 
 
 def is_scene(row: Mapping[str, Any]) -> bool:

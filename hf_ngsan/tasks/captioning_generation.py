@@ -57,7 +57,7 @@ def requirements(processor: Any) -> tuple[dict, dict | None]:
 def generate_captions(
     model: PreTrainedModel,
     processor: ProcessorMixin,
-    rows: Dataset,
+    rows: Dataset | Sequence[dict],
     accelerator: Accelerator | None = None,
     *,
     batch_size: int = 64,
@@ -78,7 +78,7 @@ def generate_captions(
 def complete_captions(
     model: PreTrainedModel,
     processor: ProcessorMixin,
-    rows: Dataset,
+    rows: Dataset | Sequence[dict],
     beginnings: Sequence[tuple[int, str]],
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
@@ -138,12 +138,9 @@ def evaluate_captioner(
     batch_size: int = 64,
     **generate_arguments: Any,
 ) -> CaptionEvaluation:
-    """Captions every row and scores the captions against the row's own.
+    """Captions every row, as [`generate_captions`] does, and scores the captions against the row's own.
 
-    Args:
-        model, processor, rows, accelerator, batch_size, generate_arguments: see [`generate_captions`].
-        metrics, language: metrics of [`CaptionMetrics`], and language of the captions; by default its and the model's.
-        extra_scores: further scores of the dataset, see [`~hf_ngsan.data.extra_scores_of`].
+    Metrics are those of [`CaptionMetrics`], on words of a language, by default the model's; and those of the dataset.
     """
     units = caption_units(language or language_of(processor.tokenizer))
     metric = CaptionMetrics(metrics=metrics or CaptionMetrics.DEFAULT, tokenizer=units)
@@ -193,9 +190,7 @@ def caption_images(
         on_error: `"raise"` at an image that cannot be read, or `"skip"` it.
         generate_arguments: `text`, the beginning of every caption, and arguments of `generate()`.
 
-    Yields:
-        A [`CaptionedImage`] for each image, in their order; with `num_return_sequences` and without a reranker one for
-        each of its captions, the best first and none twice.
+    Without a reranker, an image has one result for each of its captions, the best first and none twice.
     """
     if attention_folder is not None:
         generate_arguments |= prepare_figures(attention_folder)

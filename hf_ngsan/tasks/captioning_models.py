@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.nn.functional import pad
 from transformers import PreTrainedModel, ProcessorMixin
 from transformers.image_utils import SizeDict
 
@@ -81,10 +80,7 @@ def tokenizer_of_language_model(fields: dict, kind: Any) -> Any:
 
 
 def fine_tuned_captioner(fields: dict, image_size: int | None) -> tuple[PreTrainedModel, ProcessorMixin]:
-    """Loads the captioner named by `init_from`, with the other fields changed in its configuration.
-
-    It keeps its vision encoder and image processor, but for a size that is given, unless it gets another backbone.
-    """
+    """Loads the captioner named by `init_from`, which keeps its vision encoder unless it gets another backbone."""
     folder, config = new_models.config_to_change(fields, "captioning")
     trained = config.vision_config
     is_new = has_another_backbone(fields.get("vision_config"), trained)
@@ -131,12 +127,8 @@ def attach_vision(
     """Loads a captioner that was trained on features, with the vision encoder that its features were made with.
 
     Its captions of photographs equal those of their features. Checksums of vision encoder and preprocessing must match;
-    where the captioner has none, only the feature dimension is compared, and the log says so.
-
-    Args:
-        captioner: a model folder, a training run's folder or a name on the Hub.
-        backbone: the backbone of the features, as [`~hf_ngsan.extraction.load_vision`] takes it, with its `fields`.
-        leave_out_backbone: whether the saved model omits the backbone's weights, which then come from their source.
+    where the captioner has none, only the feature dimension is compared, and the log says so. The backbone and `fields`
+    are what [`~hf_ngsan.extraction.load_vision`] takes; its weights may be left out of the saved model.
     """
     config = load_config(captioner, "captioning")
     if config.vision_config is not None:
@@ -212,7 +204,7 @@ class GuestTeacherForcing(GuestObjective, TeacherForcing):
 
 
 class GuestSelfCritical(GuestObjective, SelfCritical):
-    """Self-critical training; all samples of an image, and its greedy caption, come from one `generate()`."""
+    """Self-critical training; all samples of an image come from one `generate()`."""
 
     def __init__(self, guest: Guest, rewards: CaptionRewards, settings: Any) -> None:
         self.guest = guest
@@ -227,20 +219,12 @@ class GuestSelfCritical(GuestObjective, SelfCritical):
     def draw_captions(
         self, model: Any, encoded: dict, rows: torch.Tensor, update: Update
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        number, greedy_too = self.settings.samples_per_image, self.settings.baseline == "greedy"
+        number = self.settings.samples_per_image
+        greedy = self.generated(encoded) if self.settings.baseline == "greedy" else None
         if self.settings.decoding == "beam":
-            samples = self.generated(encoded, num_beams=number, num_return_sequences=number)
-            return samples, self.generated(encoded) if greedy_too else None
-        uniforms = self.uniforms(rows, update).to(model.device)
-        each = number + greedy_too
-        if greedy_too:  # a row of its own
-            uniforms = pad(uniforms.view(len(rows), number, -1), (0, 0, 0, 1)).flatten(0, 1)
-        draw = drawing(self.policy, uniforms, each if greedy_too else None)
-        drawn = self.generated(encoded, custom_generate=draw, do_sample=True, num_return_sequences=each)
-        if not greedy_too:
-            return drawn, None
-        drawn = drawn.view(len(rows), each, -1)
-        return drawn[:, :-1].flatten(0, 1), drawn[:, -1]
+            return self.generated(encoded, num_beams=number, num_return_sequences=number), greedy
+        draw = drawing(self.policy, self.uniforms(rows, update).to(model.device))
+        return self.generated(encoded, custom_generate=draw, do_sample=True, num_return_sequences=number), greedy
 
     def generated(self, encoded: dict, **settings: Any) -> torch.Tensor:
         """Returns new tokens of `generate()`, without those before them."""

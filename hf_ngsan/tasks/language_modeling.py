@@ -53,10 +53,7 @@ SPECIAL_PIECES = {"pad_token": "pad", "bos_token": "cls", "eos_token": "sep", "u
 
 
 def new_language_model(config: LanguageModelingConfig, captions: Sequence[str]) -> tuple[Any, ProcessorMixin]:
-    """Makes the language model of a training config, with the vocabulary of the training captions.
-
-    Words are aligned with the word pieces of a pretrained text encoder; a new text encoder has the words as pieces.
-    """
+    """Makes the language model of a training config, with the vocabulary of the training captions."""
     fields = dict(config.model)
     if "init_from" in fields:
         return new_models.trained_model(fields, "language_modeling")
@@ -99,12 +96,7 @@ def evaluate_language_model(
     accelerator: Accelerator | None = None,
     batch_size: int = 64,
 ) -> dict[str, float]:
-    """Scores a language model in evaluation mode on all captions of a dataset, by all processes together.
-
-    Returns:
-        `loss`, the mean cross-entropy of a word (the end token is one), `perplexity`, its exponential, and
-        `token_accuracy`.
-    """
+    """Returns the mean cross-entropy of a word (the end token is one), `perplexity`, its exponential, and accuracy."""
 
     def measure(indices: range) -> list[tuple[float, int, int]]:
         of_rows = [row["captions"] for row in take(rows, indices)]
@@ -126,11 +118,7 @@ def evaluate_language_model(
 
 
 def next_word_logits(model: Any, labels: torch.Tensor) -> torch.Tensor:
-    """Returns logits `(rows, length, vocab_size)` of the words of labels `(rows, length)`.
-
-    A model with a bidirectional text encoder, like RSTNet's as released, is run word by word, as it decodes: in one
-    pass it would see the words to predict.
-    """
+    """Returns logits `(rows, length, vocab_size)` of labels `(rows, length)`, word by word if it sees later ones."""
     words = shift_behind_start(labels, model.config.bos_token_id, model.config.pad_token_id)
     if model.config.language_attention == "causal":
         return model(words, use_cache=False).logits

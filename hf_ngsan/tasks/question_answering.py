@@ -62,10 +62,7 @@ class QuestionEvaluationSettings(settings.EvaluationSettings):
 
 @dataclass(frozen=True)
 class VisualQuestionAnsweringConfig(settings.TrainingConfig):
-    """The training config of a model that answers questions.
-
-    Of the section `model`, words, answers and `visual_feature_size` follow from the data.
-    """
+    """The training config of a model whose words, answers and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "mcan"
 
@@ -218,13 +215,8 @@ def answer_questions(
 ) -> Iterator[AnsweredQuestion]:
     """Answers questions as they come, a batch at a time, through [`VisualQuestionAnsweringPipeline`].
 
-    Args:
-        questions: rows of a `datasets.Dataset`, or anything iterable of what the pipeline takes: mappings with
-            `question` and an image or features.
-        names: name of each question in the results, and of its figure.
-        top_k: maximal number of answers to a question.
-        attention_folder: folder for a figure of each question, `NAME.png`.
-        on_error: `"raise"` at an input that cannot be read, or `"skip"` it.
+    Questions are rows of a dataset, or any mappings with `question` and an image or features. Each may get a figure,
+    `NAME.png`; one that cannot be read is skipped, if `on_error="skip"`.
     """
     arguments: dict[str, Any] = {"top_k": top_k, "on_error": on_error}
     if attention_folder is not None:

@@ -1,12 +1,4 @@
-"""The tasks by name, and what works for models of any task, since the model type decides the task.
-
-```python
-config = load_training_config("ngsan/scenes", ["training.epochs=5"])  # a CaptioningConfig
-train(config)
-for finding in audit_model(model):
-    print(finding)  # "holds  later words: a later word changes earlier predictions by 0.0e+00 at most."
-```
-"""
+"""The tasks by name, and what works for models of any task, since the model type decides the task."""
 
 import os
 from collections.abc import Iterable, Iterator, Mapping

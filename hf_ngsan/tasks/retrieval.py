@@ -97,10 +97,7 @@ class RetrievalEvaluationSettings(settings.EvaluationSettings):
 
 @dataclass(frozen=True)
 class RetrievalConfig(settings.TrainingConfig):
-    """The training config of a dual encoder.
-
-    Of the section `model`, vocabulary and `visual_feature_size` follow from the data, the loss from `contrastive`.
-    """
+    """The training config of a dual encoder, whose vocabulary and `visual_feature_size` follow from the data."""
 
     default_model_type: ClassVar[str] = "mhsan"
 

@@ -1,10 +1,4 @@
-"""Search of images by a dual encoder: indexes, queries, and captions ordered by their similarity to an image.
-
-```python
-index = index_images(model, processor, list_images("photos"), "photos.index", name="DUAL_ENCODER")
-search_images(model, processor, index, text="a dog jumps over a log")[0].name
-```
-"""
+"""Search of images by a dual encoder: indexes, queries, and captions ordered by their similarity to an image."""
 
 import io
 import os
@@ -129,10 +123,7 @@ class Reranker:
         self.encoder = dual_encoder_of(model, processor)
 
     def order(self, image: Any, captions: Sequence[str], scores: Sequence[float]) -> list[int]:
-        """Returns the places of captions with mean log-probabilities `scores`, the best first; of equal ones the first.
-
-        The image is a row with `image` or `visual_features`, a path, a URL or an image of Pillow.
-        """
+        """Returns the places of captions with mean log-probabilities, the best first; of equal ones the first."""
         totals = np.asarray(scores) + self.weight * self.similarities(image, captions)
         return np.argsort(-totals, kind="stable").tolist()
 
@@ -167,7 +158,8 @@ def index_images(
 
     An index gets the images that are new, and new embeddings of files that have changed or could not be read before.
     Images that are gone stay, those no longer listed behind the others, unless `prune` is set. The folder is replaced
-    in one step. Several processes write shards of their own, and together the index that one would write.
+    in one step. Several processes write shards of their own, and together the index that one would write. Images that
+    cannot be read are an error, or are left out and remembered.
 
     Args:
         images: images of [`~hf_ngsan.extraction.list_images`].
@@ -175,13 +167,11 @@ def index_images(
         split: split of the images, if they are of a dataset.
         num_workers: processes that read images, for each process that has a model; `None` = its processors, at most 4.
         images_per_shard: images written together; `None` = by their number.
-        skip_errors: whether an image that cannot be read is left out and remembered; otherwise it is an error.
         backend, kind: the search backend, as [`~hf_ngsan.retrieval.open_backend`] takes it; by default the index's.
         prune: whether an index loses the images that are no longer listed, or whose files are gone.
 
     Raises:
-        IndexFolderError: the folder holds something else, or an index of another model or of other images.
-        ExtractionError: the model sees no images, an image cannot be read, or another command is writing the folder.
+        IndexFolderError, ExtractionError: the folder or the model cannot be used, or an image cannot be read.
     """
     accelerator = accelerator or extraction_accelerator()
     encoder = dual_encoder_of(model, processor)

@@ -1,7 +1,4 @@
-"""The engine: trains the model of any task with any objective, on one process or several, resumable bit-exactly.
-
-Names are imported when used, so that importing this package imports nothing heavy.
-"""
+"""The engine: trains the model of any task with any objective, on one process or several, resumable bit-exactly."""
 
 from typing import TYPE_CHECKING
 

@@ -39,8 +39,8 @@ def weights_of(folder: Path) -> dict[str, torch.Tensor]:
     return load_file(folder / "model.safetensors")
 
 
-def test_the_image_encoder_is_frozen_for_self_critical_training_alone(start, tmp_path):
-    train(config_of(start / "git", tmp_path / "run", self_critical={"freeze_encoder": True}, data=UNSCORED))
+def test_the_image_encoder_is_frozen_for_self_critical_training_alone(guest, tmp_path):
+    train(config_of(guest("git"), tmp_path / "run", self_critical={"freeze_encoder": True}, data=UNSCORED))
     before, after = weights_of(tmp_path / "run" / "xe"), weights_of(tmp_path / "run" / "last")
     kept = {name for name, weights in before.items() if torch.equal(weights, after[name])}
     assert kept >= {name for name in before if name.startswith("git.image_encoder.")}

@@ -98,6 +98,23 @@ def test_stages_train_more_and_more(staged):
     assert result.best_epoch < 3 or everything <= changed(second, last)
 
 
+def test_a_staged_run_resumes_bit_exactly(staged, tmp_path, monkeypatch):
+    config = tiny_training_config(tmp_path / "run", training={"stage": "staged", "train_word_vectors": False})
+    evaluate, calls = RetrievalTask.evaluate, []
+
+    def dying(self, *arguments):
+        calls.append(1)
+        if len(calls) > 2:
+            raise KeyboardInterrupt
+        return evaluate(self, *arguments)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(RetrievalTask, "evaluate", dying)
+        train(config)
+    train(config, resume=True)
+    assert not changed(weights(staged[0] / "last"), weights(tmp_path / "run" / "last"))
+
+
 VISION = {"backbone_config": {"model_type": "ngsan_vgg", "hidden_sizes": [4, 8], "depths": [1, 1]}, "grid_size": [2, 2]}
 
 

@@ -111,10 +111,8 @@ def sample_captions(
     return search(model, policy, states, attention_mask, custom_generate=drawing(policy, uniforms.to(states.device)))
 
 
-def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = None) -> Callable:
-    """Returns a `custom_generate` that draws a caption for each row; the last of `greedy_each` is the greedy one."""
-    rows = torch.arange(len(uniforms), device=uniforms.device)
-    is_greedy = None if greedy_each is None else rows % greedy_each == greedy_each - 1
+def drawing(policy: Policy, uniforms: torch.Tensor) -> Callable:
+    """Returns a `custom_generate` that draws a caption for each row of random numbers."""
 
     def draw(
         model: Any,
@@ -126,13 +124,11 @@ def drawing(policy: Policy, uniforms: torch.Tensor, greedy_each: int | None = No
     ) -> torch.Tensor:
         number = len(uniforms) // len(input_ids)
         decoder = StepwiseDecoder(model, input_ids.repeat_interleave(number, dim=0), of_model)
-        ended = torch.zeros_like(rows, dtype=torch.bool)
+        ended = torch.zeros(len(uniforms), dtype=torch.bool, device=uniforms.device)
         for numbers in uniforms.unbind(-1):
-            logits = decoder.step().logits[:, -1]
-            words = draw_words(policy, logits, numbers)
-            if is_greedy is not None:
-                words = torch.where(is_greedy, policy.logits(logits).argmax(-1), words)
-            decoder.append(words.masked_fill(ended, policy.pad_token_id))
+            words = draw_words(policy, decoder.step().logits[:, -1], numbers)
+            next_words = words.masked_fill(ended, policy.pad_token_id)
+            decoder.sequences = torch.cat([decoder.sequences, next_words[:, None]], dim=1)
             ended |= words == policy.eos_token_id
             if ended.all():
                 break
