@@ -349,7 +349,7 @@ class ItemPipeline(ImageToTextPipeline):
     text_key: ClassVar[str] = "generated_text"  # of an answer, which is None for an input that was skipped
     reader_class: ClassVar[type[ItemReader]] = ItemReader
 
-    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:
+    def __call__(self, inputs: Any = None, images: Any = None, **kwargs: Any) -> Any:  # type: ignore[override]
         if inputs is not None and images is not None:
             raise ValueError("Inputs are given twice: as the first argument, and as image or images.")
         inputs = streamable(images if inputs is None else inputs)
@@ -417,9 +417,10 @@ class ItemPipeline(ImageToTextPipeline):
         if item.frames is not None:
             return [{**answer, "frames": item.frames} for answer in item.answers]
         answers = [{**answer} for answer in item.answers]
+        places: Any = (item.boxes, *(item.size or ()))
         for answer in answers if item.size is not None and item.boxes is not None else ():
             for name in {"attention", "answer_attention"} & answer.keys():
-                maps = attention_maps(np.atleast_2d(answer[name]), item.boxes, *item.size)
+                maps = attention_maps(np.atleast_2d(answer[name]), *places)
                 answer[name] = maps if answer[name].ndim == 2 else maps[0]
             if "attention" in answer and item.image is not None:
                 answer["image"] = item.image
