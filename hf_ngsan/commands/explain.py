@@ -153,4 +153,4 @@ def draw_change(row: dict, sides: list, path: str) -> None:
     images: list[Any] = [row.get("image") or np.full((240, 320, 3), 245, np.uint8)] * 2
     if is_scene(row):
         images = [draw_scene({**row, "visual_boxes": np.asarray(side.boxes)}) for side in sides]
-    save_figure(plot_counterfactual(images, *sides, names), path)
+    save_figure(plot_counterfactual(images, sides[0], sides[1], names), path)
